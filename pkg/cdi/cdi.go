@@ -18,29 +18,28 @@ import (
 const (
 	vendor = "gpu.tranche.dev"
 	class  = "claim"
-	// Kind is the CDI kind of all our devices.
+	// Kind is the CDI kind of all devices of this driver.
 	Kind = vendor + "/" + class
 
 	filePrefix = vendor + "-" + class + "_"
 	fileSuffix = ".json"
 
-	// annotationRecord holds a copy of the claim's ledger record. If the record
-	// is ever lost, this tells which partition is ours.
+	// annotationRecord has a copy of the claim's ledger record, from which a lost record is
+	// rebuilt.
 	annotationRecord = vendor + "/record"
 )
 
 // folderMode lets the container runtime read the folder, whoever it runs as.
 const folderMode = 0o755
 
-// ErrDeleted says that the folder was removed while it is mounted in this process's
-// mount namespace. The mount keeps what was removed, so only a process with a new
-// mount can write files again.
+// ErrDeleted says that the folder was removed on the host while it is mounted in the plugin's
+// container. Only a restarted container, with a new mount, can write files again.
 var ErrDeleted = errors.New("the folder was removed on the host and must be mounted again")
 
 // Dir is the folder from which the container runtime reads CDI files.
 type Dir struct{ path string }
 
-// Open returns the folder, which it creates if need be.
+// Open returns the folder, which it creates if it does not exist.
 func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return nil, fmt.Errorf("create the CDI folder: %w", err)
@@ -54,18 +53,17 @@ type Device struct {
 	Edits *cdispecs.ContainerEdits
 }
 
-// DeviceID is the fully qualified CDI name of a claim's device. The claim's UID
-// in it makes sure that no runtime ever takes a cached device for it. The
-// kubelet shows it in the pod's allocatedResourcesStatus, so the readable part
-// comes first.
+// DeviceID is the fully qualified CDI name of a claim's device. It contains the claim's UID, so
+// that no runtime uses a cached device of another claim. The kubelet shows it in the pod's
+// allocatedResourcesStatus, so the readable part comes first.
 func DeviceID(uid types.UID, device string) string {
 	return Kind + "=" + deviceName(uid, device)
 }
 
 func deviceName(uid types.UID, device string) string { return device + "_" + string(uid) }
 
-// Write writes the file of a claim in one step. Common edits go to every
-// container that gets any of the devices.
+// Write writes the file of a claim atomically. Every container that gets any of the devices gets
+// the common edits.
 func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdits, devices []Device) error {
 	spec := &cdispecs.Spec{
 		Kind:           Kind,
@@ -80,7 +78,7 @@ func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdit
 	}
 	version, err := cdispecs.MinimumRequiredVersion(spec)
 	if err != nil {
-		return fmt.Errorf("CDI version for claim %s: %w", uid, err)
+		return fmt.Errorf("find the CDI version for the file of claim %s: %w", uid, err)
 	}
 	spec.Version = version
 	data, err := json.Marshal(spec)
@@ -91,8 +89,8 @@ func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdit
 	if err := os.MkdirAll(d.path, folderMode); err != nil {
 		return fmt.Errorf("create the CDI folder for the file of claim %s: %w", uid, err)
 	}
-	// The temporary file begins with a dot and does not end in .json, so no
-	// runtime reads it half written.
+	// The name of the temporary file begins with a dot and does not end in .json, so that
+	// no runtime reads it.
 	if err := renameio.WriteFile(d.file(uid), data, 0o644, renameio.WithTempDir(d.path)); err != nil {
 		if d.isDeleted() {
 			err = ErrDeleted
@@ -102,13 +100,13 @@ func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdit
 	return nil
 }
 
-// isDeleted tells whether the folder is one that has no name any more.
+// isDeleted tells whether the mounted folder was removed on the host.
 func (d *Dir) isDeleted() bool {
 	var stat unix.Stat_t
 	return unix.Stat(d.path, &stat) == nil && stat.Nlink == 0
 }
 
-// Remove deletes the file of a claim. One that is not there is no error.
+// Remove deletes the file of a claim. It is no error if there is none.
 func (d *Dir) Remove(uid types.UID) error {
 	if err := os.Remove(d.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the CDI file of claim %s: %w", uid, err)
@@ -139,8 +137,8 @@ func (d *Dir) Record(uid types.UID) ([]byte, error) {
 	return []byte(record), nil
 }
 
-// List returns the UIDs of the claims that have a file: none if somebody has removed
-// the folder.
+// List returns the UIDs of the claims that have a file. It is no error if the folder does not
+// exist.
 func (d *Dir) List() ([]types.UID, error) {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,5 @@
-// Package cdi writes the Container Device Interface files that tell the
-// container runtime what a claim's containers get: one file for each claim, its
-// UID in the name.
+// Package cdi writes the Container Device Interface (CDI) files that describe the devices of
+// claims to the container runtime. There is one file for each claim, with its UID in the name.
 //
 // Imports: none.
 package cdi

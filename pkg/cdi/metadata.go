@@ -13,22 +13,21 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
-// MetadataFiles are the file operations of the kubeletplugin helper's device
-// metadata. They remember which CDI files were written for a claim: the helper
-// would otherwise look through the whole folder at each release, which takes the
-// longer the more claims the node has. And they keep no file of a claim that was
-// released in the meantime: the helper writes after Prepare is over, and a kubelet
-// that had lost its patience may have been served Unprepare before.
+// MetadataFiles implements the file operations for the kubeletplugin helper's device metadata.
+// It remembers the CDI files of each claim. Otherwise the helper would search the whole folder
+// at each release, which takes longer the more claims a node has. It also deletes the file of a
+// claim that was released meanwhile: the helper writes after Prepare, and if the kubelet has
+// timed out, Unprepare may come first.
 type MetadataFiles struct {
-	// Held tells whether a claim has its devices still.
+	// Held tells whether a claim still has its devices.
 	Held func(claim types.UID) bool
 
-	// folders keeps a folder from being removed while a file is written to it: the
-	// removal would find the folder not empty in the end.
+	// folders is read-locked while a file is written, and locked while a folder is removed:
+	// the removal would fail if the folder got a file meanwhile.
 	folders sync.RWMutex
 	// mu protects written.
 	mu sync.Mutex
-	// written has the files by what their names begin with.
+	// written has the files by the beginning of their names.
 	written map[string][]string
 }
 
@@ -39,7 +38,7 @@ const (
 	metadataPattern   = "_*.json"
 )
 
-// Operations is what the helper takes.
+// Operations returns the operations for the helper.
 func (m *MetadataFiles) Operations() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{WriteFile: m.write, Glob: m.glob, RemoveAll: m.removeAll}
 }
@@ -50,16 +49,16 @@ func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error 
 	}
 	claim, ok := MetadataClaim(name)
 	if !ok {
-		return nil // the metadata itself, which the helper finds without looking
+		return nil // the metadata file itself, whose path the helper knows
 	}
 	m.remember(name)
-	// A release gives up the devices first and looks for files then. So either it
-	// finds this one, or the claim has nothing any more by now.
+	// A release deletes the record first, and then the remembered files. So either it finds
+	// this file, or Held is false by now.
 	if m.Held(claim) {
 		return nil
 	}
 	m.forget(name)
-	return errors.Join(fmt.Errorf("claim %s was released before its metadata was there", claim), os.Remove(name))
+	return errors.Join(fmt.Errorf("claim %s was released before its metadata was written", claim), os.Remove(name))
 }
 
 func (m *MetadataFiles) writeFile(name string, data []byte, mode os.FileMode) error {
@@ -77,7 +76,7 @@ func (m *MetadataFiles) removeAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// MetadataClaim tells of which claim a CDI file of metadata is. Its name is
+// MetadataClaim returns the claim of a CDI file for metadata, which is named
 // <driver>_metadata_<claim's UID>_<request>.json.
 func MetadataClaim(file string) (types.UID, bool) {
 	parts := strings.Split(filepath.Base(file), metadataSeparator)
@@ -102,11 +101,11 @@ func (m *MetadataFiles) forget(name string) {
 	delete(m.written, beginning(name))
 }
 
-// beginning is what the helper knows of a file's name at a release.
+// beginning returns the part of a file's name that the helper knows at a release.
 func beginning(name string) string { return name[:strings.LastIndex(name, metadataSeparator)] }
 
-// glob answers from memory for claims that this process has prepared. For those
-// of an earlier one it looks.
+// glob answers from memory for claims that this process has prepared, and otherwise reads the
+// folder.
 func (m *MetadataFiles) glob(pattern string) ([]string, error) {
 	of := strings.TrimSuffix(pattern, metadataPattern)
 	m.mu.Lock()

@@ -45,7 +45,7 @@ func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.ErrorContains(t, <-failed, "does not exist on GPU "+gpu.NameOf(claims.Address(0))+" (any more)")
+	require.ErrorContains(t, <-failed, "does not exist on GPU "+gpu.NameOf(claims.Address(0))+": the GPU")
 	assert.Empty(t, p.hardware.names())
 	p.nothingHeld(m)
 }

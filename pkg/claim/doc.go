@@ -1,16 +1,16 @@
-// Package claim turns an allocated ResourceClaim into partitions, and takes
-// them apart again.
+// Package claim creates the partitions of allocated ResourceClaims, and destroys them again.
 //
-// The package plan decides and touches nothing; a Manager takes the steps one by one,
-// writes each down before it is taken, and undoes them when one fails (run.go).
-// reconcile.go compares the ledger with the hardware and the API server and repairs what
-// is left over.
+// manager.go has the Manager, prepare.go and release.go its main operations. Package plan
+// decides on the steps. run.go performs them, after they are recorded in the ledger, and undoes
+// them if one fails. reconcile.go compares the ledger with the hardware and the API server, and
+// repairs differences; keepup.go keeps records and CDI files current.
 //
-// exclusive.go keeps claims off GPUs whose shape is being changed.
+// locks.go has a lock for each GPU, and exclusive.go keeps claims off GPUs that are being
+// repartitioned. postpone.go and lost.go release claims whose GPUs cannot be reached.
 //
-// Shares are devices that several claims hold at once: what their holders find is set up
-// by a Sharer. wait.go waits, with no lock held, for what it has only started; running.go
-// ends what no record explains and brings back what died.
+// Shares are devices that several claims can hold. A Sharer sets them up (shares.go). wait.go
+// waits without a lock for MPS daemons that it has started; running.go stops daemons that no
+// claim needs, and restarts those that died.
 //
 // Imports: api/v1alpha1, pkg/cdi, pkg/claim/ledger, pkg/claim/plan, pkg/gpu, pkg/hardware.
 package claim

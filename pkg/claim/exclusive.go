@@ -6,12 +6,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
 
-// Exclusive runs do while no claim is prepared or released on the GPUs, by this
-// process or another, and gives it the records that hold something of them. It waits
-// for the GPUs until ctx ends. why says what happens to a GPU, behind its name
-// ("is being changed to profile all-balanced"): a claim that comes for one meanwhile
-// fails with it when it has waited a few seconds. do must not call the Manager for
-// these GPUs.
+// Exclusive runs do while no process prepares or releases claims on the GPUs. do gets the
+// records of claims that hold devices of the GPUs, and must not call the Manager for these
+// GPUs. Exclusive waits for the GPUs until ctx ends. why completes a sentence that begins with
+// the name of a GPU ("is being changed to profile all-balanced"): other claims for the GPUs
+// wait a few seconds, and then fail with it.
 func (m *Manager) Exclusive(ctx context.Context, gpus []string, why string, do func(held []ledger.Record) error) error {
 	unlock, err := m.lock(context.WithValue(ctx, alone{}, true), "change", gpus)
 	if err != nil {
@@ -26,9 +25,9 @@ func (m *Manager) Exclusive(ctx context.Context, gpus []string, why string, do f
 	return do(m.Held(gpus))
 }
 
-// Held are the records that hold something of the GPUs. What was handed out under
-// another load of a GPU's driver holds nothing. Without the locks of the GPUs they
-// can have changed at once.
+// Held returns the records that hold devices of the GPUs. Devices that were prepared before
+// their driver was reloaded do not count. Without the locks of the GPUs, the answer may be
+// outdated at once.
 func (m *Manager) Held(gpus []string) []ledger.Record {
 	var held []ledger.Record
 	for _, r := range m.Ledger.On(gpus) {

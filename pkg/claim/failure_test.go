@@ -36,7 +36,7 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 		phases  []string
 	}{
 		"second partition cannot be made": {
-			func(p *place) { p.hardware.onCreate = at(second, errScripted) }, "make " + second.Name() + ": scripted failure",
+			func(p *place) { p.hardware.onCreate = at(second, errScripted) }, "create " + second.Name() + ": scripted failure",
 			[]string{"prepare create", "prepare create!", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
 		},
 		"containers' needs unknown": {
@@ -93,7 +93,7 @@ func TestPrepareUndoFails(t *testing.T) {
 			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", gpu.ErrInUse))
 			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			require.ErrorIs(t, err, errScripted)
-			require.ErrorContains(t, err, "could not be undone, which is tried again with the next attempt: destroy "+first.Name()+": in use by process 7")
+			require.ErrorContains(t, err, "could not be undone, which the next attempt retries: destroy "+first.Name()+": in use by process 7")
 			r, ok := m.Ledger.Get("a")
 			require.True(t, ok, "the record is kept")
 			assert.Equal(t, ledger.Preparing, r.State)
@@ -148,7 +148,7 @@ func TestPrepareVerifiesWhatWasMade(t *testing.T) {
 	m := p.start()
 	m.Hardware = liar{p.hardware}
 	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.ErrorContains(t, err, "the hardware shows gpu-0000-01-00-0-mig-1g-10gb-6 (complete: true) instead")
+	require.ErrorContains(t, err, "the hardware reports gpu-0000-01-00-0-mig-1g-10gb-6 (complete: true) instead")
 	assert.Empty(t, m.Ledger.List())
 }
 

@@ -15,15 +15,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 )
 
-// podsTimeout is how long the writing of a claim's pods waits for its GPUs. It is
-// tried again with the next round.
+// podsTimeout is how long updating a claim's pods waits for its GPUs. The next reconciliation
+// retries.
 const podsTimeout = time.Second
 
-// leftoverInUse says that containers still run which may use what a record holds,
-// although its claim is gone; nil if none do. That happens when pods are deleted by
-// force while the kubelet is down: the kubelet ends the containers when it is back,
-// and asks for the release then. A release before that would give a GPU to somebody
-// else under a running container.
+// leftoverInUse reports containers that still run although their claim is gone; nil if none do.
+// That happens when pods are deleted by force while the kubelet is down: the kubelet stops the
+// containers when it is back, and releases the claim then. An earlier release would give the
+// GPU to another claim under a running container.
 func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 	if m.Running == nil {
 		return nil
@@ -37,34 +36,34 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 		Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but containers of its pods%s still run and hold %s; it is released when they have ended", r.Claim, r.Claim.UID, plan.PodList(ledger.Record{Pods: running}.PodNames()), deviceNames(r)),
 	}
 	if err != nil {
-		f.Message = fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still holds %s; it is not released, because it cannot be told whether its containers still run", r.Claim, r.Claim.UID, deviceNames(r))
+		f.Message = fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still holds %s; it is not released, because Tranche cannot find out whether its containers still run", r.Claim, r.Claim.UID, deviceNames(r))
 		f.Err = err
 	}
 	return f
 }
 
-// keepUp keeps the record of an allocated claim, and what it stands for, up to date.
+// keepUp updates the record and the CDI file of an allocated claim.
 func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, r ledger.Record) []Finding {
 	wanted, err := m.want(claim)
 	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
-		return nil // a device is gone, or nobody uses the claim: nothing to keep up
+		return nil // a device is gone, or no pod uses the claim
 	}
 	if r.HandedOut() && (m.isStale(r) || !m.CDI.Exists(r.Claim.UID)) {
 		return m.prepareAgain(ctx, claim, r)
 	}
 	if err := m.updatePods(ctx, wanted); err != nil {
-		klog.FromContext(ctx).V(2).Info("The pods of a claim are not written down", "claim", r.Claim.String(), "claimUID", r.Claim.UID, "err", err)
+		klog.FromContext(ctx).V(2).Info("Cannot update the pods in the record of a claim, which is retried", "claim", r.Claim.String(), "claimUID", r.Claim.UID, "err", err)
 	}
 	return nil
 }
 
-// prepareAgain prepares a claim as the kubelet would if it knew that this is needed: it
-// asks once for each start of a pod, and takes the container's description from the CDI
-// file at each start of a container. A load of the driver, which ends all processes on
-// the GPU, takes its partitions along and may give its device files other numbers.
+// prepareAgain prepares a claim whose CDI file is missing or outdated. The kubelet does that
+// only once for each start of a pod, but each start of a container reads the CDI file.
+// Reloading the driver ends all processes on the GPU, destroys its partitions, and may change
+// the numbers of its device files.
 func (m *Manager) prepareAgain(ctx context.Context, claim *resourceapi.ResourceClaim, r ledger.Record) []Finding {
 	if slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return m.LoadID(d.Placement.GPU) == "" }) {
-		return nil // without a driver there is nothing to describe
+		return nil // without a driver, containers cannot start
 	}
 	_, err := m.prepareClaim(ctx, claim, true)
 	if errors.Is(err, errReleasedMeanwhile) {
@@ -77,9 +76,8 @@ func (m *Manager) prepareAgain(ctx context.Context, claim *resourceapi.ResourceC
 	}}
 }
 
-// updatePods writes down who uses a claim now: the kubelet asks for a claim once,
-// whichever pods come to share it later. Pods that left it stay in the record as long
-// as their containers run.
+// updatePods updates the pods in the record of a claim: the kubelet prepares a claim once, even
+// if more pods use it later. Pods that no longer use it stay while their containers run.
 func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 	if held, ok := m.Ledger.Get(wanted.Claim.UID); !ok || samePods(held.Pods, wanted.Pods) {
 		return nil

@@ -15,34 +15,30 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// gpuLocks has one lock for each GPU. A GPU's lock protects what exists on
-// the GPU and what the ledger says about it; claims on different GPUs do not
-// wait for each other.
+// gpuLocks has one lock for each GPU. It protects the partitions of the GPU and the records of
+// the ledger about it. Claims on different GPUs do not wait for each other.
 type gpuLocks struct {
-	// dir holds a lock file for each GPU, which keeps other processes out:
-	// during a rolling update two plugins work on the node. The kernel lets go
-	// of them when a process dies. Empty: this process is alone.
+	// dir has a lock file for each GPU, which other processes respect: during a rolling
+	// update, two plugins work on the node. The kernel releases the locks of a process that
+	// dies. Empty: there is no other process.
 	dir string
 
-	// patience is how long a claim waits for a GPU of which exclusive says
-	// something, zero: exclusivePatience.
+	// patience is how long a claim waits for a GPU that is in exclusive; zero:
+	// exclusivePatience.
 	patience time.Duration
 
 	// mu protects the maps, not the GPUs.
 	mu    sync.Mutex
 	locks map[string]chan struct{}
-	// exclusive says what is done to a GPU whose lock is held for longer than a
-	// claim can wait.
+	// exclusive says why a GPU is locked for longer than a claim can wait.
 	exclusive map[string]string
 }
 
-// exclusivePatience is how long a claim waits for a GPU that is being changed,
-// before it leaves the waiting to the kubelet's slower retry. A partition is made
-// in less, a driver is not loaded anew in ten times that.
+// exclusivePatience is how long a claim waits for a GPU that is being changed, before the
+// kubelet has to retry. Creating a partition takes less, reloading a driver ten times longer.
 const exclusivePatience = 5 * time.Second
 
-// otherProcessPause is how long to wait before another look at a lock that
-// another process holds.
+// otherProcessPause is how often a lock that another process holds is tried.
 const otherProcessPause = 20 * time.Millisecond
 
 func (l *gpuLocks) of(gpuID string) chan struct{} {
@@ -57,8 +53,7 @@ func (l *gpuLocks) of(gpuID string) chan struct{} {
 	return l.locks[gpuID]
 }
 
-// lock takes the locks of all GPUs, in PCI order so that two claims can never
-// wait for each other in a circle.
+// lock takes the locks of all GPUs, in PCI order to avoid deadlocks.
 func (l *gpuLocks) lock(ctx context.Context, pciAddresses []string) (unlock func(), err error) {
 	gpus := slices.Compact(slices.Sorted(slices.Values(pciAddresses)))
 	var held []func()
@@ -97,15 +92,15 @@ func (l *gpuLocks) lockOne(ctx context.Context, gpuID string) (release func(), e
 	return func() { lock.Close(); <-c }, nil
 }
 
-// changingError says that a GPU is held for longer than a claim can wait.
+// changingError says that a GPU is locked for longer than a claim can wait.
 type changingError struct {
 	gpu, why string
-	// cause is what ended the waiting, nil: patience did.
+	// cause ended the wait; nil: the patience was over.
 	cause error
 }
 
 func (e *changingError) Error() string {
-	text := fmt.Sprintf("GPU %s %s; this is tried again", gpu.NameOf(e.gpu), e.why)
+	text := fmt.Sprintf("GPU %s %s; this is retried", gpu.NameOf(e.gpu), e.why)
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}
@@ -114,7 +109,7 @@ func (e *changingError) Error() string {
 
 func (e *changingError) Unwrap() error { return e.cause }
 
-// alone marks a context whose caller waits for a GPU however long that takes.
+// alone marks a context whose caller waits for a GPU without a limit.
 type alone struct{}
 
 // wait takes the lock c of a GPU within this process.
@@ -143,15 +138,14 @@ func (l *gpuLocks) wait(ctx context.Context, gpuID string, c chan struct{}) erro
 	}
 }
 
-// why is what is done to the GPU for so long, empty for nothing special.
+// why says why the GPU is locked for long, empty if it is not.
 func (l *gpuLocks) why(gpuID string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.exclusive[gpuID]
 }
 
-// say notes why the GPUs' locks, which the caller holds, are held; empty takes the
-// note back.
+// say sets why the GPUs are locked for long; empty removes that. The caller holds the locks.
 func (l *gpuLocks) say(gpus []string, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +161,7 @@ func (l *gpuLocks) say(gpus []string, why string) {
 	}
 }
 
-// lockFile takes the lock that keeps other processes off the GPU.
+// lockFile locks a GPU against other processes.
 func (l *gpuLocks) lockFile(ctx context.Context, gpuID string) (*flock.Flock, error) {
 	lock := flock.New(filepath.Join(l.dir, gpu.NameOf(gpuID)+".lock"))
 	switch _, err := lock.TryLockContext(ctx, otherProcessPause); {

@@ -10,13 +10,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// A claim on a lost GPU is released all the same: nothing on the GPU can be used any
-// more, and its pods must be able to go. What could not be cleaned up stays in the
-// ledger as leftovers, one record per claim and GPU. They keep the place occupied
-// until FinishReleases has cleaned up, or the driver was loaded again.
+// A claim on a lost GPU is released although the GPU cannot be cleaned up: its pods must be able
+// to end. The partitions stay in the ledger as leftovers, one record for each claim and GPU, and
+// are not allocated again until FinishReleases has removed them, or the driver was reloaded.
 
-// lookAt reads the partitions of the GPUs that a release works on. Partitions on a
-// lost GPU are left behind.
+// lookAt reads the partitions of the GPUs of a release. Partitions on a lost GPU become
+// leftovers.
 func (r *run) lookAt(ctx context.Context, gpus []string) error {
 	for _, address := range gpus {
 		live, err := r.Manager.live(ctx, []string{address})
@@ -36,8 +35,8 @@ func (r *run) lookAt(ctx context.Context, gpus []string) error {
 	return nil
 }
 
-// unlessLost turns the failure to clean up a device into a leftover, if the reason is
-// that its GPU is lost. Of what is a leftover already it remains a failure.
+// unlessLost makes a device a leftover if cleaning it up failed because its GPU is lost. If it
+// already is a leftover, the error remains.
 func (r *run) unlessLost(device int, err error) error {
 	if err == nil || r.record.Released || !errors.Is(err, gpu.ErrLost) {
 		return err
@@ -53,7 +52,7 @@ func (r *run) leaveBehind(device int) {
 	r.left[device] = true
 }
 
-// forget drops the record, and writes down its leftovers before.
+// forget deletes the record, after it has written the leftovers.
 func (r *run) forget() error {
 	byGPU := map[string][]ledger.Device{}
 	for i, d := range r.record.Devices {
@@ -72,7 +71,7 @@ func (r *run) forget() error {
 	return r.Ledger.Delete(r.record.Claim.UID)
 }
 
-// InUse lists the records of claims that are not released.
+// InUse returns the records of claims that are not released.
 func InUse(records []ledger.Record) []ledger.Record {
 	return slices.DeleteFunc(records, func(r ledger.Record) bool { return r.Released })
 }

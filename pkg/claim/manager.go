@@ -20,24 +20,23 @@ const (
 	// Budget is how long one Prepare or Unprepare may take. The kubelet gives
 	// up after 45 s; what is not finished by then is resumed by its retry.
 	Budget = 30 * time.Second
-	// undoBudget is how long the undoing of a failed Prepare may take on top.
+	// undoBudget is how long undoing a failed Prepare may take in addition.
 	undoBudget = 10 * time.Second
-	// lateRelease is how long Prepare waits for a holder whose release is
-	// late, before it leaves the waiting to the kubelet's slower retry.
-	lateRelease = 5 * time.Second
-	// otherProcessRelease is how often it looks meanwhile whether another
-	// process has released it.
+	// lateRelease is how long Prepare waits until a conflicting claim is released, before
+	// the kubelet has to retry. otherProcessRelease is how often it checks whether another
+	// process has released the claim.
+	lateRelease         = 5 * time.Second
 	otherProcessRelease = 500 * time.Millisecond
 )
 
-// Observer is told about every phase of Prepare and Unprepare: "lock", "plan",
-// and the steps by their Op.
+// Observer is called after every phase of Prepare and Unprepare: "lock", "plan", and the steps,
+// named by their Op.
 type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config is what a Manager works with. All fields but Shares, Static, Running,
-// LockDir, Observer and BeforeStep are needed.
+// Config has what a Manager works with. Shares, Static, Running, LockDir, Observer and
+// BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
 	Node     string
@@ -48,29 +47,28 @@ type Config struct {
 	Shares Sharer
 	// GPUs returns the GPUs of the node, as they are published.
 	GPUs func() []gpu.GPU
-	// LoadID identifies this boot and this load of the driver that serves a GPU.
-	// Partitions outlive neither.
+	// LoadID identifies the current boot and load of the driver of a GPU. Partitions
+	// survive neither a reboot nor a reload.
 	LoadID func(pciAddress string) string
-	// Static tells whether the partition at a placement is there whatever claims
-	// do: they neither destroy it nor is it foreign, and one that is missing is made
-	// and left. It looks at the placement's GPU, type, profile and start. Nil: none
-	// is.
+	// Static tells whether a profile keeps a partition at a placement, by GPU, type,
+	// profile and start. Such a partition is neither foreign nor destroyed with a claim; a
+	// missing one is created and kept. Nil: there are none.
 	Static func(gpu.Placement) bool
-	// Running returns those of some pods of which processes still run on this node. Nil:
-	// nobody can tell, so none counts as running.
+	// Running returns the pods that still have processes on this node. Nil: no pod counts
+	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
-	// LockDir is a folder for the lock files that keep two plugins on one node
-	// apart. Empty: there is only this one.
+	// LockDir is the folder of lock files that two plugins on one node share. Empty: there
+	// is no other plugin.
 	LockDir string
 
 	Observer Observer
-	// BeforeStep is called before each step and, with a nil step, after the
-	// last one. Tests stop the driver in it.
+	// BeforeStep is called before each step and, with a nil step, after the last one.
+	// Tests stop the plugin in it.
 	BeforeStep func(ctx context.Context, r ledger.Record, step *plan.Step)
 }
 
-// Manager prepares and releases claims. It is safe for concurrent use; claims
-// on different GPUs proceed at the same time.
+// Manager prepares and releases claims. It is safe for concurrent use. Claims on different GPUs
+// proceed in parallel.
 type Manager struct {
 	Config
 	locks    gpuLocks
@@ -78,17 +76,17 @@ type Manager struct {
 
 	// mu protects released.
 	mu sync.Mutex
-	// released is closed, and replaced, whenever a claim has been released.
+	// released is closed and replaced whenever a claim was released.
 	released chan struct{}
 }
 
-// NewManager returns a Manager that has touched nothing yet.
+// NewManager returns a Manager. It changes nothing yet.
 func NewManager(c Config) *Manager {
 	return &Manager{Config: c, locks: gpuLocks{dir: c.LockDir}, released: make(chan struct{})}
 }
 
-// others are the records of other claims on a record's GPUs, and what is still
-// true of them.
+// others returns the records of other claims on a record's GPUs, and the current parts of those
+// that are not released.
 func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 	for _, other := range m.Ledger.On(gpusOf(r)) {
 		if other.Claim.UID == r.Claim.UID {
@@ -102,8 +100,8 @@ func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 	return all, current
 }
 
-// current is what is still true of a record: the devices that were handed out
-// under this load of their driver. It is nil if nothing is.
+// current returns the record with only those devices that were prepared under the current load
+// of their driver; nil if there are none.
 func (m *Manager) current(r *ledger.Record) *ledger.Record {
 	now := *r
 	now.Devices = slices.DeleteFunc(slices.Clone(r.Devices), func(d ledger.Device) bool {
@@ -139,7 +137,7 @@ func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (fu
 	return unlock, err
 }
 
-// Refresh takes in what another process has written before it let go of a lock.
+// Refresh reads the changes of the ledger by other processes.
 func (m *Manager) Refresh(ctx context.Context) error {
 	broken, err := m.Ledger.Refresh()
 	for _, f := range m.recoverBroken(broken) {
@@ -176,11 +174,11 @@ func gpusOf(r ledger.Record) []string {
 	return gpus
 }
 
-// static tells whether the partition at a placement is there whatever claims do.
+// static tells whether a profile keeps a partition at a placement.
 func (m *Manager) static(p gpu.Placement) bool { return m.Static != nil && m.Static(p.Base()) }
 
-// madeOn lists the GPUs on which a record's partitions were made. Only they
-// need to answer when the claim is released.
+// madeOn lists the GPUs on which a record's partitions were created. Only these need to answer
+// when the claim is released.
 func madeOn(r ledger.Record) []string {
 	var gpus []string
 	for _, d := range r.Devices {

@@ -11,8 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// checkNewer refuses a claim whose record only a newer version can use, and one that
-// was given something of a GPU on which such a record holds it is not known what.
+// checkNewer refuses a claim whose record only a newer version can use, and a claim for a GPU
+// that such a record names.
 func (m *Manager) checkNewer(wanted ledger.Record) error {
 	if err := m.Ledger.CheckClaim(wanted.Claim.UID); err != nil {
 		return err
@@ -23,13 +23,13 @@ func (m *Manager) checkNewer(wanted ledger.Record) error {
 		return err
 	}
 	return plan.NewConflict(
-		fmt.Sprintf("%s cannot be given out: a newer version of Tranche has given out a part of the same GPU, and this version cannot tell which; this is tried again",
+		fmt.Sprintf("%s cannot be prepared: a newer version of Tranche has prepared a part of the same GPU, and this version cannot tell which; this is retried",
 			deviceNames(wanted)),
 		fmt.Sprintf("Claim %s was not prepared: %v", wanted.Claim, newer))
 }
 
-// checkNewerSharers keeps what a record shares as it is, as long as one that only a
-// newer version can use may have a share of it.
+// checkNewerSharers refuses to release a share while a record that only a newer version can use
+// may have another share of the same device.
 func (m *Manager) checkNewerSharers(held ledger.Record) error {
 	var shared []string
 	for _, d := range held.Devices {
@@ -42,11 +42,11 @@ func (m *Manager) checkNewerSharers(held ledger.Record) error {
 		return nil
 	}
 	return plan.NewConflict(
-		fmt.Sprintf("%s cannot be released: a newer version of Tranche has given out a share of the same GPU; this is tried again", deviceNames(held)),
+		fmt.Sprintf("%s cannot be released: a newer version of Tranche has prepared a share of the same GPU; this is retried", deviceNames(held)),
 		fmt.Sprintf("Claim %s was not released: %v", held.Claim, err))
 }
 
-// reportNewer tells of records that only a newer version can use.
+// reportNewer reports records that only a newer version can use.
 func (m *Manager) reportNewer() []Finding {
 	var findings []Finding
 	for _, n := range m.Ledger.Newer() {
@@ -58,8 +58,8 @@ func (m *Manager) reportNewer() []Finding {
 	return findings
 }
 
-// explainedByNewer tells whether what runs by a name may be for a record that only a
-// newer version can use.
+// explainedByNewer tells whether a daemon may serve a claim whose record only a newer version
+// can use.
 func (m *Manager) explainedByNewer(name string) bool {
 	return slices.ContainsFunc(m.Ledger.Newer(), func(n ledger.Newer) bool {
 		return len(n.GPUs) == 0 || string(n.Claim.UID) == name ||
@@ -67,8 +67,8 @@ func (m *Manager) explainedByNewer(name string) bool {
 	})
 }
 
-// copyIsNewer tells whether the copy of a record in a CDI file is one that only a newer
-// version can use: that version can rebuild a lost record from it.
+// copyIsNewer tells whether only a newer version can use the copy of a record in a CDI file.
+// That version can rebuild a lost record from it.
 func copyIsNewer(data []byte) bool {
 	_, err := ledger.Decode(data)
 	newer := (*ledger.NewerError)(nil)

@@ -14,14 +14,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Prepare makes what was allocated to the claim, and returns its record. It is
-// idempotent, and finishes what an earlier call did not.
+// Prepare creates the devices that were allocated to the claim, and returns its record. It is
+// idempotent, and completes an earlier call that failed.
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (ledger.Record, error) {
 	return m.prepareClaim(ctx, claim, false)
 }
 
-// prepareClaim is Prepare. onlyHeld: a claim that is not, or no longer, in the ledger
-// fails with errReleasedMeanwhile.
+// prepareClaim is Prepare. With onlyHeld, it fails with errReleasedMeanwhile if the claim is not
+// in the ledger.
 func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim, onlyHeld bool) (ledger.Record, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Prepare are used up", Budget))
 	defer cancel()
@@ -65,7 +65,7 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 	}
 }
 
-// want is the record as it should be once the claim is prepared.
+// want returns the record that the claim should have.
 func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
 	devices, err := plan.Allocated(claim, m.Node, m.GPUs())
 	if err != nil {
@@ -89,9 +89,9 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	return record, nil
 }
 
-// prepare is one try of Prepare. wanted is what was wanted before it waited for the locks
-// of the GPUs, which may have changed meanwhile. started says that an earlier one wrote
-// the record down and let go of the locks.
+// prepare is one attempt of Prepare. wanted was computed before the locks of the GPUs were
+// taken, so it is computed again. started: an earlier attempt has written the record and has
+// released the locks.
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, wanted ledger.Record, started bool) (ledger.Record, error) {
 	gpus := gpusOf(wanted)
 	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {
@@ -111,12 +111,11 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 
 	held, ok := m.Ledger.Get(wanted.Claim.UID)
 	if started && (!ok || !plan.SameDevices(held, wanted)) {
-		// Whoever released it meanwhile will not do so again for us.
+		// It was released meanwhile, and would not be released again.
 		return ledger.Record{}, errReleasedMeanwhile
 	}
 	if ok && !plan.SameDevices(held, wanted) {
-		// The claim was allocated anew and nobody told us that the old
-		// allocation ended.
+		// The claim was allocated again, and the old allocation was not released.
 		if err := m.release(ctx, held); err != nil {
 			return ledger.Record{}, fmt.Errorf("release what claim %s held before: %w", wanted.Claim, err)
 		}
@@ -138,10 +137,9 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	return run.record, nil
 }
 
-// removeStaleFiles removes the CDI files that were written under an earlier load of a
-// GPU's driver. What they name may be made for another claim now: a container that
-// starts again by such a file would have it, too. Reconcile prepares their claims
-// again. The caller holds the locks of the GPUs.
+// removeStaleFiles removes the CDI files that were written before a GPU's driver was reloaded. A
+// container that restarts with such a file could get the devices of another claim. Reconcile
+// prepares their claims again. The caller holds the locks of the GPUs.
 func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
 	for _, r := range m.Ledger.On(gpusOf(wanted)) {
 		if !m.isStale(r) {
@@ -154,8 +152,8 @@ func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
 	return nil
 }
 
-// isStale tells whether the driver of one of a record's GPUs was loaded again since the
-// device was handed out. A driver that is not there says nothing.
+// isStale tells whether the driver of one of a record's GPUs was reloaded since the device was
+// prepared. A driver that is not loaded does not count.
 func (m *Manager) isStale(r ledger.Record) bool {
 	return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
 		now := m.LoadID(d.Placement.GPU)
@@ -163,7 +161,7 @@ func (m *Manager) isStale(r ledger.Record) bool {
 	})
 }
 
-// planRun looks at the ledger and the hardware and decides what to do.
+// planRun reads the ledger and the hardware, and plans the steps.
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []plan.Step, error) {
 	wanted = wanted.Clone()
 	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.static}
@@ -180,7 +178,7 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []pl
 	}
 	for _, gpuID := range gpusOf(wanted) {
 		if s.GPUs[gpuID] == nil {
-			return nil, nil, fmt.Errorf("GPU %s has vanished from node %s", gpu.NameOf(gpuID), m.Node)
+			return nil, nil, fmt.Errorf("GPU %s is no longer in the inventory of node %s; delete the pod so that it is scheduled again", gpu.NameOf(gpuID), m.Node)
 		}
 	}
 	var err error

@@ -15,25 +15,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Finding is something that was not as it should be, and what became of it.
+// Finding is a problem that was found, and its repair.
 type Finding struct {
 	// Reason is a short CamelCase word, as events have it.
 	Reason string
 	// Message names the object, what was found and what was done.
 	Message string
-	// Err is set when the repair failed; it is tried again.
+	// Err is why the repair failed, which is retried; nil: it succeeded.
 	Err error
 }
 
-// GetClaim reads a claim from the API server; nil stands for one that is gone.
+// GetClaim reads a claim from the API server; nil if it does not exist.
 type GetClaim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 
-// Recover rebuilds the records of broken ledger files from the copies in the
-// CDI files. It is called once, before any claim is prepared.
+// Recover rebuilds the records of broken and missing ledger files from the copies in the CDI
+// files. It is called once, before any claim is prepared.
 //
-// A CDI file is written after the record and removed before it, so one without
-// a record means that the record was lost, too: deleted by hand, or set aside by
-// a run that ended before it came here.
+// A CDI file is written after the record and removed before it. So if a CDI file has no record,
+// the record was lost.
 func (m *Manager) Recover(broken []ledger.Broken) []Finding {
 	return append(m.recoverBroken(broken), m.recoverLost()...)
 }
@@ -58,14 +57,14 @@ func (m *Manager) recoverBroken(broken []ledger.Broken) []Finding {
 func (m *Manager) recoverLost() []Finding {
 	uids, err := m.CDI.List()
 	if err != nil {
-		return nil // Reconcile lists them, too, and says what is wrong
+		return nil // Reconcile reports this
 	}
 	var findings []Finding
 	for _, uid := range uids {
 		if m.Ledger.Has(uid) {
 			continue
 		}
-		// A file that tells nothing is left to Reconcile, which removes it.
+		// Reconcile removes a file that has no valid copy.
 		if err := m.recoverOne(uid); err == nil {
 			findings = append(findings, Finding{
 				Reason:  v1alpha1.EventRecordRebuilt,
@@ -92,8 +91,8 @@ func (m *Manager) recoverOne(uid types.UID) error {
 	return m.Ledger.Put(record)
 }
 
-// Reconcile compares the ledger with the API server, the CDI folder and what runs
-// for shares, and releases what no claim holds any more.
+// Reconcile compares the ledger with the API server, the CDI folder and running daemons, and
+// releases everything that no claim holds.
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	findings := m.FinishReleases(ctx)
 	findings = append(findings, m.releaseLeftovers(ctx, getClaim)...)
@@ -102,9 +101,8 @@ func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	return append(findings, m.stopStrays(ctx)...)
 }
 
-// releaseLeftovers releases the records of claims that are gone or no longer
-// allocated, and of which no container runs any more: the kubelet has forgotten them,
-// so it will not ask for it. The other records it keeps up to date.
+// releaseLeftovers releases the records of claims that are gone or no longer allocated, and have
+// no running containers: the kubelet will not release them. It updates the other records.
 func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
 	if err := m.Refresh(ctx); err != nil {
 		return []Finding{{Reason: v1alpha1.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
@@ -112,11 +110,11 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
 		if r.Released {
-			continue // FinishReleases does
+			continue // FinishReleases handles it
 		}
 		claim, err := getClaim(ctx, r.Claim.Namespace, r.Claim.Name)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot tell whether a claim still exists, its devices stay held", "claim", r.Claim.String(), "claimUID", r.Claim.UID)
+			klog.FromContext(ctx).Error(err, "Cannot read a claim, so its devices are not released", "claim", r.Claim.String(), "claimUID", r.Claim.UID)
 			continue
 		}
 		if claim != nil && claim.UID == r.Claim.UID && stillAllocated(claim, r) {
@@ -130,16 +128,16 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 		findings = append(findings, Finding{
 			Reason:  v1alpha1.EventLeftoverReleased,
 			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
-			// While this waits for the GPU, the kubelet may prepare a new
-			// allocation of the same claim, which is not the one to release.
+			// While this waits for the GPU, the kubelet may prepare a new allocation
+			// of the claim, which must not be released.
 			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return plan.SameDevices(now, r) }, m.release),
 		})
 	}
 	return findings
 }
 
-// stillAllocated tells whether the claim has anything that the record holds. A
-// claim may have been deallocated and then scheduled to another node.
+// stillAllocated tells whether a device of the record is still allocated to the claim. A claim
+// may have been deallocated and allocated on another node.
 func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
 	if claim.Status.Allocation == nil {
 		return false
@@ -190,9 +188,8 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	return findings
 }
 
-// Forgotten returns those of the claims of which there is no record. It must be
-// called after what belongs to the claims was seen: a record is there before
-// anything else, whichever process wrote it.
+// Forgotten returns the claims that have no record. It must be called after files of the claims
+// were found: a record is written before anything else, by any process.
 func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID, error) {
 	if err := m.Refresh(ctx); err != nil {
 		return nil, err
@@ -202,16 +199,15 @@ func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID,
 	}), nil
 }
 
-// Foreign lists the partitions of a GPU that no record explains and that are not
-// static.
+// Foreign lists the partitions of a GPU that belong neither to a record nor to a profile.
 func (m *Manager) Foreign(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	foreign, _, err := m.Compare(ctx, pciAddress)
 	return foreign, err
 }
 
-// Compare compares the ledger with a GPU. foreign are the partitions that no record
-// explains and that are not static, missing what claims hold and the GPU does not
-// have: somebody other than this driver removed it.
+// Compare compares the ledger with a GPU. foreign are the partitions that belong neither to a
+// record nor to a profile. missing are the devices that claims hold and the GPU does not have:
+// somebody else removed them.
 func (m *Manager) Compare(ctx context.Context, pciAddress string) (foreign []gpu.Partition, missing []ledger.Device, err error) {
 	unlock, err := m.lock(ctx, "reconcile", []string{pciAddress})
 	if err != nil {
@@ -228,8 +224,8 @@ func (m *Manager) Compare(ctx context.Context, pciAddress string) (foreign []gpu
 	return m.foreign(live), m.missing(pciAddress, live), nil
 }
 
-// missing lists what claims hold of a GPU and is not among its partitions. A
-// partition of a mode that is there but incomplete is an obstacle of its own.
+// missing lists the devices that claims hold and that are not among the partitions of the GPU. A
+// partition of a mode that exists but is incomplete is reported as an obstacle instead.
 func (m *Manager) missing(gpuID string, live []gpu.Partition) []ledger.Device {
 	incomplete := func(d ledger.Device) bool {
 		return slices.ContainsFunc(live, func(p gpu.Partition) bool {
@@ -250,9 +246,8 @@ func (m *Manager) missing(gpuID string, live []gpu.Partition) []ledger.Device {
 	return missing
 }
 
-// Adopt removes a foreign partition that nobody uses, so that its room can be
-// given out. One that is in use fails with gpu.ErrInUse; one that has become ours is
-// left alone.
+// Adopt removes a foreign partition that nobody uses. It fails with gpu.ErrInUse if the
+// partition is in use, and does nothing if the partition is no longer foreign.
 func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for taking over a partition are used up", Budget))
 	defer cancel()
@@ -271,8 +266,8 @@ func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 	return m.Hardware.Destroy(ctx, gpu.Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size})
 }
 
-// foreign lists the partitions that no record explains and that are not static. The
-// caller holds the GPU's lock.
+// foreign returns the partitions that belong neither to a record nor to a profile. The caller
+// holds the GPU's lock.
 func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 	var records []ledger.Record
 	for _, r := range m.Ledger.List() {

@@ -11,10 +11,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Unprepare releases what the claim holds. A claim that holds nothing is no
-// error: it may never have been prepared, or be released already. A Prepare of the
-// claim that is under way is ended. Where the driver cannot be used now, what is in the
-// hardware is removed by a later Reconcile.
+// Unprepare releases the devices of a claim. It cancels a Prepare of the claim that is in
+// progress. A claim that holds nothing is no error. If the driver cannot be used now, a later
+// Reconcile removes the partitions.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
@@ -24,8 +23,8 @@ func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true }, m.releaseOrPostpone)
 }
 
-// unprepare releases the claim's record if it is, once nobody else works on its
-// GPUs, the one that is meant.
+// unprepare releases the claim's record if meant returns true for it under the locks of its
+// GPUs.
 func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool, release func(context.Context, ledger.Record) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()

@@ -18,30 +18,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// inUsePatience is how long a release waits for the last process of a container
-// to let go of its partition.
+// inUsePatience is how long a release waits for the last process of a container to end.
 const inUsePatience = 5 * time.Second
 
-// run takes the steps of one plan. The locks of all its GPUs are held.
+// run performs the steps of one plan. Its caller holds the locks of all GPUs.
 type run struct {
 	*Manager
 	operation string
 	record    ledger.Record
-	// before is the claim's record when the run began, whether it is still true or not;
-	// nil if there was none.
+	// before is the claim's record at the start, possibly outdated; nil if there was none.
 	before *ledger.Record
-	// live is what existed when the run began.
+	// live has the partitions at the start, by GPU.
 	live map[string][]gpu.Partition
-	// sharers is what is still true of the other claims' records on the GPUs.
+	// sharers are the current records of other claims on the GPUs.
 	sharers []ledger.Record
-	// left are indexes of the devices of a release that could not be cleaned up,
-	// because their GPU is lost.
+	// left are indexes of devices that could not be released because their GPU is lost.
 	left map[int]bool
 }
 
-// do takes the steps in order. When one of a Prepare fails, it and those before
-// it are undone; a release that fails is left as it is and taken up again. A share
-// that only takes longer fails with a *NotReadyError, and nothing is undone.
+// do performs the steps in order. If a step of a Prepare fails, this step and those before it
+// are undone; a release that fails is retried later. A share that takes longer returns a
+// *NotReadyError, and nothing is undone.
 func (r *run) do(ctx context.Context, steps []plan.Step) error {
 	for i, step := range steps {
 		if r.BeforeStep != nil {
@@ -93,8 +90,8 @@ func (r *run) step(ctx context.Context, step plan.Step) error {
 	return fmt.Errorf("unknown step %q", step.Op)
 }
 
-// undo takes back the steps of a failed Prepare, the last one first, with time
-// of its own. What cannot be undone stays in the ledger for the next try.
+// undo undoes the steps of a failed Prepare, the last one first, with a time limit of its own.
+// What cannot be undone stays in the ledger for the next attempt.
 func (r *run) undo(ctx context.Context, taken []plan.Step) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
@@ -103,7 +100,7 @@ func (r *run) undo(ctx context.Context, taken []plan.Step) error {
 		err := r.undoStep(ctx, step)
 		r.observe(r.operation, "undo-"+string(step.Op), start, err)
 		if err != nil {
-			return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)
+			return fmt.Errorf("and it could not be undone, which the next attempt retries: %w", err)
 		}
 	}
 	return r.dropIntent()
@@ -134,7 +131,7 @@ func (r *run) undoStep(ctx context.Context, step plan.Step) error {
 	return nil
 }
 
-// done writes down that the claim is prepared.
+// done records that the claim is prepared.
 func (r *run) done() error {
 	done := r.record.Clone()
 	done.State = ledger.Prepared
@@ -148,10 +145,9 @@ func (r *run) done() error {
 	return nil
 }
 
-// keepHandedOut marks what containers may be using, because an earlier Prepare had
-// succeeded with it and it still exists. held is what is still true of the claim's
-// record, nil if nothing. The marks are written down with the intent, so that they
-// outlive this process.
+// keepHandedOut marks devices that containers may be using, because an earlier Prepare succeeded
+// and they still exist. held is the current record of the claim, or nil. The marks are written
+// with the intent, so that they survive this process.
 func keepHandedOut(held *ledger.Record, wanted ledger.Record, live map[string][]gpu.Partition) {
 	if held == nil {
 		return
@@ -166,8 +162,8 @@ func keepHandedOut(held *ledger.Record, wanted ledger.Record, live map[string][]
 	}
 }
 
-// dropIntent puts the ledger back to what it said before the run, as long as that had
-// handed out anything.
+// dropIntent restores the record from before the run, if containers may use its devices, and
+// otherwise deletes it.
 func (r *run) dropIntent() error {
 	if r.before != nil && r.before.HandedOut() {
 		return r.Ledger.Put(*r.before)
@@ -179,10 +175,10 @@ func (r *run) create(ctx context.Context, d *ledger.Device) error {
 	base := d.Placement.Base()
 	part, err := r.Hardware.Create(ctx, base)
 	if err != nil {
-		return fmt.Errorf("make %s: %w", base.Name(), err)
+		return fmt.Errorf("create %s: %w", base.Name(), err)
 	}
 	if base.Type != gpu.TypeGPU && (!part.Complete || !part.Is(base)) {
-		return fmt.Errorf("make %s: the hardware shows %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)
+		return fmt.Errorf("create %s: the hardware reports %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)
 	}
 	d.UUID = part.UUID
 	return nil
@@ -198,28 +194,27 @@ func (r *run) join(ctx context.Context, device int) error {
 	return nil
 }
 
-// leave is there for every share of a record, also where its GPU's driver has
-// been loaded anew: what was started for it may still run.
+// leave releases a share, even if its GPU's driver was reloaded since: its daemon may still run.
 func (r *run) leave(ctx context.Context, device int) error {
 	if r.Shares == nil {
-		return nil // who set it up is not part of this plugin any more
+		return nil // this plugin was started without sharing
 	}
 	h := holder(r.record, device, r.sharers)
 	h.Lapsed = h.Device.LoadID != r.LoadID(h.Device.Placement.GPU)
 	if err := r.Shares.Leave(ctx, h); err != nil {
-		return fmt.Errorf("take back what was set up for %s: %w", h.Device.Name, err)
+		return fmt.Errorf("release %s: %w", h.Device.Name, err)
 	}
 	return nil
 }
 
-// destroy takes a partition apart. Processes of a container that has just been
-// stopped may hold it a moment longer.
+// destroy destroys a partition. Processes of a container that has just been stopped may use it a
+// moment longer.
 func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
 	p = p.Base()
 	var inUse error
 	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(context.Context) (bool, error) {
-		// The call has the time of the whole release: cut short by the end of
-		// our patience, it would only say so, and not who is in the way.
+		// The call has the context of the whole release: if the patience ended it, its
+		// error would not say which process uses the partition.
 		err := r.Hardware.Destroy(ctx, p)
 		if errors.Is(err, gpu.ErrInUse) {
 			inUse = err
@@ -275,9 +270,8 @@ func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, 
 	return both(edits, more), nil
 }
 
-// withEnv names the device in the container's environment. The variable carries
-// the device's name, so that several devices in one container do not overwrite
-// each other's.
+// withEnv adds an environment variable that describes the device. The device is part of the
+// variable's name, so that a container can have several.
 func withEnv(edits *cdispecs.ContainerEdits, d ledger.Device) *cdispecs.ContainerEdits {
 	env := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(d.Key(), "-", "_")) + "=" + describe(d)
 	if d.UUID != "" {
@@ -303,7 +297,7 @@ func describe(d ledger.Device) string {
 	return string(p.Type)
 }
 
-// both are two edits in one, neither of which is changed.
+// both merges two edits without changing them.
 func both(a, b *cdispecs.ContainerEdits) *cdispecs.ContainerEdits {
 	out := *a
 	out.Env = slices.Concat(a.Env, b.Env)

@@ -12,16 +12,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
 
-// stopStrays ends what runs for shares of which no record knows: its claim was
-// released by a plugin that died in the midst of it, or its record was lost.
+// stopStrays stops daemons that serve no record: a plugin died while it released the claim, or
+// the record was lost.
 func (m *Manager) stopStrays(ctx context.Context) []Finding {
 	if m.Shares == nil {
 		return nil
 	}
-	// Before the records: one is there before anything is started for it.
+	// Listed before the records are read: a record is written before its daemon starts.
 	running, err := m.Shares.Running()
 	if err != nil {
-		return []Finding{{Reason: v1alpha1.EventDaemonsUnreadable, Message: "what runs for shares cannot be listed", Err: err}}
+		return []Finding{{Reason: v1alpha1.EventDaemonsUnreadable, Message: "the daemons of shares cannot be listed", Err: err}}
 	}
 	var findings []Finding
 	for _, name := range running {
@@ -29,7 +29,7 @@ func (m *Manager) stopStrays(ctx context.Context) []Finding {
 		if stopped || err != nil {
 			findings = append(findings, Finding{
 				Reason:  v1alpha1.EventStrayDaemonStopped,
-				Message: fmt.Sprintf("daemon %s served no claim of which there is a record and is stopped", name),
+				Message: fmt.Sprintf("daemon %s serves no claim in the ledger and is stopped", name),
 				Err:     err,
 			})
 		}
@@ -37,8 +37,7 @@ func (m *Manager) stopStrays(ctx context.Context) []Finding {
 	return findings
 }
 
-// stopStray stops one if, once nobody else works on its GPUs, no record explains
-// it still.
+// stopStray stops a daemon if no record needs it under the locks of its GPUs.
 func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err error) {
 	if err := m.Refresh(ctx); err != nil || m.explained(name) {
 		return false, err
@@ -56,8 +55,8 @@ func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err
 	return true, m.Shares.Stop(ctx, name)
 }
 
-// gpusServedBy are the GPUs whose shares a daemon may be for: the one that it is
-// named for, else all.
+// gpusServedBy returns the GPUs that a daemon may serve: the GPU that it is named for, otherwise
+// all.
 func (m *Manager) gpusServedBy(name string) []string {
 	var all []string
 	for _, g := range m.GPUs() {
@@ -69,7 +68,7 @@ func (m *Manager) gpusServedBy(name string) []string {
 	return all
 }
 
-// explained tells whether a record has a share that a daemon of the name serves.
+// explained tells whether a daemon serves a share in a record.
 func (m *Manager) explained(name string) bool {
 	return m.explainedByNewer(name) || slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
 		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
@@ -78,11 +77,10 @@ func (m *Manager) explained(name string) bool {
 	})
 }
 
-// Rejoin brings back what runs for the shares of a prepared claim and has died. It
-// does not wait until that is ready. A claim that is not prepared, or that was
-// released, needs nothing.
+// Rejoin restarts the dead daemons of a prepared claim, and does not wait until they are ready.
+// It does nothing for other claims.
 func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for bringing back what serves a claim are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for restarting the daemons of a claim are used up", Budget))
 	defer cancel()
 	held, ok := m.Ledger.Get(uid)
 	if !ok || m.Shares == nil {

@@ -87,7 +87,7 @@ func TestSettingsCannotBeRead(t *testing.T) {
 	p.shares.onSettings = func() error { return errScripted }
 	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
-	require.ErrorContains(t, err, "read how GPU gpu-0000-01-00-0 is set, before gpu-0000-01-00-0-memory-share changes it")
+	require.ErrorContains(t, err, "read the settings of GPU gpu-0000-01-00-0 before gpu-0000-01-00-0-memory-share changes them")
 	p.nothingShared(m)
 }
 
@@ -166,7 +166,7 @@ func TestLeaveFails(t *testing.T) {
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	p.shares.onLeave = func(Holder) error { return errScripted }
 	err := m.Unprepare(t.Context(), claims.Ref("a"))
-	require.ErrorContains(t, err, "take back what was set up for "+claims.MIGShare(0).Name()+": scripted failure")
+	require.ErrorContains(t, err, "release "+claims.MIGShare(0).Name()+": scripted failure")
 	assert.Empty(t, p.hardware.destroyed, "it may be in use")
 	assert.Len(t, m.Ledger.List(), 1)
 	p.shares.onLeave = nil
@@ -232,7 +232,7 @@ func TestSharesWithoutSharer(t *testing.T) {
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	m.Shares = nil
 	_, err := m.Prepare(t.Context(), claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
-	require.ErrorContains(t, err, "gpu-0000-01-00-0-memory-share is a share, and this plugin was started without what sets shares up")
+	require.ErrorContains(t, err, "gpu-0000-01-00-0-memory-share is a share, and this plugin was started without sharing")
 	require.Empty(t, m.Reconcile(t.Context(), api(claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))))
 	require.NoError(t, m.Rejoin(t.Context(), "a"))
 	mustRelease(t, m, "a")
@@ -291,7 +291,7 @@ func TestReconcileStopsStrayDaemons(t *testing.T) {
 	p.shares.daemons[gpu.NameOf(claims.Address(0))] = true
 	findings := m.Reconcile(t.Context(), api(c))
 	require.Len(t, findings, 2)
-	assert.Contains(t, findings, Finding{Reason: "StrayDaemonStopped", Message: "daemon gone served no claim of which there is a record and is stopped"})
+	assert.Contains(t, findings, Finding{Reason: "StrayDaemonStopped", Message: "daemon gone serves no claim in the ledger and is stopped"})
 	running, _ := p.shares.Running()
 	assert.Equal(t, []string{"a"}, running)
 	assert.Empty(t, m.Reconcile(t.Context(), api(c)))

@@ -34,7 +34,7 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 		mustPrepare(t, m, claims.ShareClaim(c, claims.MemoryShare(n), "20Gi"))
 	}
 	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "20Gi")))
-	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same GPU (pod pod-same GPU), and")
+	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same GPU (pod pod-same GPU), whose")
 	mustRelease(t, m, "same GPU")
 	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)), "who waits holds the GPU, too")
 	close(ready)
@@ -110,7 +110,7 @@ func TestDaemonDoesNotStartAndCannotBeUndone(t *testing.T) {
 	p.shares.onLeave = func(Holder) error { return errScripted }
 	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorContains(t, err, "it died")
-	require.ErrorContains(t, err, "and it could not be undone, which is tried again with the next attempt: take back what was set up for gpu-0000-01-00-0-memory-share: scripted failure")
+	require.ErrorContains(t, err, "and it could not be undone, which the next attempt retries: release gpu-0000-01-00-0-memory-share: scripted failure")
 	assert.Len(t, m.Ledger.List(), 1)
 	p.shares.onLeave, p.shares.onWait = nil, nil
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))

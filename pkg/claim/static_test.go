@@ -88,7 +88,7 @@ func TestStaticPartitionInTheWay(t *testing.T) {
 	for _, wanted := range []gpu.Placement{three, claims.Whole(0)} {
 		p := newPlaceWith(t, "MIG-x", one)
 		_, err := p.startStatic(one).Prepare(t.Context(), claims.For("a", wanted))
-		require.ErrorContains(t, err, "the profile of the node keeps GPU gpu-0000-01-00-0 cut, and "+one.Name()+" is in its place; delete the pod")
+		require.ErrorContains(t, err, "the profile of the node keeps partition "+one.Name()+" on GPU gpu-0000-01-00-0 in its place; delete the pod")
 		var conflict *plan.ConflictError
 		assert.NotErrorAs(t, err, &conflict, "waiting is no use")
 	}
@@ -176,7 +176,7 @@ func TestExclusive(t *testing.T) {
 	err = m.Exclusive(t.Context(), []string{claims.Address(1), claims.Address(0)}, "is being changed to profile all-balanced", func(held []ledger.Record) error {
 		require.Len(t, held, 1)
 		assert.Equal(t, claims.Ref("a"), held[0].Claim)
-		const why = "GPU gpu-0000-01-00-0 is being changed to profile all-balanced; this is tried again"
+		const why = "GPU gpu-0000-01-00-0 is being changed to profile all-balanced; this is retried"
 		_, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
 		require.EqualError(t, err, why)
 		require.EqualError(t, m.Unprepare(t.Context(), claims.Ref("a")), why)

@@ -13,9 +13,8 @@ import (
 // errReleasedMeanwhile ends a Prepare whose claim is released.
 var errReleasedMeanwhile = errors.New("the claim was released while it was being prepared")
 
-// underWay has the calls of Prepare that have not returned. A release ends them
-// first: the kubelet may have given one up for lost, which would otherwise go on
-// and hold what nobody releases any more.
+// underWay has the calls of Prepare that are in progress. A release cancels them first: the
+// kubelet may have timed out, and the call would prepare devices that nobody releases.
 type underWay struct {
 	// mu protects calls.
 	mu    sync.Mutex
@@ -25,12 +24,11 @@ type underWay struct {
 // call is one Prepare.
 type call struct {
 	cancel context.CancelCauseFunc
-	// over is closed when it has returned.
+	// over is closed when the call has returned.
 	over chan struct{}
 }
 
-// begin notes a call. One whose caller is gone already is refused: the release may
-// have been here before.
+// begin adds a call. It fails if ctx has ended: the release may have been called before.
 func (u *underWay) begin(ctx context.Context, claim types.UID) (_ context.Context, over func(), err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,7 +54,7 @@ func (u *underWay) begin(ctx context.Context, claim types.UID) (_ context.Contex
 	}, nil
 }
 
-// end ends the calls for a claim and waits until they have undone what they did.
+// end cancels the calls for a claim, and waits until they have undone their steps.
 func (u *underWay) end(ctx context.Context, claim types.UID) error {
 	u.mu.Lock()
 	calls := slices.Clone(u.calls[claim])
@@ -68,7 +66,7 @@ func (u *underWay) end(ctx context.Context, claim types.UID) error {
 		select {
 		case <-c.over:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until the Prepare that is under way gives up: %w", context.Cause(ctx))
+			return fmt.Errorf("wait until the Prepare in progress is cancelled: %w", context.Cause(ctx))
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ func TestReleaseWaitsForPrepareThatHangs(t *testing.T) {
 	cancel(errScripted)
 	err = m.Unprepare(ctx, claims.Ref("a"))
 	require.ErrorIs(t, err, errScripted)
-	require.ErrorContains(t, err, "the Prepare that is under way")
+	require.ErrorContains(t, err, "the Prepare in progress")
 	over()
 	require.Error(t, m.prepares.end(ctx, "a"))
 	second()

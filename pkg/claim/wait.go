@@ -11,9 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// await waits for what a share needs, while the record says that its claim is being
-// prepared and nobody holds a lock. When it does not come in time, what was begun
-// is released: the kubelet may never try again.
+// await waits for a daemon without a lock, while the record says that the claim is being
+// prepared. If that fails, the claim is released: the kubelet may never retry.
 func (m *Manager) await(ctx context.Context, wanted ledger.Record, notReady *NotReadyError) error {
 	start := time.Now()
 	err := notReady.Wait(ctx)
@@ -27,9 +26,9 @@ func (m *Manager) await(ctx context.Context, wanted ledger.Record, notReady *Not
 	return errors.Join(fmt.Errorf("wait for %s: %w", notReady.What, err), m.abandon(ctx, wanted))
 }
 
-// abandon releases what was begun for a claim, with time of its own. A record that
-// somebody else has finished, or replaced, since is not the one that is meant. Neither
-// is one with devices that containers may use: the kubelet releases these.
+// abandon releases a claim that is partly prepared, with a time limit of its own. It does not
+// touch a record that was finished or replaced since, or that has devices that containers may
+// use: the kubelet releases these.
 func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
@@ -37,13 +36,13 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 		return now.State == ledger.Preparing && !now.HandedOut() && plan.SameDevices(now, wanted)
 	}, m.releaseOrPostpone)
 	if err != nil {
-		return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)
+		return fmt.Errorf("and it could not be undone, which the next attempt retries: %w", err)
 	}
 	return nil
 }
 
-// carryOver keeps to what a record says of the shares of a claim: they are set up,
-// or half set up, by it. held is what is still true of the record, nil if nothing.
+// carryOver copies the shares of a claim from its record, because they are set up, or partly set
+// up, as recorded. held is the current record, or nil.
 func carryOver(held *ledger.Record, wanted ledger.Record) {
 	if held == nil || !plan.SameDevices(*held, wanted) {
 		return
@@ -56,9 +55,9 @@ func carryOver(held *ledger.Record, wanted ledger.Record) {
 	}
 }
 
-// readSettings writes down how the GPU of a share was set before anybody shared it:
-// what another holder found, else what is found now. What is shared exists by now,
-// because a GPU in MIG mode has no settings of its own. The share has not joined yet.
+// readSettings records the settings that the GPU of a share had before it was shared: those in
+// another holder's record, otherwise the current ones. The base exists by now, and the share has
+// not joined yet.
 func (r *run) readSettings(ctx context.Context, device int) error {
 	d := &r.record.Devices[device]
 	if r.operation != "prepare" || d.Before != nil {
@@ -69,7 +68,7 @@ func (r *run) readSettings(ctx context.Context, device int) error {
 	if before == nil {
 		var err error
 		if before, err = r.Shares.Settings(ctx, d.Placement); err != nil {
-			return fmt.Errorf("read how GPU %s is set, before %s changes it: %w", d.Placement.GPUName(), d.Name, err)
+			return fmt.Errorf("read the settings of GPU %s before %s changes them: %w", d.Placement.GPUName(), d.Name, err)
 		}
 	}
 	if before == nil {
@@ -79,7 +78,7 @@ func (r *run) readSettings(ctx context.Context, device int) error {
 	return r.Ledger.Put(r.record)
 }
 
-// knownBefore is how a GPU was set before its first share, if a record says so.
+// knownBefore returns the settings that a GPU had before its first share, if a record has them.
 func knownBefore(gpuID string, records []ledger.Record) *gpu.Settings {
 	for _, r := range records {
 		for _, d := range r.Devices {

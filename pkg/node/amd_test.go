@@ -132,7 +132,7 @@ func TestModeSwitch(t *testing.T) {
 	other := nodetest.Allocate(t, m.api, "c", dpx0)
 	assert.False(t, k.granted(other))
 	require.Empty(t, k.unprepare(first))
-	assert.Contains(t, k.refused(other), dpx0+" cannot be given out: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same GPU")
+	assert.Contains(t, k.refused(other), dpx0+" cannot be prepared: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same GPU")
 	assert.Equal(t, "CPX", m.mode())
 	require.Empty(t, k.unprepare(second))
 	k.mustPrepare(other)
@@ -169,7 +169,7 @@ func TestBusyGPU(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{amdAddress}}))
 	message := k.refused(nodetest.Allocate(t, m.api, "a", cpx3))
-	assert.Contains(t, message, "make "+cpx3+": GPU "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
+	assert.Contains(t, message, "create "+cpx3+": GPU "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
 	m.nothingHeld()
 
 	busy := func(d resourceapi.Device) bool {
@@ -179,7 +179,7 @@ func TestBusyGPU(t *testing.T) {
 	}
 	awaitDevices(t, m.api, false, busy)
 	note := nodetest.AwaitEvent(t, m.api, "GPUBusy", "python3")
-	assert.Contains(t, note, "GPU "+amdCard0+" cannot give cpx-0, cpx-1, ")
+	assert.Contains(t, note, "GPU "+amdCard0+": cannot allocate cpx-0, cpx-1, ")
 	assert.Contains(t, note, "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 	var text bytes.Buffer
 	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false))

@@ -130,7 +130,7 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	note := nodetest.AwaitEvent(t, m.api, "HeldDeviceGone", dpx0)
 	assert.Contains(t, note, "the GPU's memory mode is now NPS4, in which it does not have it")
 	assert.Contains(t, note, dpx0+" is held by claim team/claim-a, pod pod-a")
-	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on GPU "+amdCard0+" (any more): the GPU's mode or driver has changed")
+	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on GPU "+amdCard0+": the GPU's mode or driver has changed")
 	assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", cpx3)), "its container may be started anew with what is another partition now")
 
 	// A restart forgets nothing of it.

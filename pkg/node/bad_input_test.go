@@ -62,9 +62,9 @@ func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	message := k.refused(nodetest.Allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
-	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on GPU "+card0+" (any more)")
+	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on GPU "+card0+": the GPU")
 	assert.Contains(t, message, "delete the pod so that it is scheduled again")
-	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no GPU of this device")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a does not have the GPU of this device")
 	m.nothingHeld()
 	k.works(nodetest.Allocate(t, m.api, "c", small0))
 }
@@ -145,7 +145,7 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 			m.faults(tt.fault)
 			c := nodetest.Allocate(t, m.api, "a", small0)
 			message := k.refused(c)
-			assert.Contains(t, message, "make "+small0)
+			assert.Contains(t, message, "create "+small0)
 			assert.Contains(t, message, tt.message)
 			m.nothingHeld()
 			m.faults(nvdriver.Faults{})
@@ -225,13 +225,13 @@ func TestConflictTellsUsersLessThanAdministrators(t *testing.T) {
 	_, err := m.api.ResourceV1().ResourceClaims("other").Create(t.Context(), theirs, metav1.CreateOptions{})
 	require.NoError(t, err)
 	message := k.refused(theirs)
-	assert.Contains(t, message, small0+" cannot be given out: a claim in another namespace still holds "+small0)
+	assert.Contains(t, message, small0+" cannot be prepared: a claim in another namespace still holds "+small0)
 	status := nodetest.AwaitStatus(t, m.api, theirs, metav1.ConditionFalse).Conditions[0].Message
 	for _, text := range []string{message, status} {
 		assert.NotContains(t, text, "claim-a")
 		assert.NotContains(t, text, "pod-a")
 	}
-	nodetest.AwaitEvent(t, m.api, "ClaimConflict", "Claim other/claim-b is not prepared: "+small0+" cannot be given out: claim team/claim-a (pod pod-a) still holds "+small0)
+	nodetest.AwaitEvent(t, m.api, "ClaimConflict", "Claim other/claim-b is not prepared: "+small0+" cannot be prepared: claim team/claim-a (pod pod-a) still holds "+small0)
 }
 
 // The CDI folder is removed on the host while the plugin has it mounted: the plugin ends,

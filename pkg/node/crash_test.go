@@ -322,7 +322,7 @@ func TestRecordThatNeedsALaterVersion(t *testing.T) {
 	require.Contains(t, k.unprepare(a), "run the newer version of Tranche on this node again")
 	b := nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")
 	refused := k.prepare(b)["b"].Error
-	assert.Contains(t, refused, "a newer version of Tranche has given out a part of the same GPU")
+	assert.Contains(t, refused, "a newer version of Tranche has prepared a part of the same GPU")
 	assert.NotContains(t, refused, "claim-a")
 	nodetest.AwaitEvent(t, m.api, "ClaimConflict", "the record of claim team/claim-a has version 2")
 	c := nodetest.Allocate(t, m.api, "c", card1)

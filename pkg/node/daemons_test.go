@@ -141,9 +141,9 @@ func TestDaemonDies(t *testing.T) {
 
 	m.killDaemon("a")
 	assert.Equal(t, daemonDied, m.awaitHealth(stream, fraction0, drahealth.HealthStatus_UNHEALTHY))
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "MPSDaemonDied", ""), "The shares of claim team/claim-a, pod pod-a have lost")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "MPSDaemonDied", ""), "Nothing limits the memory of the shares of claim team/claim-a, pod pod-a: ")
 	nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "MPSDaemonDied", "share of claim claim-a")
-	nodetest.AwaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a works again; it serves claim team/claim-a, pod pod-a")
+	nodetest.AwaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a was restarted; it serves claim team/claim-a, pod pod-a")
 	m.awaitHealth(stream, fraction0, drahealth.HealthStatus_HEALTHY)
 	require.Empty(t, k.unprepare(a))
 	require.Empty(t, k.unprepare(b))

@@ -11,11 +11,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// desiredState is the desired state of the node's GPUs, and what it was read from. Only
-// the goroutine that looks at the GPUs uses it.
+// desiredState is the desired state of the node's GPUs, and its sources. plugin.looking
+// protects it.
 type desiredState struct {
-	// configs reads the device plugin's configuration. config is what it last read
-	// without error, nil if there is none; read is set once it did so in this run.
+	// configs reads the device plugin's configuration. config is the last valid one, nil if
+	// there is none. read is set once configs was read without error.
 	configs *profile.Source
 	config  *profile.Profile
 	read    bool
@@ -25,8 +25,8 @@ type desiredState struct {
 	gpus map[string]profile.Desired
 }
 
-// share adds to GPUs that were found the devices by which they are shared. It
-// tells whether that has changed.
+// share adds their share devices to GPUs that were found. It tells whether the settings of
+// sharing have changed.
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	p.readDesired(ctx)
 	withMPS, load := p.hardware.LoadWithMPS()
@@ -35,7 +35,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	})
 	limits := p.daemons.Limits(ctx, load, shared)
 	if ctx.Err() != nil {
-		return false // the plugin ends: that a daemon was not seen to work says nothing
+		return false // the plugin is stopping, so the probe of the MPS daemon failed
 	}
 	return p.sharing.AddShares(ctx, found, func(g *gpu.GPU) profile.Desired {
 		want := p.desiredOf(g)
@@ -44,7 +44,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	})
 }
 
-// desiredOf is the desired state of one GPU.
+// desiredOf returns the desired state of one GPU.
 func (p *plugin) desiredOf(g *gpu.GPU) profile.Desired {
 	if c, ok := p.desired.gpus[g.PCIAddress]; ok {
 		return c
@@ -55,7 +55,7 @@ func (p *plugin) desiredOf(g *gpu.GPU) profile.Desired {
 	return profile.Default()
 }
 
-// readDesired works out the desired state of all GPUs anew.
+// readDesired computes the desired state of all GPUs.
 func (p *plugin) readDesired(ctx context.Context) {
 	p.readConfig(ctx)
 	sources := profile.Sources{
@@ -70,20 +70,20 @@ func (p *plugin) readDesired(ctx context.Context) {
 		text = err.Error()
 	}
 	if p.sharing.First("profile", text) && err != nil {
-		p.events.Warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
+		p.events.Warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node no longer fits its GPUs, so the settings of sharing stay as they are: %v", err))
 	}
 	p.desired.gpus = gpus
 }
 
-// readConfig reads the device plugin's configuration for the node. One with an error
-// changes nothing.
+// readConfig reads the device plugin's configuration for the node. On an error, the previous
+// one stays.
 func (p *plugin) readConfig(ctx context.Context) {
 	d := &p.desired
 	now, err := d.configs.Read(p.node.Labels())
 	if err != nil {
 		if text := err.Error(); text != d.toldBad {
 			d.toldBad = text
-			p.events.Warn(ctx, v1alpha1.EventBadSettings, fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
+			p.events.Warn(ctx, v1alpha1.EventBadSettings, fmt.Sprintf("The settings of this node's GPUs have an error, so the previous ones stay: %v", err))
 		}
 		return
 	}
@@ -92,7 +92,7 @@ func (p *plugin) readConfig(ctx context.Context) {
 		p.events.Note(ctx, v1alpha1.EventSettingsGood, "The settings of this node's GPUs have no error any more")
 	}
 	if now != nil && now != d.config && len(now.Notes) > 0 {
-		p.events.Note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
+		p.events.Note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("These settings of %s have no effect on this node: %s", now.Profile, strings.Join(now.Notes, "; ")))
 	}
 	d.config, d.read = now, true
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
-// healthInterval is how often the health of all devices is sent. The kubelet
-// forgets it after 30 s.
+// healthInterval is how often the health of all devices is sent. It expires in the kubelet
+// after 30 s.
 const healthInterval = 10 * time.Second
 
-// WatchHealthStatus implements kubeletplugin.DRAPlugin. What has happened to a
-// daemon is told at once.
+// WatchHealthStatus implements kubeletplugin.DRAPlugin. A change of an MPS daemon is reported
+// at once.
 func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
@@ -37,14 +37,13 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	}
 }
 
-// daemonDied is the health of a device of which a share has lost its MPS daemon. All
-// holders of shares of the device see it, also those of other namespaces, so it names
-// neither the daemon, which has a claim's UID, nor what that said.
-const daemonDied = "an MPS daemon that serves shares of this device has died and is started again; the pods that it serves have an event"
+// daemonDied is the health message of a device whose MPS daemon has died. Users of other
+// namespaces who have a share of the device see it, so it does not name the daemon, whose name
+// is the UID of a claim.
+const daemonDied = "an MPS daemon that serves shares of this device has died and is restarted; the pods that it serves have an event"
 
-// health reports on the devices that somebody holds: nobody looks at the others.
-// The kubelet knows the health of a device and not that of a share of it, so the
-// message says whose share is meant.
+// health reports the health of the devices that claims hold. The kubelet knows no health of
+// shares, so that of a device is the worst of its shares.
 func (d *driver) health() kubeletplugin.DeviceHealthReport {
 	known := map[string]inventory.GPU{}
 	for _, c := range d.gpus.List() {
@@ -59,7 +58,7 @@ func (d *driver) health() kubeletplugin.DeviceHealthReport {
 			if c, ok := known[device.Placement.GPU]; ok {
 				health.Health, health.Message = d.healthOf(&c, r.Claim, &device)
 			} else {
-				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "GPU "+device.Placement.GPUName()+" has not been seen since the driver started"
+				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "GPU "+device.Placement.GPUName()+" has not been found since the plugin started"
 			}
 			if at, told := places[device.Name]; told {
 				report.Devices[at] = worse(report.Devices[at], health)
@@ -72,7 +71,7 @@ func (d *driver) health() kubeletplugin.DeviceHealthReport {
 	return report
 }
 
-// worse is what is to be told of a device of which two things are known.
+// worse combines two reports on one device.
 func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 	switch {
 	case b.Health == kubeletplugin.HealthStatusHealthy, a.Message == b.Message:
@@ -84,8 +83,8 @@ func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 	return a
 }
 
-// healthOf says how a device is that somebody holds. That its GPU cannot be
-// switched to it does not matter then.
+// healthOf returns the health of a device that a claim holds. Obstacles to a mode change do not
+// matter, because the GPU already has the mode.
 func (d *driver) healthOf(c *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
 	if c.Problem != "" {
 		return kubeletplugin.HealthStatusUnhealthy, "GPU " + c.Name() + ": " + c.Problem

@@ -48,7 +48,7 @@ func TestHealth(t *testing.T) {
 	assert.Equal(t, []string{
 		"gpu-0000-01-00-0-mig-1g-10gb-2: Healthy ",
 		"gpu-0000-02-00-0-mig-1g-10gb-2: Unhealthy GPU gpu-0000-02-00-0: fell off the bus",
-		"gpu-0000-03-00-0-mig-1g-10gb-2: Unknown GPU gpu-0000-03-00-0 has not been seen since the driver started",
+		"gpu-0000-03-00-0-mig-1g-10gb-2: Unknown GPU gpu-0000-03-00-0 has not been found since the plugin started",
 		"gpu-0000-05-00-0-cpx-0: Healthy ",
 		"gpu-0000-05-00-0-cpx-1: Unhealthy no KFD node",
 		"gpu-0000-05-00-0-dpx-0: Unhealthy the GPU's memory mode is now NPS4, in which it does not have it",

@@ -282,7 +282,7 @@ func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
 	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "whole", wholeOnly))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	refused := k.prepare(late)[string(late.UID)].Error
-	assert.Contains(t, refused, "device "+small0+" does not exist on GPU "+card0+" (any more)")
+	assert.Contains(t, refused, "device "+small0+" does not exist on GPU "+card0+": the GPU")
 	assert.Contains(t, refused, "delete the pod so that it is scheduled again")
 	require.Empty(t, k.unprepare(late))
 	s.nothingHeld()

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
-// watchHealth takes a vendor's GPUs out of service as the driver reports errors.
+// watchHealth marks a vendor's GPUs unhealthy when the driver reports fatal errors.
 func (p *plugin) watchHealth(ctx context.Context, o *drivers.Opened) {
 	err := o.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
@@ -27,12 +27,12 @@ func (p *plugin) watchHealth(ctx context.Context, o *drivers.Opened) {
 		}
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Errors of the GPUs are not watched, only looked for", "vendor", o.Name)
+		klog.FromContext(ctx).Error(err, "Cannot watch the GPUs for errors; periodic checks go on", "vendor", o.Name)
 	}
 }
 
-// problems looks what is wrong with the GPUs that answer: fatal events that are
-// not over, and what the driver asks to be done.
+// problems checks the health of the GPUs that answered: fatal errors that are not over, and
+// what the driver reports now. The problems are by PCI address.
 func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -59,21 +59,21 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 	return problems
 }
 
-// tellChange tells the node's admin that a GPU is out of service, and who is on
-// it, or that it is back.
+// tellChange reports that a GPU has become unhealthy, and who uses it, or that it is healthy
+// again.
 func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
 	name := gpu.NameOf(c.PCIAddress)
 	switch {
 	case c.Device != "" && c.Problem == "":
-		p.events.Note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.Device, name))
+		p.events.Note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which no longer existed, is released", c.Device, name))
 		return
 	case c.Device != "":
-		p.events.Warn(ctx, v1alpha1.EventHeldDeviceGone, fmt.Sprintf("Nothing new is put on GPU %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.Device, c.Problem, p.heldBy(c.PCIAddress)))
+		p.events.Warn(ctx, v1alpha1.EventHeldDeviceGone, fmt.Sprintf("GPU %s is not used for new claims while claims hold %s: %s; delete the pods of these claims%s", name, c.Device, c.Problem, p.heldBy(c.PCIAddress)))
 		return
 	}
 	if c.Problem == "" {
-		p.events.Note(ctx, v1alpha1.EventGPUHealthy, fmt.Sprintf("GPU %s is well again and is given out", name))
+		p.events.Note(ctx, v1alpha1.EventGPUHealthy, fmt.Sprintf("GPU %s is healthy again and can be allocated", name))
 		return
 	}
-	p.events.Warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))
+	p.events.Warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("GPU %s is not used for new claims: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))
 }

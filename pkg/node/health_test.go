@@ -61,7 +61,7 @@ func TestFatalXID(t *testing.T) {
 
 	m.awaitWatch()
 	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address0, XID: 119}}})
-	note := nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on GPU "+card0)
+	note := nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", "GPU "+card0+" is not used for new claims: ")
 	assert.Contains(t, note, "119")
 	assert.Contains(t, note, small0+" is held by claim team/claim-a, pod pod-a")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })

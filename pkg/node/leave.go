@@ -14,9 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
 )
 
-// leave removes what plugins have put on the node, when the last of them ends
-// for good. What claims hold stays, with all that it takes to release it: the
-// next installation does so.
+// leave removes all files of Tranche from the node, when the last plugin ends. If claims hold
+// GPUs, everything stays, so that the next installation can release them.
 func (c *Config) leave(ctx context.Context) error {
 	unlock, err := handoff.LockAlone(ctx, c.DataDir())
 	if unlock == nil {
@@ -25,10 +24,10 @@ func (c *Config) leave(ctx context.Context) error {
 	defer unlock()
 	held, err := filepath.Glob(filepath.Join(c.DataDir(), "claims", "*.json"))
 	if err != nil {
-		return fmt.Errorf("look what claims hold: %w", err)
+		return fmt.Errorf("list the records of claims on node %s: %w", c.NodeName, err)
 	}
 	if len(held) > 0 {
-		klog.FromContext(ctx).Info("Claims hold GPUs of this node, so everything stays that is needed to release them", "claims", len(held))
+		klog.FromContext(ctx).Info("Claims hold GPUs of this node, so no files are removed: they are needed to release the claims", "claims", len(held))
 		return nil
 	}
 	var errs []error
@@ -50,16 +49,16 @@ func (c *Config) leave(ctx context.Context) error {
 	}
 	errs = append(errs, c.endDaemons(ctx), os.RemoveAll(c.DataDir()))
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove what is left on node %s, which is now up to you: %w", c.NodeName, err)
+		return fmt.Errorf("remove the files of Tranche from node %s (remove them by hand): %w", c.NodeName, err)
 	}
-	klog.FromContext(ctx).Info("Removed everything of Tranche from this node")
+	klog.FromContext(ctx).Info("Removed all files of Tranche from this node")
 	return nil
 }
 
-// endDaemonsTimeout is how long all MPS daemons of the node may take to end.
+// endDaemonsTimeout limits how long stopping all MPS daemons of the node may take.
 const endDaemonsTimeout = 30 * time.Second
 
-// endDaemons ends the MPS daemons that nobody has ended, and removes their folder.
+// endDaemons stops the remaining MPS daemons, and removes their folder.
 func (c *Config) endDaemons(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDaemonsTimeout)
 	defer cancel()
@@ -70,7 +69,7 @@ func (c *Config) endDaemons(ctx context.Context) error {
 		errs = append(errs, s.Stop(ctx, id))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // their folders tell who they are
+		return err // the folders identify the daemons that still run
 	}
 	return os.RemoveAll(c.mpsDir())
 }

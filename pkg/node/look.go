@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// defaultLookInterval is how often the GPUs are looked at.
+	// defaultLookInterval is how often the GPUs are checked.
 	defaultLookInterval = 5 * time.Second
-	// lookTimeout is how long the GPUs may take to tell what they are, and
-	// healthTimeout how they are: longer than a claim that is being prepared keeps
-	// a GPU busy. A GPU that hangs takes all of the first, once, and must leave
-	// the others time for the second.
+	// lookTimeout limits reading the inventory of the GPUs, healthTimeout reading their
+	// health. Both are longer than preparing a claim keeps a GPU busy. They are separate,
+	// so that a GPU that hangs in the first does not prevent the second for other GPUs.
 	lookTimeout   = 30 * time.Second
 	healthTimeout = 20 * time.Second
-	// foreignTimeout is how long the look for foreign partitions waits for a
-	// GPU on which a claim is being prepared.
+	// foreignTimeout is how long the search for foreign partitions waits for a GPU on which
+	// a claim is being prepared.
 	foreignTimeout = time.Second
 )
 
-// watchGPUs looks at the GPUs from time to time until ctx ends.
+// watchGPUs checks the GPUs at intervals until ctx ends.
 func (p *plugin) watchGPUs(ctx context.Context) {
 	tick := time.NewTicker(cmp.Or(p.LookInterval, defaultLookInterval))
 	defer tick.Stop()
@@ -44,9 +43,8 @@ func (p *plugin) watchGPUs(ctx context.Context) {
 	}
 }
 
-// lookAtAll looks at the GPUs, unless they are being changed: who changes them looks
-// at them afterwards. That takes minutes where a driver is loaded anew, for which the
-// daemons of other GPUs must not wait.
+// lookAtAll checks the GPUs and the MPS daemons. While the GPUs are being changed, only the
+// daemons are checked: a change can take minutes, and checks the GPUs at its end.
 func (p *plugin) lookAtAll(ctx context.Context) {
 	if p.looking.TryLock() {
 		p.lookAtGPUs(ctx)
@@ -58,14 +56,14 @@ func (p *plugin) lookAtAll(ctx context.Context) {
 
 func (p *plugin) lookAtGPUs(ctx context.Context) {
 	if err := p.look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed")
+		klog.FromContext(ctx).Error(err, "Cannot list the GPUs")
 	}
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
 }
 
-// look finds out which GPUs there are and how they are, and publishes what has
-// changed.
+// look reads the inventory and the health of the GPUs, and publishes what has changed. The
+// caller holds looking.
 func (p *plugin) look(ctx context.Context) error {
 	listing, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -76,13 +74,13 @@ func (p *plugin) look(ctx context.Context) error {
 	p.drivers.SetUnlisted(nil)
 	maps.Copy(problems, p.driverProblems())
 	for _, address := range p.roster.Update(ctx, found, problems, told, p.Machine.BootID()) {
-		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.NameOf(address)))
+		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
 	}
 	p.shape(found)
 	reshared := p.share(ctx, found)
 	maps.Copy(problems, p.problems(ctx, found))
 	if err := ctx.Err(); err != nil {
-		// The plugin ends: what has failed because of that says nothing about GPUs.
+		// The plugin is stopping, so failures say nothing about GPUs.
 		return err
 	}
 	changes, publish := p.gpus.Update(found, problems, p.heldPlacements())
@@ -95,15 +93,15 @@ func (p *plugin) look(ctx context.Context) error {
 	return nil
 }
 
-// lookForForeign looks for partitions that Tranche did not make. Their places
-// must not be given out.
+// lookForForeign finds partitions that Tranche did not create. Devices that overlap them must
+// not be allocated.
 func (p *plugin) lookForForeign(ctx context.Context) {
 	foreign := map[string][]gpu.Partition{}
 	for _, g := range p.gpus.List() {
 		p.finishReleases(ctx, g.PCIAddress)
 		partitions, err := p.foreignOn(ctx, &g)
 		if err != nil {
-			// Not known now: what was known before stays.
+			// The previous answer stays.
 			partitions = p.publisher.ForeignOn(g.PCIAddress)
 		}
 		if len(partitions) > 0 {
@@ -113,16 +111,16 @@ func (p *plugin) lookForForeign(ctx context.Context) {
 	p.publisher.SetForeign(ctx, foreign)
 }
 
-// finishReleases cleans up a GPU that was lost while claims were released, once it is
-// back. It happens before the GPU counts as healthy, which takes several looks.
+// finishReleases cleans up a GPU that was lost while claims were released. That happens before
+// the GPU is healthy again, which takes several checks.
 func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	p.report(ctx, p.claims.FinishReleases(ctx, pciAddress))
 }
 
-// foreignOn lists the foreign partitions of one GPU. If the node's settings say
-// so, it takes over those that nobody uses.
+// foreignOn lists the foreign partitions of one GPU. With AdoptForeign, it removes those that
+// nobody uses.
 func (p *plugin) foreignOn(ctx context.Context, c *inventory.GPU) ([]gpu.Partition, error) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
@@ -136,7 +134,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *inventory.GPU) ([]gpu.Partiti
 		if p.AdoptForeign {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
-				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
+				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
@@ -146,7 +144,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *inventory.GPU) ([]gpu.Partiti
 	return left, nil
 }
 
-// noteMissing takes in what claims hold of a GPU and the GPU does not have any more.
+// noteMissing records the devices that claims hold and the GPU no longer has.
 func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []ledger.Device) {
 	changes := p.gpus.SetRemoved(pciAddress, missing)
 	for _, c := range changes {
@@ -157,7 +155,7 @@ func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []l
 	}
 }
 
-// tellForeign tells the node's admin once about a foreign partition.
+// tellForeign reports a foreign partition once.
 func (p *plugin) tellForeign(ctx context.Context, c *inventory.GPU, f gpu.Partition, adoption error) {
 	for _, known := range p.publisher.ForeignOn(c.PCIAddress) {
 		if known == f {
@@ -165,9 +163,9 @@ func (p *plugin) tellForeign(ctx context.Context, c *inventory.GPU, f gpu.Partit
 		}
 	}
 	p.metrics.Finding(v1alpha1.EventForeignPartition, nil)
-	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and what it covers is not given out. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
+	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
 	if adoption != nil {
-		message += fmt.Sprintf(" (it could not be taken over: %v)", adoption)
+		message += fmt.Sprintf(" (Tranche could not remove it: %v)", adoption)
 	}
 	p.events.Warn(ctx, v1alpha1.EventForeignPartition, message)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// rejoinTimeout is how long the start of a dead daemon may wait for its GPUs.
+// rejoinTimeout is how long restarting a dead daemon may wait for its GPUs.
 const rejoinTimeout = 10 * time.Second
 
 // defaultMPSDir is the folder of the MPS daemons. It is short, because the paths of
@@ -28,9 +28,8 @@ const defaultMPSDir = "/run/tranche/mps"
 
 func (c *Config) mpsDir() string { return cmp.Or(c.MPSDir, defaultMPSDir) }
 
-// supervisor runs the MPS daemons of the node. driverRoot is the folder of
-// NVIDIA's driver on the host; without one, there are only such daemons to end
-// that are left of another day.
+// supervisor returns a supervisor for the MPS daemons of the node. driverRoot is the folder of
+// NVIDIA's driver on the host. If it is empty, the supervisor can only stop daemons.
 func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervisor {
 	return mps.New(mps.Config{
 		Dir: c.mpsDir(), HostRoot: c.HostRoot, DriverRoot: driverRoot,
@@ -38,7 +37,7 @@ func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervi
 	})
 }
 
-// openShares finds what sets up the shares of GPUs.
+// openShares connects MPS daemons, the Sharer and the settings of sharing.
 func (p *plugin) openShares(ctx context.Context) {
 	root := ""
 	for _, o := range p.hardware.All() {
@@ -50,20 +49,19 @@ func (p *plugin) openShares(ctx context.Context) {
 	var err error
 	p.sharing, err = sharing.Open(p.sharingFile(), sharing.Config{Events: p.events, Held: p.heldShares, HeldBy: p.heldBy})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Settings that are newer may hold although shares are held")
+		klog.FromContext(ctx).Error(err, "Cannot read the settings of sharing; newer ones may apply although claims hold shares")
 	}
 }
 
-// driverFound goes by a driver that was not there before.
+// driverFound uses the MPS programs of a driver that was opened later.
 func (p *plugin) driverFound(ctx context.Context, o *drivers.Opened) {
 	if o.ProgramRoot != "" {
 		p.daemons.Supervise(p.supervisor(ctx, o.ProgramRoot))
 	}
 }
 
-// lookAfterDaemons looks for daemons that have died, tells of them, and starts them
-// again. Their clients have died with them, and the kubelet starts those again.
-// During a rolling update one plugin looks.
+// lookAfterDaemons reports and restarts MPS daemons that have died. Their clients have died
+// with them; the kubelet restarts those. During a rolling update, only one plugin does this.
 func (p *plugin) lookAfterDaemons(ctx context.Context) {
 	if !p.publisher.IsMine() {
 		return
@@ -78,16 +76,16 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
-			p.events.Note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
+			p.events.Note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s was restarted; it serves %s", name, p.servedBy(name)))
 			p.daemons.Take(name, "")
-		case status.Gone: // whoever relied on it was released
+		case status.Gone: // its claims were released
 			p.daemons.Take(name, "")
 		}
 	}
 }
 
-// currentRecords are the records of the ledger, with what was handed out under the
-// present loads of the GPUs' drivers.
+// currentRecords returns the records of the ledger with only those devices that were prepared
+// since their driver was loaded.
 func (p *plugin) currentRecords() []ledger.Record {
 	records := claim.InUse(p.claims.Ledger.List())
 	for i := range records {
@@ -98,9 +96,9 @@ func (p *plugin) currentRecords() []ledger.Record {
 	return records
 }
 
-// tellDaemon tells, on the node and on the pods, what is wrong with a daemon.
+// tellDaemon reports the problem of a daemon in events about the node and the pods.
 func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
-	text := fmt.Sprintf("MPS daemon %s has died and is started again: %v", problem.Daemon, problem.Err)
+	text := fmt.Sprintf("MPS daemon %s has died and is restarted: %v", problem.Daemon, problem.Err)
 	if !p.daemons.Take(problem.Daemon, text) {
 		return
 	}
@@ -110,10 +108,10 @@ func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
 			p.events.WarnPod(ctx, ref.Namespace, pod, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
 		}
 	}
-	p.events.Warn(ctx, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("The shares of %s have lost what keeps them to their memory: %s", p.servedBy(problem.Daemon), text))
+	p.events.Warn(ctx, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Nothing limits the memory of the shares of %s: %s", p.servedBy(problem.Daemon), text))
 }
 
-// servedBy names the claims that rely on a daemon, and their pods.
+// servedBy names the claims that a daemon serves, and their pods.
 func (p *plugin) servedBy(daemon string) string {
 	var names []string
 	for _, r := range p.claims.Ledger.List() {
@@ -124,11 +122,11 @@ func (p *plugin) servedBy(daemon string) string {
 	return strings.Join(names, "; ")
 }
 
-// rejoin starts a dead daemon again. That it works is for the next look to see.
+// rejoin restarts a dead daemon. The next check finds out whether it works.
 func (p *plugin) rejoin(ctx context.Context, problem *share.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, rejoinTimeout)
 	defer cancel()
 	if err := p.claims.Rejoin(ctx, problem.Claims[0].UID); err != nil {
-		klog.FromContext(ctx).Error(err, "A dead MPS daemon cannot be started again now", "daemon", problem.Daemon)
+		klog.FromContext(ctx).Error(err, "Cannot restart a dead MPS daemon now, which is retried", "daemon", problem.Daemon)
 	}
 }

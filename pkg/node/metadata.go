@@ -12,20 +12,17 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// What the slices have as capacities is told as attributes: metadata has no
-// others.
+// Metadata has attributes only, so capacities of the ResourceSlices become attributes.
 const (
-	// metadataMemory is the memory that the claim has, in bytes.
+	// metadataMemory is the claim's memory in bytes.
 	metadataMemory = "memoryBytes"
-	// metadataFraction is what the claim has of a share by fraction ("0.5").
+	// metadataFraction is the claim's part of a share by fraction ("0.5").
 	metadataFraction = "fraction"
-	// metadataCompute is the percentage of the compute units that a share has at
-	// most.
+	// metadataCompute is the maximum percentage of the compute units.
 	metadataCompute = "computePercent"
 )
 
-// metadata is what the workload is told about its device, in a file of a format
-// that all DRA drivers share.
+// metadata describes a device to the workload, in the format that all DRA drivers share.
 func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 	for _, g := range d.gpus.List() {
 		if g.PCIAddress != device.Placement.GPU {
@@ -48,7 +45,7 @@ func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 	return nil
 }
 
-// tellAmount says what the workload has of a share.
+// tellAmount adds the claim's part of a share.
 func tellAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount) {
 	attributes[metadataMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(a.Memory)}
 	if a.Fraction > 0 {
@@ -59,7 +56,7 @@ func tellAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount)
 	}
 }
 
-// fraction writes thousandths as people do: "0.5".
+// fraction formats thousandths as a decimal: "0.5".
 func fraction(thousandths int64) string {
 	return strconv.FormatFloat(float64(thousandths)/gpu.WholeFraction, 'f', -1, 64)
 }

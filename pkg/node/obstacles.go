@@ -14,12 +14,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// obstaclesTimeout is how long the look for obstacles waits for a GPU.
+// obstaclesTimeout is how long finding obstacles waits for a GPU.
 const obstaclesTimeout = 5 * time.Second
 
-// lookForObstacles looks what cannot be had of the GPUs now although no claim is
-// in its way: modes that a process keeps them from, and parts that their driver
-// does not offer.
+// lookForObstacles finds devices that cannot be allocated now although no claim is in their
+// way: a process blocks a mode change, or the driver does not offer a partition.
 func (p *plugin) lookForObstacles(ctx context.Context) {
 	gpus := p.gpus.List()
 	found, errs := make([][]gpu.Obstacle, len(gpus)), make([]error, len(gpus))
@@ -34,8 +33,8 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 		now, lasting := found[i], found[i]
 		switch {
 		case errs[i] != nil:
-			// Not known now: what was known before stays.
-			klog.FromContext(ctx).V(2).Info("It cannot be told what is in the way on a GPU", "gpu", g.Name(), "err", errs[i])
+			// The previous answer stays.
+			klog.FromContext(ctx).V(2).Info("Cannot read which devices of a GPU can be allocated", "gpu", g.Name(), "err", errs[i])
 			now, lasting = last, before
 		case p.seenObstacles != nil:
 			lasting = lastingObstacles(last, now)
@@ -50,10 +49,9 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 	p.publisher.SetObstacles(ctx, all)
 }
 
-// lastingObstacles are those that count. A process that ends, like that of a pod
-// which is deleted, keeps the GPU a moment longer: it is in the way when it is
-// seen twice. The first look of a run believes what it sees, so that a restart
-// does not take a taint away for a moment.
+// lastingObstacles returns the obstacles that count. The process of a deleted pod uses the GPU
+// a moment longer, so a process must be found twice in a row. The first check of a run counts
+// at once, so that a restart does not remove a taint for a moment.
 func lastingObstacles(before, now []gpu.Obstacle) []gpu.Obstacle {
 	return slices.DeleteFunc(slices.Clone(now), func(o gpu.Obstacle) bool {
 		return o.Kind == gpu.ObstacleBusy && !slices.ContainsFunc(before, func(b gpu.Obstacle) bool {
@@ -68,40 +66,40 @@ func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obst
 	return p.hardware.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
 }
 
-// tellObstacles tells the node's admin what is newly in the way on a GPU, and
-// what is not any more. Devices with the same reason are told of together.
+// tellObstacles reports new obstacles on a GPU, and those that are over. Devices with the same
+// reason share an event.
 func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []gpu.Obstacle) {
 	for _, o := range byReason(now) {
 		if !slices.Equal(devicesOf(before, o), devicesOf(now, o)) {
-			p.events.Warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s cannot give %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
+			p.events.Warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s: cannot allocate %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
 		}
 	}
 	for _, o := range byReason(before) {
 		if len(devicesOf(now, o)) == 0 {
-			p.events.Note(ctx, eventOf[o.Kind].over, fmt.Sprintf("No longer in the way on GPU %s: %s", gpuID, o.Reason))
+			p.events.Note(ctx, eventOf[o.Kind].over, fmt.Sprintf("GPU %s: no longer true: %s", gpuID, o.Reason))
 		}
 	}
 }
 
-// eventOf is the reasons of the events that tell of an obstacle, and of its end.
+// eventOf has the reasons of the events that report an obstacle, and its end.
 var eventOf = map[gpu.ObstacleKind]struct{ began, over string }{
 	gpu.ObstacleBusy:    {v1alpha1.EventGPUBusy, v1alpha1.EventGPUBusyOver},
 	gpu.ObstacleMissing: {v1alpha1.EventPartitionMissing, v1alpha1.EventPartitionMissingOver},
 }
 
-// shortNames names devices without the GPU that they are of.
+// shortNames names devices without the name of their GPU.
 func shortNames(gpuID string, devices []string) string {
 	short := make([]string, len(devices))
 	for i, device := range devices {
 		short[i] = strings.TrimPrefix(device, gpuID+"-")
 		if device == gpuID {
-			short[i] = "itself as a whole"
+			short[i] = "the whole GPU"
 		}
 	}
 	return strings.Join(short, ", ")
 }
 
-// byReason lists one obstacle for each kind and reason.
+// byReason returns one obstacle for each kind and reason.
 func byReason(all []gpu.Obstacle) []gpu.Obstacle {
 	var first []gpu.Obstacle
 	for _, o := range all {
@@ -112,7 +110,7 @@ func byReason(all []gpu.Obstacle) []gpu.Obstacle {
 	return first
 }
 
-// devicesOf lists the devices for which an obstacle's reason is in the way.
+// devicesOf lists the devices that have an obstacle's kind and reason.
 func devicesOf(all []gpu.Obstacle, of gpu.Obstacle) []string {
 	var devices []string
 	for _, o := range all {

@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
-// learnVendors learns whose GPUs the machine may have.
+// learnVendors finds the vendors whose GPUs the machine may have.
 func (p *plugin) learnVendors(ctx context.Context) error {
 	vendors, err := p.Machine.Vendors()
 	if err != nil {
@@ -33,8 +33,8 @@ func (p *plugin) learnVendors(ctx context.Context) error {
 	return nil
 }
 
-// openDrivers opens the drivers that are not open, but for those that are being
-// replaced. It returns those that now are.
+// openDrivers opens the drivers that are not open and not being replaced. It returns those that
+// it has opened.
 func (p *plugin) openDrivers(ctx context.Context) (added []*drivers.Opened) {
 	upgrades := p.node.Upgrades()
 	openers := slices.DeleteFunc(slices.Clone(p.openers), func(o *drivers.Opener) bool { return upgrades[o.Name] != "" })
@@ -49,22 +49,21 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*drivers.Opened) {
 	return added
 }
 
-// waitForHardware returns when there is something to serve: GPUs and a driver for them,
-// or GPUs that were here before, claims that hold some, or a driver that is loaded and
-// cannot be used. Then the kubelet is served without that driver until it can be used:
-// pods that hold GPUs must be able to leave, which may be what the driver waits for.
-// Most nodes of a cluster have none of that; there the plugin idles.
+// waitForHardware waits until the node has a driver, GPUs of an earlier run, or claims that
+// hold GPUs. If the driver cannot be used, the plugin serves the kubelet without it, because
+// pods that hold GPUs must be able to end; the driver may be waiting for that. On nodes
+// without GPUs, the plugin waits here for ever.
 func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) error {
 	p.hardware = &drivers.Set{}
 	said := ""
 	err := wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
 		if added := p.openDrivers(ctx); len(added) > 0 || p.drivers.Problem() != nil || len(records.List()) > 0 {
-			return true, nil //nolint:nilerr // a problem is something to serve
+			return true, nil //nolint:nilerr // a driver is expected
 		}
 		p.registration.SetIdle()
 		if reason := p.whyIdle(); reason != said {
 			said = reason
-			klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())
+			klog.FromContext(ctx).Info("No GPUs to publish; checking again at intervals", "reason", said, "every", p.idleInterval())
 		}
 		return false, nil
 	})
@@ -87,11 +86,11 @@ func (p *plugin) closeHardware(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := p.hardware.Close(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Closing the hardware failed")
+		klog.FromContext(ctx).Error(err, "Cannot close the drivers")
 	}
 }
 
-// tellFailures takes in which drivers cannot be used, and says once why.
+// tellFailures records which drivers cannot be used, and reports each reason once.
 func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) {
 	told, expected := map[gpu.Vendor]string{}, map[gpu.Vendor]error{}
 	for vendor, err := range failed {
@@ -104,18 +103,18 @@ func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) 
 		switch {
 		case p.toldFailures[vendor] == told[vendor]:
 		case !isExpected:
-			klog.FromContext(ctx).V(2).Info("No GPUs of this vendor; looking again from time to time", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
-		case errors.As(err, &upgrade): // told when it was released
+			klog.FromContext(ctx).V(2).Info("No GPUs of this vendor; checking again at intervals", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
+		case errors.As(err, &upgrade): // reported when it was released
 		default:
-			p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, and tries again: %v. Pods that hold some can leave; no new ones get any", vendor.Title(), err))
+			p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, which is retried: %v. Pods that hold some can end; no other claims are prepared", vendor.Title(), err))
 		}
 	}
 	p.toldFailures = told
 	p.drivers.Set(expected)
 }
 
-// expects tells whether the node should have a driver that can be used: it had GPUs of
-// the vendor, or the driver's module is loaded.
+// expects tells whether the node should have a usable driver: it had GPUs of the vendor, or the
+// driver's kernel module is loaded.
 func (p *plugin) expects(vendor gpu.Vendor, err error) bool {
 	if !errors.Is(err, hardware.ErrNoDriver) && !errors.As(err, new(*drivers.UpgradeError)) {
 		return true
@@ -127,8 +126,8 @@ func (p *plugin) expects(vendor gpu.Vendor, err error) bool {
 	return o != nil && o.Load() != ""
 }
 
-// resumeDrivers puts in, as long as that fails, what a change of the memory mode has
-// taken out: a driver that is open is not looked for.
+// resumeDrivers retries loading a driver that a change of the memory mode has unloaded and
+// could not load again. openDrivers does not do that, because the driver is open.
 func (p *plugin) resumeDrivers(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		for _, o := range p.hardware.All() {
@@ -136,7 +135,7 @@ func (p *plugin) resumeDrivers(ctx context.Context) {
 				continue
 			}
 			if err := o.Resume(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Info("A driver is not there", "vendor", o.Name, "reason", err.Error())
+				klog.FromContext(ctx).Info("Cannot load a driver again, which is retried", "vendor", o.Name, "reason", err.Error())
 			}
 		}
 	}, p.idleInterval())

@@ -11,9 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
-// serveHTTP serves metrics and the two health endpoints until ctx ends.
-// Liveness says that the process answers, readiness that the kubelet knows it.
-// A failure later on ends the plugin.
+// serveHTTP serves metrics and health endpoints until ctx ends. /healthz succeeds while the
+// process runs, /readyz if ready returns nil. If the server fails later, the plugin ends.
 func serveHTTP(ctx context.Context, address string, m *telemetry.Metrics, ready func() error, stop context.CancelCauseFunc) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())

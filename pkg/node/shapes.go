@@ -22,11 +22,11 @@ func (c *Config) profileFile() string { return filepath.Join(c.DataDir(), "profi
 func (p *plugin) openRoster(ctx context.Context) {
 	var err error
 	if p.roster, err = inventory.OpenRoster(p.rosterFile()); err != nil {
-		klog.FromContext(ctx).Error(err, "Rules that count GPUs count those that answer only")
+		klog.FromContext(ctx).Error(err, "Cannot read the list of the node's GPUs; profiles count only GPUs that answer")
 	}
 }
 
-// openProfile reads which profile the node follows.
+// openProfile reads the applied profile of the node.
 func (p *plugin) openProfile(ctx context.Context) {
 	var err error
 	p.profile, err = partition.New(partition.Config{
@@ -39,13 +39,13 @@ func (p *plugin) openProfile(ctx context.Context) {
 		MemoryModes:    p.MemoryModes,
 	})
 	if err != nil {
-		p.events.Warn(ctx, v1alpha1.EventProfileUnknown, fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
+		p.events.Warn(ctx, v1alpha1.EventProfileUnknown, fmt.Sprintf("The applied profile of this node cannot be read, so the node has none until the controller applies it again: %v", err))
 	}
 }
 
-// shape takes out of GPUs that were found what the node's profile does not offer.
-// What a claim holds stays, tainted: the scheduler forgets what an allocated device
-// consumes as soon as it is not published.
+// shape removes the devices that the profile does not offer from GPUs that were found. Held
+// devices stay, with a taint: the scheduler ignores what an allocated device consumes once it
+// is not published.
 func (p *plugin) shape(found []gpu.GPU) {
 	held := p.heldPlacements()
 	for i := range found {
@@ -57,9 +57,9 @@ func (p *plugin) shape(found []gpu.GPU) {
 	}
 }
 
-// preparable are the GPUs with the devices that claims can be prepared for: those that
-// the profile offers, and those that claims hold. Between a change of a GPU and the next
-// look at it, p.gpus still has what it offered before.
+// preparable returns the GPUs with the devices that claims can be prepared for: those that the
+// profile offers, and those that claims hold. Between a change of a GPU and the next check,
+// p.gpus still has the previous devices.
 func (p *plugin) preparable() []gpu.GPU {
 	gpus := p.gpus.Now()
 	held := p.heldPlacements()

@@ -195,7 +195,7 @@ func TestBadSettings(t *testing.T) {
 	k, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 200)
 	m.devicePluginConfig("sharings: {}")
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "BadSettings", "sharings"), "those before stay")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "BadSettings", "sharings"), "the previous ones stay")
 	k.works(nodetest.Allocate(t, m.api, "a", fraction0))
 	awaitReplicas(t, m.api, fraction0, 200)
 	stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// ready says why the plugin is not ready: the kubelet has not registered it, or it
-// serves the kubelet without a driver that it should have.
+// ready says why the plugin is not ready, nil if it is: the kubelet has not registered it, or
+// an expected driver cannot be used.
 func (p *plugin) ready() error {
 	if err := p.registration.Ready(); err != nil {
 		return err
@@ -17,8 +17,8 @@ func (p *plugin) ready() error {
 	return p.drivers.Problem()
 }
 
-// expectSilent publishes the GPUs that were here before and whose driver cannot be
-// used, as they were, with what is wrong: claims may hold them.
+// expectSilent adds the known GPUs whose driver cannot be used, with their last devices and the
+// problem: claims may hold them.
 func (p *plugin) expectSilent(ctx context.Context) {
 	silent := slices.DeleteFunc(p.roster.All(), func(g gpu.GPU) bool { return p.hardware.WhyNot(g.Vendor) == nil })
 	if len(silent) == 0 {
@@ -27,8 +27,8 @@ func (p *plugin) expectSilent(ctx context.Context) {
 	p.seed(ctx, silent, p.driverProblems())
 }
 
-// seed takes in GPUs as they were before the plugin started, offered and shared as they
-// were then, with what is wrong with them now.
+// seed adds GPUs as they were before the plugin started, with the same devices and shares, and
+// their current problems.
 func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
 	p.hardware.Expect(before)
 	p.shape(before)
@@ -39,7 +39,8 @@ func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string
 	p.gpus.Seed(before, problems)
 }
 
-// driverProblems is what is wrong with the known GPUs whose driver cannot be used.
+// driverProblems returns the problems of the known GPUs whose driver cannot be used, by PCI
+// address.
 func (p *plugin) driverProblems() map[string]string {
 	problems := map[string]string{}
 	note := func(g *gpu.GPU) {

@@ -181,7 +181,7 @@ func TestThirdVendor(t *testing.T) {
 	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
 
 	m.label("acme.example/upgrade", "now")
-	nodetest.AwaitEvent(t, m.api, "DriverReleased", "as the node's label acme.example/upgrade asks for")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "which the node's label acme.example/upgrade requests")
 	m.label("acme.example/upgrade", "")
 	nodetest.AwaitEvent(t, m.api, "DriverFound", "ACME")
 	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")

@@ -20,24 +20,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
-// orderSyncTimeout is how long the start waits to learn whether there is an
-// order. Without the answer it goes on: an order is rare.
+// orderSyncTimeout is how long the start of the plugin waits for the order. Without it, the
+// plugin continues: orders are rare.
 const orderSyncTimeout = 5 * time.Second
 
-// errUninstalling is the answer to the kubelet while Tranche is uninstalled.
-var errUninstalling = errors.New("Tranche is being uninstalled and gives out no GPUs; if that fails, this is tried again by itself") //nolint:revive,staticcheck // a name
+// errUninstalling is the answer to the kubelet while Tranche is being uninstalled.
+var errUninstalling = errors.New("Tranche is being uninstalled, so no claims are prepared; if the uninstallation fails, this is retried") //nolint:revive,staticcheck // a name
 
 // uninstallation knows whether Tranche is being uninstalled.
 type uninstallation struct {
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu    sync.Mutex
 	order uninstall.Order
-	// changed is when the order was last seen to change, by our own clock.
+	// changed is when the plugin last noticed a change of the order.
 	changed time.Time
 }
 
-// take takes in what the order says now. That it is gone says nothing: it goes
-// with the installation, whose end is then near. If not, it expires.
+// take updates the order. A deleted ConfigMap changes nothing: Helm deletes it with the
+// installation, or the order expires.
 func (u *uninstallation) take(c *corev1.ConfigMap, now time.Time) {
 	if c == nil {
 		return
@@ -49,7 +49,7 @@ func (u *uninstallation) take(c *corev1.ConfigMap, now time.Time) {
 	}
 }
 
-// current is the order that is in force, the zero value if there is none.
+// current returns the order, or the zero value if there is none or it has expired.
 func (u *uninstallation) current(now time.Time) uninstall.Order {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -61,8 +61,8 @@ func (u *uninstallation) current(now time.Time) uninstall.Order {
 
 func (u *uninstallation) active() bool { return u.current(time.Now()).Active }
 
-// watch follows the order that is named namespace/name until ctx
-// ends. It fails softly: a plugin that may not read the order works all the same.
+// watch watches the ConfigMap of the order (namespace/name) until ctx ends. Errors are only
+// logged: the plugin works without the order.
 func (u *uninstallation) watch(ctx context.Context, client kubernetes.Interface, order string) {
 	namespace, name, ok := strings.Cut(order, "/")
 	if !ok {
@@ -80,18 +80,18 @@ func (u *uninstallation) watch(ctx context.Context, client kubernetes.Interface,
 	}
 	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: take, UpdateFunc: func(_, now any) { take(now) }})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "It is not watched whether Tranche is uninstalled")
+		klog.FromContext(ctx).Error(err, "Cannot watch the order to uninstall Tranche")
 		return
 	}
 	factory.StartWithContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, orderSyncTimeout)
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
-		klog.FromContext(ctx).Info("It is not known yet whether Tranche is being uninstalled", "configMap", order)
+		klog.FromContext(ctx).Info("Cannot read yet whether Tranche is being uninstalled", "configMap", order)
 	}
 }
 
-// followUninstallation does what the order says until ctx ends.
+// followUninstallation carries out the order until ctx ends.
 func (p *plugin) followUninstallation(ctx context.Context) {
 	tick := time.NewTicker(uninstallInterval)
 	defer tick.Stop()
@@ -106,7 +106,7 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 			}
 			p.retire(ctx, order.Force)
 		case told:
-			p.events.Note(ctx, v1alpha1.EventUninstallCancelled, "Tranche is not uninstalled after all; the GPUs of this node are given out again")
+			p.events.Note(ctx, v1alpha1.EventUninstallCancelled, "The uninstallation of Tranche was cancelled; the GPUs of this node are published again")
 			if p.labels != nil {
 				p.labels.Resume()
 			}
@@ -121,48 +121,47 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 	}
 }
 
-// uninstallInterval is the time between two looks at the order.
+// uninstallInterval is how often the order is checked.
 const uninstallInterval = time.Second
 
-// retire removes what profiles have made of the node's GPUs, and withdraws them, once no
-// claim holds any. Who uninstalls waits for that, and so knows that nothing will be left.
+// retire removes the partitions that profiles created, and withdraws the GPUs, once no claim
+// holds any. `helm uninstall` waits for that.
 func (p *plugin) retire(ctx context.Context, force bool) {
 	if p.publisher.IsWithdrawn() && !p.followsProfile() {
 		return
 	}
 	if held := p.holdingClaims(); len(held) > 0 && !force {
-		// What the kubelet has not released by now, or a process keeps in use.
+		// The kubelet has not released them yet, or a process uses them.
 		klog.FromContext(ctx).Info("Cannot withdraw the GPUs of the node yet, claims hold some", "claims", len(held), "first", held[0].String())
 		p.reconcile(ctx)
 		return
 	}
 	if err := p.clearProfile(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Partitions that a profile has made stay behind for now")
+		klog.FromContext(ctx).Error(err, "Cannot remove the partitions of the profile yet, which is retried")
 		if !force {
 			return
 		}
 	}
 	if p.labels != nil {
 		if err := p.labels.Remove(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "The node's labels stay behind for now")
+			klog.FromContext(ctx).Error(err, "Cannot remove the GPU labels of the node yet, which is retried")
 			return
 		}
 	}
 	p.publisher.SetWithdrawn(ctx, true)
 }
 
-// followsProfile tells whether something may be on the GPUs that a profile has made: it
-// is so again if uninstalling was given up for a moment.
+// followsProfile tells whether the GPUs may have partitions of a profile. That can change while
+// the GPUs are withdrawn, if the uninstallation was cancelled for a moment.
 func (p *plugin) followsProfile() bool {
 	return p.profile != nil && (p.profile.Applied().Hash != "" || p.profile.Unfinished() != nil)
 }
 
-// clearProfile removes the partitions that the node's profile has made: nobody knows
-// afterwards that they are ours. If Tranche is not uninstalled after all, the controller
-// finds that the node does not follow its profile.
+// clearProfile removes the partitions of the node's profile, because no record of them remains.
+// If the uninstallation is cancelled, the controller applies the profile again.
 func (p *plugin) clearProfile(ctx context.Context) error {
 	if p.profile == nil || !p.publisher.IsMine() {
-		return nil // no GPUs, or another plugin changes them
+		return nil // no GPUs, or another plugin is in charge
 	}
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -171,12 +170,12 @@ func (p *plugin) clearProfile(ctx context.Context) error {
 	return p.profile.Clear(ctx)
 }
 
-// clearBudget is how long the partitions of all GPUs may take to be removed. Who
-// uninstalls waits for two minutes.
+// clearBudget limits how long removing the partitions of all GPUs may take. `helm uninstall`
+// waits for two minutes.
 const clearBudget = 90 * time.Second
 
-// refuse says why a claim that holds nothing yet is not prepared. One that does
-// is prepared again: its containers may have to be started anew.
+// refuse refuses new claims during the uninstallation. A claim that is known is prepared again,
+// because its containers may have to be restarted.
 func (d *driver) refuse(known bool) error {
 	if d.uninstallation == nil || known || !d.uninstallation.active() {
 		return nil
@@ -184,9 +183,8 @@ func (d *driver) refuse(known bool) error {
 	return errUninstalling
 }
 
-// waitForCalls lets no call of the kubelet begin any more, and waits until those
-// that have begun have ended: the end of the server would cut them off, and the
-// kubelet takes its time to try again.
+// waitForCalls blocks new calls of the kubelet, and waits until calls in progress have ended.
+// Otherwise stopping the server would interrupt them, and the kubelet retries late.
 func (d *driver) waitForCalls(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
@@ -196,10 +194,9 @@ func (d *driver) waitForCalls(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-time.After(callPatience):
-		klog.FromContext(ctx).Info("A call of the kubelet does not end; the plugin ends all the same", "waited", fmt.Sprint(callPatience))
+		klog.FromContext(ctx).Info("A call of the kubelet does not end, so the plugin ends without waiting for it", "waited", fmt.Sprint(callPatience))
 	}
 }
 
-// callPatience is longer than a call may take, and shorter than the pod's time
-// to end.
+// callPatience is longer than a call may take, and shorter than the pod's grace period.
 const callPatience = 45 * time.Second

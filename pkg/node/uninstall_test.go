@@ -68,7 +68,7 @@ func TestUninstall(t *testing.T) {
 
 	order(t, m.api, "cancelled", "false", "2")
 	awaitSlices(t, m.api)
-	nodetest.AwaitEvent(t, m.api, "UninstallCancelled", "given out again")
+	nodetest.AwaitEvent(t, m.api, "UninstallCancelled", "published again")
 	require.Eventually(t, func() bool { return label() != "" }, nodetest.Patience, nodetest.Tick)
 	k.works(c)
 
@@ -91,7 +91,7 @@ func TestUninstallWithHeldClaims(t *testing.T) {
 	k.mustPrepare(c)
 	order(t, m.api, "uninstalling", "false", "1")
 	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
-	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be started anew")
+	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be restarted")
 	assert.Len(t, nodetest.SlicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs)
 
 	order(t, m.api, "uninstalling", "true", "2")

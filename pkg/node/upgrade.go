@@ -15,39 +15,38 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 )
 
-// defaultReleasePatience is how long each step of a release may take: claims that are
-// being prepared, the watch for errors of GPUs, and calls into the driver.
+// defaultReleasePatience limits each step of releasing a driver: the end of claims that are
+// being prepared, of the watch for errors, and of calls into the driver.
 const defaultReleasePatience = 30 * time.Second
 
 func (c *Config) patience() time.Duration {
 	return cmp.Or(c.releasePatience, defaultReleasePatience)
 }
 
-// isUpgrading tells whether a vendor's driver is released because it is being replaced.
+// isUpgrading tells whether a vendor's driver was released for its upgrade.
 func (p *plugin) isUpgrading(v gpu.Vendor) bool {
 	_, ok := p.hardware.WhyNot(v).(*drivers.UpgradeError) //nolint:errorlint // it is never wrapped
 	return ok
 }
 
-// vendorWatch follows the drivers of all vendors: it watches the health of their GPUs,
-// releases a driver that is to be replaced, and opens those that are there.
+// vendorWatch watches the drivers of all vendors: the health of their GPUs, drivers that are to
+// be upgraded, and drivers that become usable.
 type vendorWatch struct {
 	*plugin
-	// watches are those for errors of GPUs.
+	// watches has the running health watches.
 	watches map[gpu.Vendor]*healthWatch
 }
 
 // healthWatch is a running WatchHealth.
 type healthWatch struct {
 	cancel context.CancelFunc
-	// ended is closed when it has returned.
+	// ended is closed when WatchHealth has returned.
 	ended chan struct{}
 }
 
-// watchVendors watches the health of all GPUs until ctx ends. From time to time, and
-// when the node says that a driver is replaced, it looks at the drivers. GPUs of a
-// driver that is installed, or loaded, after the plugin has started join the others;
-// what the plugin does for those goes on undisturbed.
+// watchVendors watches the health of all GPUs until ctx ends. It checks the drivers at
+// intervals, and when the node signals an upgrade. GPUs of a driver that is installed or loaded
+// later are added without a restart.
 func (p *plugin) watchVendors(ctx context.Context) {
 	w := &vendorWatch{plugin: p, watches: map[gpu.Vendor]*healthWatch{}}
 	for _, o := range p.hardware.All() {
@@ -68,7 +67,7 @@ func (p *plugin) watchVendors(ctx context.Context) {
 	}
 }
 
-// step releases the drivers that are to be replaced, and opens those that can be opened.
+// step releases the drivers that are to be upgraded, and opens those that can be opened.
 func (w *vendorWatch) step(ctx context.Context) {
 	for vendor, signal := range w.node.Upgrades() {
 		if o := w.hardware.Find(vendor); o != nil && o.Driver != nil {
@@ -78,7 +77,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	added := w.openDrivers(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
-		w.events.Note(ctx, v1alpha1.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.Name.Title()))
+		w.events.Note(ctx, v1alpha1.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs can be used now, so Tranche publishes them", o.Name.Title()))
 		w.watch(ctx, o)
 	}
 	if len(added) == 0 {
@@ -88,7 +87,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	w.looking.Lock()
 	w.lookAtGPUs(ctx)
 	w.looking.Unlock()
-	w.reconcile(ctx) // finishes releases that waited for the driver
+	w.reconcile(ctx) // to finish releases that waited for the driver
 	w.follow.Nudge()
 }
 
@@ -102,8 +101,8 @@ func (w *vendorWatch) watch(ctx context.Context, o *drivers.Opened) {
 	}()
 }
 
-// stopWatch ends the watch for errors of a vendor's GPUs, and waits for its end, but
-// not for a call that hangs.
+// stopWatch ends the health watch of a vendor, and waits for its end, but not for a call that
+// hangs.
 func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 	h := w.watches[vendor]
 	if h == nil {
@@ -114,14 +113,13 @@ func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 	select {
 	case <-h.ended:
 	case <-time.After(w.patience()):
-		klog.FromContext(ctx).Info("The watch for errors of the GPUs does not end; a call into the driver hangs", "vendor", vendor)
+		klog.FromContext(ctx).Info("The health watch does not end, because a call into the driver hangs", "vendor", vendor)
 	}
 }
 
-// release gives up a driver that is to be replaced, when claims that are being prepared
-// are done, and no profile is being applied. A driver that cannot be released, because a
-// call hangs in it, is released by the end of this process; the next one does not open
-// it.
+// release closes a driver that is to be upgraded, after claims that are being prepared, or a
+// profile that is being applied. If a call hangs in the driver, only the end of this process
+// releases it; the next process does not open it.
 func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal string) {
 	w.looking.Lock()
 	defer w.looking.Unlock()
@@ -136,15 +134,15 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 		err = o.Close(closing)
 	}
 	if err != nil && ctx.Err() == nil {
-		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin ends and starts again without it: %w", o.Name.Title(), err))
+		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin restarts without it: %w", o.Name.Title(), err))
 		return
 	}
-	w.events.Note(ctx, v1alpha1.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.Name.Title(), signal))
+	w.events.Note(ctx, v1alpha1.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, which %s requests. Pods that hold its GPUs keep them and can end; claims are prepared again when the request is gone and the driver can be used", o.Name.Title(), signal))
 	w.lookAtGPUs(ctx)
 }
 
-// closeToClaims lets no claim at a driver any more. One that is being prepared is
-// finished first, unless a GPU hangs.
+// closeToClaims makes the driver unusable for claims. It waits for claims that are being
+// prepared, unless a GPU hangs.
 func (w *vendorWatch) closeToClaims(ctx context.Context, o *drivers.Opened, why error) {
 	var gpus []string
 	for _, c := range w.gpus.List() {
@@ -159,7 +157,7 @@ func (w *vendorWatch) closeToClaims(ctx context.Context, o *drivers.Opened, why 
 		return nil
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A driver is released although claims are being prepared", "vendor", o.Name)
+		klog.FromContext(ctx).Error(err, "Releasing a driver although claims are being prepared", "vendor", o.Name)
 		w.hardware.CannotUse(o.Name, o, why)
 	}
 }

@@ -86,11 +86,11 @@ func TestDriverUpgrade(t *testing.T) {
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
 	m.label(v1alpha1.LabelDriverUpgrade, "true")
-	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, which the node's label tranche.dev/driver-upgrade=true requests")
 	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
 	assert.Zero(t, tainted(t, m.api, v1alpha1.TaintUnhealthy))
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
-	m.requireNotReady("it was released for a driver upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
+	m.requireNotReady("it was released for a driver upgrade, which the node's label tranche.dev/driver-upgrade=true requests")
 	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
 
 	// Pods leave while the old module is still there, and after it is gone.
@@ -175,7 +175,7 @@ func TestUpgradeOfOneVendor(t *testing.T) {
 		require.NoError(t, err)
 	}
 	setTaint(corev1.Taint{Key: "amd-gpu-driver-upgrade", Value: "true", Effect: corev1.TaintEffectNoSchedule})
-	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, as the node's taint amd-gpu-driver-upgrade asks for")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, which the node's taint amd-gpu-driver-upgrade requests")
 	m.requireNotReady("the AMD driver of this node cannot be used")
 	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) > 0 }, nodetest.Patience, nodetest.Tick)
 	for _, d := range nodetest.Published(t, m.api) {
@@ -210,6 +210,6 @@ func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
 	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, 3*nodetest.Patience, nodetest.Tick, "the GPU hangs")
 	m.label(v1alpha1.LabelDriverUpgrade, "true")
 	err := <-ended
-	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin ends and starts again without it")
+	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin restarts without it")
 	assert.False(t, strings.Contains(err.Error(), "\n"), "one line")
 }

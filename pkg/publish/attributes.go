@@ -11,9 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// The attributes of devices. They are unqualified, which means that they are in
-// the driver's domain; a claim reads them with
-// device.attributes["gpu.tranche.dev"].?type.orValue("").
+// The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
+// with device.attributes["gpu.tranche.dev"].?type.orValue("").
 const (
 	AttributeType           = "type"
 	AttributeVendor         = "vendor"
@@ -26,19 +25,18 @@ const (
 	// AttributePartitionIndex is the index of an AMD partition among those of its
 	// mode, from 0.
 	AttributePartitionIndex = "partitionIndex"
-	// AttributeMemoryPartition is the memory mode in which an AMD GPU has the
-	// device, as amd-smi spells it: "NPS1".
+	// AttributeMemoryPartition is the memory mode of an AMD GPU, as amd-smi spells it:
+	// "NPS1".
 	AttributeMemoryPartition = "memoryPartition"
-	// AttributeComputePartition says of a whole AMD GPU that can be cut that it
-	// is the mode "SPX". Of a partition the profile says the mode: both would be
-	// 4 KB in the slices of a node with eight GPUs.
+	// AttributeComputePartition is "SPX" for a whole AMD GPU that can be partitioned. For a
+	// partition, the profile is the mode; publishing both would add 4 KB to the slices of a
+	// node with eight GPUs.
 	AttributeComputePartition = "computePartition"
 	AttributeIsolation        = "isolation"
-	// AttributeLegacyResource is the extended resource that the device stands
-	// for on this node ("nvidia.com/gpu"); the legacy classes select by it.
+	// AttributeLegacyResource is the extended resource that the device stands for on this
+	// node ("nvidia.com/gpu"). The legacy device classes select by it.
 	AttributeLegacyResource = "legacyResource"
-	// AttributeDriverVersion is a string: "580.159.04" is no semantic version
-	// and would be refused as one.
+	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
 	AttributeDriverVersion = "driverVersion"
 )
 
@@ -48,9 +46,8 @@ const (
 	CapacityComputeUnits = "computeUnits"
 )
 
-// mediaEngines are the engines that are published. Others, like copy engines,
-// come with every partition and no claim asks for them; each capacity costs the
-// whole cluster time and memory.
+// mediaEngines are the engines that are published. Others, like copy engines, are part of every
+// partition, so no claim requests them. Each capacity costs time and memory in the whole cluster.
 var mediaEngines = []string{"decoders", "encoders", "jpegEngines", "ofaEngines"}
 
 type attributeMap map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -59,8 +56,8 @@ func (m attributeMap) setString(name resourceapi.QualifiedName, value string) {
 	if len(value) > resourceapi.DeviceAttributeMaxValueLength {
 		value = value[:resourceapi.DeviceAttributeMaxValueLength]
 	}
-	// The driver's names are bytes; half a character would come back changed
-	// from the API, and the slice be written again and again.
+	// The API server would change an incomplete character, and the slice would be written
+	// again and again.
 	value = strings.ToValidUTF8(value, "")
 	if value == "" {
 		return
@@ -72,8 +69,7 @@ func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
 	m[name] = resourceapi.DeviceAttribute{IntValue: ptr.To(value)}
 }
 
-// Attributes is what is published about one placement of a GPU, and what its
-// holder is told about it.
+// Attributes returns the attributes of a device, for ResourceSlices and for workloads.
 func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	m := attributeMap{}
 	m.setString(AttributeType, string(p.Type))
@@ -96,7 +92,7 @@ func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resou
 	return m
 }
 
-// setCut says which piece of its GPU a device is.
+// setCut adds the attributes that say which part of its GPU a device is.
 func (m attributeMap) setCut(g *gpu.GPU, p gpu.Placement) {
 	switch p.Type {
 	case gpu.TypeGPU:

@@ -14,24 +14,23 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// The checks find what makes the API server refuse a slice
-// (pkg/apis/resource/validation in Kubernetes) and what makes the allocator treat the
-// whole pool as invalid (GatherPools in k8s.io/dynamic-resource-allocation). Neither
-// would say which GPU is the cause.
+// The checks find what the API server would refuse in a slice (pkg/apis/resource/validation in
+// Kubernetes), and what would make the whole pool invalid for the allocator (GatherPools in
+// k8s.io/dynamic-resource-allocation). Neither would say which GPU is the cause.
 
 func checkCounters(set resourceapi.CounterSet) error {
 	if len(validation.IsDNS1123Label(set.Name)) > 0 {
-		return fmt.Errorf("%q is no name for a counter set, the API wants a DNS label", set.Name)
+		return fmt.Errorf("%q is not a valid name of a counter set: the API requires a DNS label", set.Name)
 	}
 	if n, limit := len(set.Counters), resourceapi.ResourceSliceMaxCountersPerCounterSet; n > limit {
 		return fmt.Errorf("%d counters, the API allows %d", n, limit)
 	}
 	if len(set.Counters) == 0 {
-		return errors.New("it has no counters, so that nothing would keep its devices apart")
+		return errors.New("it has no counters, so its devices could be allocated side by side")
 	}
 	for name := range set.Counters {
 		if len(validation.IsDNS1123Label(name)) > 0 {
-			return fmt.Errorf("%q is no name for a counter, the API wants a DNS label", name)
+			return fmt.Errorf("%q is not a valid name of a counter: the API requires a DNS label", name)
 		}
 	}
 	return nil
@@ -40,7 +39,7 @@ func checkCounters(set resourceapi.CounterSet) error {
 // checkDevice checks one device against the counter sets of its GPU.
 func checkDevice(sets []resourceapi.CounterSet, d *resourceapi.Device) error {
 	if len(validation.IsDNS1123Label(d.Name)) > 0 {
-		return errors.New("its name is no DNS label")
+		return errors.New("its name is not a DNS label")
 	}
 	if n, limit := len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
 		return fmt.Errorf("%d attributes and capacities, the API allows %d", n, limit)
@@ -57,14 +56,14 @@ func checkTaints(taints []resourceapi.DeviceTaint) error {
 	}
 	for _, t := range taints {
 		if len(validation.IsQualifiedName(t.Key)) > 0 || len(validation.IsValidLabelValue(t.Value)) > 0 {
-			return fmt.Errorf("taint %s=%s is none that the API accepts", t.Key, t.Value)
+			return fmt.Errorf("taint %s=%s is not valid in the API", t.Key, t.Value)
 		}
 	}
 	return nil
 }
 
-// checkConsumption wants that a device consumes counters that exist. One that consumes
-// none would be allocated beside everything else.
+// checkConsumption checks that a device consumes counters, and that they exist. A device without
+// counters could be allocated beside all others.
 func checkConsumption(sets []resourceapi.CounterSet, d *resourceapi.Device) error {
 	if n, limit := len(d.ConsumesCounters), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice; n > limit {
 		return fmt.Errorf("it consumes from %d counter sets, the API allows %d", n, limit)
@@ -75,7 +74,7 @@ func checkConsumption(sets []resourceapi.CounterSet, d *resourceapi.Device) erro
 			return fmt.Errorf("it consumes from counter set %s, which does not exist", consumes.CounterSet)
 		}
 		if len(consumes.Counters) == 0 {
-			return errors.New("it consumes nothing of the GPU, so that nothing would keep others from it")
+			return errors.New("it consumes no counters of the GPU, so it could be allocated beside all other devices")
 		}
 		for name := range consumes.Counters {
 			if _, ok := sets[i].Counters[name]; !ok {
@@ -86,8 +85,8 @@ func checkConsumption(sets []resourceapi.CounterSet, d *resourceapi.Device) erro
 	return nil
 }
 
-// checkAmounts finds what the API refuses of a device that is given out in parts,
-// and what would let it be given out without end.
+// checkAmounts checks the capacities of a share device: the API refuses invalid ones, and
+// without a default amount it could be allocated without limit.
 func checkAmounts(d *resourceapi.Device) error {
 	if !ptr.Deref(d.AllowMultipleAllocations, false) {
 		return nil
@@ -96,7 +95,7 @@ func checkAmounts(d *resourceapi.Device) error {
 	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
 		c := d.Capacity[name]
 		if c.RequestPolicy == nil || c.RequestPolicy.Default == nil {
-			return fmt.Errorf("it does not say how much %s a share has by default", name)
+			return fmt.Errorf("its capacity %s has no default amount", name)
 		}
 		byDefault, least := c.RequestPolicy.Default, resource.Quantity{}
 		if valid := c.RequestPolicy.ValidRange; valid != nil {
@@ -106,13 +105,13 @@ func checkAmounts(d *resourceapi.Device) error {
 			}
 		}
 		if c.Value.Cmp(*byDefault) < 0 || c.Value.Cmp(least) < 0 {
-			return fmt.Errorf("it has %s %s, too little for a share of %s and for one of %s, which the API wants",
-				c.Value.String(), name, byDefault.String(), least.String())
+			return fmt.Errorf("its capacity %s of %s is less than the default %[3]s or the minimum %[4]s that the API requires",
+				name, c.Value.String(), byDefault.String(), least.String())
 		}
 		counted = counted || (name == CapacityMemory || name == gpu.CapacityFraction) && byDefault.Sign() > 0
 	}
 	if !counted {
-		return errors.New("it gives shares of no size, so that nothing would count them")
+		return errors.New("its shares have neither memory nor a fraction by default, so the scheduler would not count them")
 	}
 	return nil
 }

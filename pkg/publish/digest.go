@@ -13,9 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Digest tells two lists of devices apart. It is the same for devices as they were
-// sent to the API server and as they are read back: the server notes in each taint
-// when it was added, which does not count.
+// Digest returns a hash of devices. It is the same for devices that were sent to the API server
+// and that are read back: it ignores the time that the server adds to each taint.
 func Digest(devices []resourceapi.Device) string {
 	sum := sha256.New()
 	// Only values of types that JSON cannot express could fail here.
@@ -32,12 +31,11 @@ func Digest(devices []resourceapi.Device) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// Digests are those of the devices of each GPU of a node, by the name of the GPU, as the
-// API server has them. Nil: the node's pool is not there, or its newest generation is
-// incomplete.
+// Digests has the digest of each GPU's devices, by the name of the GPU. Nil: the node's pool does
+// not exist, or its newest generation is incomplete.
 type Digests map[string]string
 
-// Of is the digest of the devices of a GPU, empty if the pool is not complete.
+// Of returns the digest of a GPU's devices, empty if the pool is incomplete.
 func (d Digests) Of(gpuID string) string {
 	if d == nil {
 		return ""
@@ -45,7 +43,7 @@ func (d Digests) Of(gpuID string) string {
 	return cmp.Or(d[gpuID], Digest(nil))
 }
 
-// DigestsOf finds the digests of a node's pool among ResourceSlices. It is pure.
+// DigestsOf returns the digests of a node's pool, which it finds among ResourceSlices.
 func DigestsOf(node string, all []resourceapi.ResourceSlice) Digests {
 	pool := newest(node, all)
 	if len(pool) == 0 || int64(len(pool)) != pool[0].Spec.Pool.ResourceSliceCount {
@@ -58,7 +56,7 @@ func DigestsOf(node string, all []resourceapi.ResourceSlice) Digests {
 	return digests(published)
 }
 
-// DigestsOfResources are the digests of what is about to be published.
+// DigestsOfResources returns the digests of resources that are about to be published.
 func DigestsOfResources(node string, resources resourceslice.DriverResources) Digests {
 	var published [][]resourceapi.Device
 	for _, s := range resources.Pools[gpu.PoolName(node)].Slices {
@@ -82,8 +80,8 @@ func digests(published [][]resourceapi.Device) Digests {
 	return out
 }
 
-// GPUs are the names of the GPUs in a node's published pool, in the order of their
-// slices. A GPU that has neither counters nor devices there is missing.
+// GPUs returns the names of the GPUs in a node's published pool, in the order of their slices. A
+// GPU without counters and devices is missing.
 func GPUs(node string, all []resourceapi.ResourceSlice) []string {
 	var names []string
 	add := func(name string) {

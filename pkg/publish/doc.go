@@ -1,8 +1,9 @@
-// Package publish turns GPUs into ResourceSlices.
+// Package publish computes ResourceSlices from GPUs, their taints and the node's name. It is
+// pure and deterministic, so that a restart on unchanged hardware writes nothing.
 //
-// It is pure: GPUs, taints and the node's name in, slices out, always the same
-// for the same input, so that a restart on unchanged hardware writes nothing.
-// objects.go makes whole API objects of them, for those who have no API server.
+// publish.go computes the slices, attributes.go and share.go the properties of devices. check.go
+// finds what the API server would refuse, digest.go compares slices, and objects.go makes API
+// objects without an API server.
 //
 // Imports: pkg/gpu.
 package publish

@@ -11,11 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Objects are the ResourceSlices as the API server would hold them when a
-// node's driver publishes these resources for the first time: named, numbered
-// and owned as the resourceslice controller does it. What only the API server
-// knows is missing: UIDs, and the random end of the names, which is a number
-// here.
+// Objects returns the ResourceSlices that the resourceslice controller creates when a node's
+// driver publishes resources for the first time. They have no UIDs, and a number instead of the
+// random end of a name.
 func Objects(driver, node string, resources resourceslice.DriverResources) []resourceapi.ResourceSlice {
 	var all []resourceapi.ResourceSlice
 	for _, pool := range slices.Sorted(maps.Keys(resources.Pools)) {

@@ -12,43 +12,41 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// GPU is a GPU as it should appear in the API.
+// GPU is a GPU and how to publish it.
 type GPU struct {
 	gpu.GPU
-	// Withheld keeps the GPU's devices out of the pool. Its slice and its counters stay,
-	// so that nothing else changes. Only a GPU of which nothing is allocated may be
-	// withheld: the scheduler forgets what an allocated device consumes as soon as it
-	// is no longer published. Taint it instead.
+	// Withheld: the GPU's devices are not published. Its slice and counters stay, so that
+	// nothing else changes. Only a GPU without allocated devices may be withheld: the
+	// scheduler ignores what an allocated device consumes once it is not published. Taint
+	// the devices of other GPUs instead.
 	Withheld bool
-	// WholeOnly publishes the whole GPU, no partitions and no shares, and no counters:
-	// the API server would drop these, and nothing would keep the others apart.
+	// WholeOnly: only the whole GPU is published, without partitions, shares and counters,
+	// because the API server would drop the counters.
 	WholeOnly bool
-	// Taints go on every device of the GPU.
+	// Taints are the taints of all devices of the GPU.
 	Taints []resourceapi.DeviceTaint
-	// DeviceTaints go on single devices, by name, beside those.
+	// DeviceTaints are additional taints of single devices, by name.
 	DeviceTaints map[string][]resourceapi.DeviceTaint
-	// NoShares keeps share devices out: the API server would drop what lets several
-	// claims hold them.
+	// NoShares: shares are not published, because the API server would drop the fields that
+	// let several claims hold one.
 	NoShares bool
-	// LegacyResource is the extended resource that devices of the GPU stand for,
-	// beside their classes: "nvidia.com/gpu". Empty: none.
+	// LegacyResource is the extended resource that devices of the GPU stand for, beside
+	// their device classes: "nvidia.com/gpu". Empty: none.
 	LegacyResource string
-	// Legacy tells which devices these are; nil: the whole GPU.
+	// Legacy returns whether a device stands for it; nil: the whole GPU does.
 	Legacy func(gpu.Placement) bool
 }
 
-// Resources returns the node's pool, which has the devices of all its GPUs, and what
-// was left out of it, as errors that name the GPU and the device. A node without GPUs
-// has no pool.
+// Resources returns the node's pool with the devices of all its GPUs. The errors name the GPUs
+// and devices that were left out. A node without GPUs has no pool.
 //
-// The slices are: one with the counter sets of the first eight GPUs, one with the
-// devices of each of them, one with the counter sets of the next eight, and so on. So
-// the slices of a GPU keep their place while the order of the GPUs stays and others are
-// added at the end. The order of devices is that in which the scheduler tries them.
+// The slices are: one with the counter sets of the first eight GPUs, one with the devices of each
+// of them, one with the counter sets of the next eight, and so on. So the slices of a GPU keep
+// their place if GPUs are added at the end. The scheduler tries devices in their order.
 //
-// One slice that the API server refuses, or one device that the scheduler's allocator
-// finds invalid, would make the whole pool unusable. So what breaks a rule is left out:
-// a device, or all devices of a GPU.
+// One slice that the API server refuses, or one device that is invalid for the scheduler's
+// allocator, would make the whole pool unusable. So an invalid device is left out, or all devices
+// of the GPU.
 func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error) {
 	if len(gpus) == 0 {
 		return resourceslice.DriverResources{}, nil
@@ -63,7 +61,7 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error)
 		}
 		sets, devices, problems := contents(&gpus[i])
 		if seen[gpus[i].Name()] {
-			sets, devices, problems = nil, nil, []error{errors.New("another GPU has this name: none of its devices are published")}
+			sets, devices, problems = nil, nil, []error{errors.New("another GPU has the same name: none of its devices are published")}
 		}
 		seen[gpus[i].Name()] = true
 		for _, problem := range problems {
@@ -71,15 +69,15 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error)
 		}
 		counters := &all[i/group*(group+1)]
 		counters.SharedCounters = append(counters.SharedCounters, sets...)
-		// The slice is there, empty or not: when the number of slices changes, all of
-		// them are written again, and the pool is incomplete meanwhile.
+		// A GPU without devices has an empty slice. If the number of slices changed, all
+		// slices would be written again, and the pool would be incomplete meanwhile.
 		all = append(all, resourceslice.Slice{Devices: devices})
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{gpu.PoolName(node): {Slices: all}}}, errs
 }
 
-// contents is what a GPU adds to the pool, as far as the API and the allocator accept
-// it, and what they would not accept.
+// contents returns the counter sets and devices of a GPU that the API and the allocator accept,
+// and errors for the others.
 func contents(g *GPU) ([]resourceapi.CounterSet, []resourceapi.Device, []error) {
 	devices := devicesOf(g)
 	sets := []resourceapi.CounterSet{counterSet(g)}
@@ -97,7 +95,7 @@ func contents(g *GPU) ([]resourceapi.CounterSet, []resourceapi.Device, []error) 
 	devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool {
 		err := checkDevice(sets, &d)
 		if seen[d.Name] {
-			err = errors.New("another device has this name")
+			err = errors.New("another device has the same name")
 		}
 		seen[d.Name] = true
 		if err != nil {
@@ -136,11 +134,10 @@ func devicesOf(g *GPU) []resourceapi.Device {
 	return devices
 }
 
-// inOrder puts the whole GPU behind the first partition. The scheduler evaluates a
-// request's selectors on one device after the other. At the end, a claim for a whole GPU
-// would pay for all partitions before it; at the start, every claim for the smallest
-// partition would pay for the whole GPU, on each node. Partitions keep their order, small
-// before large.
+// inOrder moves the whole GPU behind the first partition. The scheduler evaluates the selectors
+// of a request for one device after the other. If the whole GPU were last, they would be
+// evaluated for all partitions for a claim for a whole GPU. If it were first, they would be
+// evaluated for one more device on each node for a claim for the smallest partition.
 func inOrder(placements []gpu.Placement) []gpu.Placement {
 	all := slices.Clone(placements)
 	whole := slices.IndexFunc(all, func(p gpu.Placement) bool { return p.Type == gpu.TypeGPU })

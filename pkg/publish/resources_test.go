@@ -236,7 +236,7 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 		}, "65 devices, the API allows 64", 0},
 		"a counter that is no name": {func(c *publish.GPU) {
 			c.Counters["OFA"] = 1
-		}, `"OFA" is no name for a counter`, 0},
+		}, `"OFA" is not a valid name of a counter`, 0},
 		"no counters": {func(c *publish.GPU) {
 			c.Counters = nil
 		}, "it has no counters", 0},
@@ -246,12 +246,12 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 				c.DeviceTaints[first] = append(c.DeviceTaints[first], c.DeviceTaints[first][0])
 			}
 		}, "17 taints, the API allows 16", all - 1},
-		"a taint that is no name":        {taint("a b", ""), "taint a b= is none that the API accepts", all - 1},
-		"a taint with an odd value":      {taint("a", "b c"), "taint a=b c is none that the API accepts", all - 1},
-		"two devices of one name":        {func(c *publish.GPU) { c.Placements[1] = c.Placements[0] }, "device " + first + " is not published: another device has this name", all - 1},
-		"a profile that is no name":      {func(c *publish.GPU) { c.Placements[0].Profile = "1G_10GB" }, "its name is no DNS label", all - 1},
+		"a taint that is no name":        {taint("a b", ""), "taint a b= is not valid in the API", all - 1},
+		"a taint with an odd value":      {taint("a", "b c"), "taint a=b c is not valid in the API", all - 1},
+		"two devices of one name":        {func(c *publish.GPU) { c.Placements[1] = c.Placements[0] }, "device " + first + " is not published: another device has the same name", all - 1},
+		"a profile that is no name":      {func(c *publish.GPU) { c.Placements[0].Profile = "1G_10GB" }, "its name is not a DNS label", all - 1},
 		"an unknown counter":             {func(c *publish.GPU) { c.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1} }, "consumes memory-slice-9, which the GPU does not have", all - 1},
-		"a device that consumes nothing": {func(c *publish.GPU) { c.Placements[0].Consumes = nil }, "consumes nothing of the GPU", all - 1},
+		"a device that consumes nothing": {func(c *publish.GPU) { c.Placements[0].Consumes = nil }, "consumes no counters of the GPU", all - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gpus := slices.Clone(good)
@@ -285,7 +285,7 @@ func TestTwoGPUsOfOneName(t *testing.T) {
 	gpus := gpusOf(t, machineOf(t, "H100-80GB", 1))
 	resources, errs := publish.Resources(node, append(gpus, gpus[0]))
 	require.Len(t, errs, 1)
-	assert.ErrorContains(t, errs[0], "another GPU has this name")
+	assert.ErrorContains(t, errs[0], "another GPU has the same name")
 	require.Len(t, resources.Pools[node].Slices, 3)
 	assert.Empty(t, resources.Pools[node].Slices[2].Devices)
 	assert.Len(t, resources.Pools[node].Slices[0].SharedCounters, 1)

@@ -12,26 +12,25 @@ import (
 
 // The attributes that only shares have.
 const (
-	// AttributeShare says in what the share is measured: "memory" or "fraction".
+	// AttributeShare is the unit of the share: "memory" or "fraction".
 	AttributeShare = "share"
-	// AttributeSharing says how the holders take turns: "timeslicing" or "mps".
+	// AttributeSharing is the sharing strategy: "timeslicing" or "mps".
 	AttributeSharing = "sharing"
 )
 
-// setShare adds what sets a share apart from what it is a share of.
+// setShare adds the attributes of a share.
 func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
 	m.setString(AttributeShare, string(p.Share.By))
 	m.setString(AttributeSharing, strings.ToLower(string(p.Share.Strategy)))
 	m.setCut(g, p.Base())
 }
 
-// shareCapacity is what claims take parts of. Whatever a claim does not name it
-// gets by default, and the default of what the share is measured in is above
-// zero: the scheduler counts nothing of a claim that takes nothing.
+// shareCapacity returns the capacities of a share device, of which claims consume parts. A
+// capacity that a claim does not request has a default. That of memory or fraction is above zero,
+// because the scheduler does not count a claim that consumes nothing.
 //
-// The fraction has no range of valid amounts, because ranges of fractions are
-// behind a feature gate (DRAFractionalCapacityRange); the chart's admission policy
-// keeps the amounts right.
+// The fraction has no valid range, because that needs the feature gate
+// DRAFractionalCapacityRange. The chart's admission policy validates it.
 func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	s, replicas := p.Share, int64(max(1, p.Share.Replicas))
 	m := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
@@ -78,7 +77,7 @@ func consumable(value, byDefault int64, format resource.Format, valid *resourcea
 
 func count(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
 
-// allowMultiple is set on what several claims hold at once, and absent elsewhere.
+// allowMultiple is true for shares, and absent otherwise.
 func allowMultiple(p gpu.Placement) *bool {
 	if p.Share == nil {
 		return nil

@@ -148,11 +148,11 @@ func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
 		spoil func(memory, fraction *gpu.Placement)
 		want  string
 	}{
-		"no memory":        {func(m, _ *gpu.Placement) { m.Memory = 1 << 20 }, "device gpu-0000-11-00-0-memory-share is not published: it has 1Mi memory, too little for a share of 0 and for one of 2Mi, which the API wants"},
-		"no clients":       {func(m, _ *gpu.Placement) { m.Share.MaxClients = 0 }, "device gpu-0000-11-00-0-memory-share is not published: it has 0 clients, too little for a share of 1 and for one of 1, which the API wants"},
-		"empty by default": {func(m, _ *gpu.Placement) { m.Share.Replicas = 1 << 20 }, "device gpu-0000-11-00-0-memory-share is not published: it gives shares of no size, so that nothing would count them"},
-		"no fraction":      {func(_, f *gpu.Placement) { f.Share.Replicas = 1001 }, "device gpu-0000-11-00-0-fraction-share is not published: it gives shares of no size, so that nothing would count them"},
-		"no basis":         {func(_, f *gpu.Placement) { f.Share.By = "" }, "gives shares of no size"},
+		"no memory":        {func(m, _ *gpu.Placement) { m.Memory = 1 << 20 }, "device gpu-0000-11-00-0-memory-share is not published: its capacity memory of 1Mi is less than the default 0 or the minimum 2Mi that the API requires"},
+		"no clients":       {func(m, _ *gpu.Placement) { m.Share.MaxClients = 0 }, "device gpu-0000-11-00-0-memory-share is not published: its capacity clients of 0 is less than the default 1 or the minimum 1 that the API requires"},
+		"empty by default": {func(m, _ *gpu.Placement) { m.Share.Replicas = 1 << 20 }, "device gpu-0000-11-00-0-memory-share is not published: its shares have neither memory nor a fraction by default, so the scheduler would not count them"},
+		"no fraction":      {func(_, f *gpu.Placement) { f.Share.Replicas = 1001 }, "device gpu-0000-11-00-0-fraction-share is not published: its shares have neither memory nor a fraction by default, so the scheduler would not count them"},
+		"no basis":         {func(_, f *gpu.Placement) { f.Share.By = "" }, "have neither memory nor a fraction"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := good

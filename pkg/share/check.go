@@ -7,30 +7,26 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
 
-// Problem is a daemon that claims hold shares through and that does not serve them.
+// Problem is a daemon that should serve prepared claims and does not.
 type Problem struct {
-	// Daemon is its name.
+	// Daemon is the name of the daemon.
 	Daemon string
-	// Err is why: what it died of, or that there is none.
+	// Err is why the daemon does not serve the claims.
 	Err error
-	// Claims are those that it should serve. To bring it back, call
-	// claim.Manager.Rejoin for any one of them.
+	// Claims are the claims of the daemon. claim.Manager.Rejoin restarts it for any of them.
 	Claims []ledger.ClaimRef
-	// Devices are their shares: they are unhealthy until it is back.
+	// Devices are the shares of the claims, which are unhealthy now.
 	Devices []ledger.Device
 }
 
-// errNoDaemon is what is wrong with a daemon of which nothing is left.
-var errNoDaemon = errors.New("there is no such MPS daemon any more")
+var errNoDaemon = errors.New("the MPS daemon does not exist any more")
 
-// Check finds the daemons that prepared claims need and that have died. Those of
-// claims that are still being prepared are their Prepare's to look after, and those
-// that are on their way to being ready again are left out. Daemons that no record
-// explains are not looked for here: claim.Manager.Reconcile stops them.
+// Check finds dead daemons of prepared claims. It leaves out daemons of claims that are still
+// being prepared, and daemons that are starting. claim.Manager.Reconcile stops daemons that no
+// claim needs.
 //
-// It is quick, takes no lock and changes nothing. A claim that is released
-// meanwhile can show up here with a daemon that is meant to be gone; Rejoin finds
-// that out.
+// Check is fast, takes no lock and changes nothing. It may report the daemon of a claim that is
+// being released, for which Rejoin does nothing.
 func (s *Sharer) Check(records []ledger.Record) []Problem {
 	if s.cfg.Daemons == nil {
 		return nil
@@ -66,7 +62,7 @@ func (s *Sharer) Check(records []ledger.Record) []Problem {
 	return problems
 }
 
-// dead says why a daemon does not serve, nil if it does or soon will.
+// dead says why a daemon does not work; nil if it does or is starting.
 func (s *Sharer) dead(id string) error {
 	status := s.cfg.Daemons.Status(id)
 	if status.Gone {

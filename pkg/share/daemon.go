@@ -12,9 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
-// Serves implements claim.Sharer: it names the MPS daemon that keeps a device's
-// holder to what it has, empty if none does. A daemon of a claim has the claim's
-// UID, one of a GPU the GPU's name.
+// Serves implements claim.Sharer. The name of a daemon is the UID of its claim, or, with the
+// strategy MPS, the name of its GPU.
 func (s *Sharer) Serves(ref ledger.ClaimRef, d ledger.Device) string {
 	switch {
 	case !isShare(d) || !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits:
@@ -25,16 +24,16 @@ func (s *Sharer) Serves(ref ledger.ClaimRef, d ledger.Device) string {
 	return string(ref.UID)
 }
 
-// check refuses what no daemon can be set up for.
+// check refuses shares for which no daemon can run.
 func (s *Sharer) check(h claim.Holder) error {
 	p := h.Device.Placement
 	works := s.cfg.Daemons != nil && p.Share.Limits
 	switch {
 	case !works && ofWholeGPU(p) && p.Share.Strategy == gpu.MPS:
-		return fmt.Errorf("GPU %s is shared by MPS, which does not work on this node: %w; mend that, or choose the strategy %s for the GPU",
+		return fmt.Errorf("GPU %s is shared by MPS, which does not work on this node: %w; fix that, or choose the strategy %s for the GPU",
 			p.GPUName(), s.noMPS(), gpu.TimeSlicing)
 	case !works && s.Serves(h.Claim, h.Device) != "":
-		return fmt.Errorf("GPU %s has shares with memory limits, which MPS keeps, and that does not work on this node: %w", p.GPUName(), s.noMPS())
+		return fmt.Errorf("GPU %s has shares with memory limits, which MPS enforces, and MPS does not work on this node: %w", p.GPUName(), s.noMPS())
 	}
 	return s.checkClaim(h)
 }
@@ -45,11 +44,11 @@ func (s *Sharer) noMPS() error {
 			return err
 		}
 	}
-	return errors.New("no MPS daemon was seen to work here since its GPUs were published")
+	return errors.New("no probe of an MPS daemon has succeeded since the plugin started")
 }
 
-// checkClaim refuses a claim whose shares need several daemons: a process talks to
-// one only, and does not see the GPUs of another.
+// checkClaim refuses a claim whose shares need several daemons: a process can use only one, and
+// does not see the GPUs of others.
 func (s *Sharer) checkClaim(h claim.Holder) error {
 	var ids, gpus []string
 	for _, d := range h.Devices {
@@ -65,8 +64,8 @@ func (s *Sharer) checkClaim(h claim.Holder) error {
 		h.Claim, strings.Join(gpus, " and "), gpu.TimeSlicing)
 }
 
-// specOf is what the daemon of a holder is for. The daemon of a GPU is the same
-// for all claims: what each is kept to is in the environment of its containers.
+// specOf returns the configuration of a holder's daemon. The daemon of a GPU is the same for all
+// claims, whose limits are in the environment of their containers.
 func specOf(h claim.Holder, id string) (mps.Spec, error) {
 	spec := mps.Spec{ID: id}
 	if id != string(h.Claim.UID) {
@@ -84,15 +83,15 @@ func specOf(h claim.Holder, id string) (mps.Spec, error) {
 	return spec, nil
 }
 
-// limit is what a claim is kept to on one GPU.
+// limit has the limits of a claim on one GPU.
 type limit struct {
 	gpu, uuid string
 	// memory is in bytes, compute in percent, zero for none.
 	memory, compute int64
 }
 
-// limitsOf lists what a claim is kept to, GPU by GPU, in the order in which its
-// processes see them. Several shares of one GPU are one: a container can have all.
+// limitsOf returns the limits of a claim by GPU, in the order in which its processes see the
+// GPUs. Limits of several shares of one GPU are added up: a container can have all of them.
 func limitsOf(h claim.Holder) []limit {
 	var limits []limit
 	for _, d := range h.Devices {

@@ -1,8 +1,8 @@
-// Package share prepares GPUs that several claims hold at once.
+// Package share sets up shares: devices that several claims can hold. Package offer below it
+// computes which shares a GPU has.
 //
-// sharer.go sets the GPU, daemon.go says which MPS daemon serves a holder and which
-// limits it sets, edits.go is what containers get of it, and check.go finds daemons
-// that have died.
+// sharer.go changes the settings of GPUs for claims, daemon.go configures their MPS daemons,
+// edits.go describes shares to containers. check.go finds daemons that have died.
 //
 // Imports: pkg/claim, pkg/claim/ledger, pkg/gpu, pkg/hardware/mps.
 package share

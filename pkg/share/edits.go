@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// pipeDir is where a container finds its MPS daemon. It is short: the path of a
-	// socket in it can have 107 bytes.
+	// pipeDir is the folder of the MPS daemon's sockets in a container. It is short, because
+	// the path of a socket is limited to 107 bytes.
 	pipeDir = "/run/tranche/mps/pipe"
-	// shmDir is where MPS's clients and servers share memory.
+	// shmDir is the shared memory of MPS clients and servers.
 	shmDir = "/dev/shm"
 )
 
@@ -23,7 +23,7 @@ const (
 func (s *Sharer) Edits(_ context.Context, h claim.Holder) (*cdispecs.ContainerEdits, error) {
 	part := portion(h.Device)
 	edits := &cdispecs.ContainerEdits{
-		// What KAI's containers read. The second is the older name of the first.
+		// Containers for KAI Scheduler read these. The second is the older name.
 		Env: []string{"GPU_PORTION=" + part, "RUNAI_NUM_OF_GPUS=" + part},
 	}
 	id := s.Serves(h.Claim, h.Device)
@@ -47,30 +47,29 @@ func bind(host, container string) *cdispecs.Mount {
 	return &cdispecs.Mount{HostPath: host, ContainerPath: container, Type: "bind", Options: []string{"rw", "rbind", "nosuid", "nodev", "noexec"}}
 }
 
-// limitEnv is what CUDA reads of the claim's limits. MPS drops all limits, its
-// daemon's included, at a value that it does not take: one of nothing, or one that
-// names more GPUs than there are. So with several GPUs there is none, and what
-// the daemon says holds alone.
+// limitEnv returns the claim's limits as environment variables for CUDA. MPS ignores all limits,
+// including its daemon's, if a value is invalid: a limit of 0, or one for more GPUs than exist.
+// So with several GPUs there is no variable, and only the daemon's limits apply.
 func limitEnv(limits []limit) ([]string, error) {
 	var env []string
 	if len(limits) == 1 {
 		mib := limits[0].memory / gpu.MiB
 		if mib < 1 {
-			return nil, fmt.Errorf("a memory limit of %d bytes on GPU %s is less than MPS can keep to (1 MiB)", limits[0].memory, gpu.NameOf(limits[0].gpu))
+			return nil, fmt.Errorf("a memory limit of %d bytes on GPU %s is less than the minimum of MPS (1 MiB)", limits[0].memory, gpu.NameOf(limits[0].gpu))
 		}
 		env = append(env, fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", mib))
 	}
-	// It is the same for all GPUs, or specOf would have refused the claim.
+	// The same for all GPUs, otherwise specOf has refused the claim.
 	if len(limits) > 0 && limits[0].compute != 0 {
 		if limits[0].compute < 1 || limits[0].compute > gpu.WholeCompute {
-			return nil, fmt.Errorf("a compute limit of %d %% on GPU %s is not one that MPS can keep to (1 to 100)", limits[0].compute, gpu.NameOf(limits[0].gpu))
+			return nil, fmt.Errorf("a compute limit of %d %% on GPU %s is not in the range of MPS (1 to 100)", limits[0].compute, gpu.NameOf(limits[0].gpu))
 		}
 		env = append(env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", limits[0].compute))
 	}
 	return env, nil
 }
 
-// portion is how much of a GPU, or partition, a share is, from 0.01 to 1.00.
+// portion formats the part of a GPU or partition that a share has, from 0.01 to 1.00.
 func portion(d ledger.Device) string {
 	part := float64(d.Amount.Fraction) / gpu.WholeFraction
 	if d.Placement.Share.By == gpu.ByMemory {

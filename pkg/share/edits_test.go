@@ -65,9 +65,9 @@ func TestEdits(t *testing.T) {
 func TestEditsRefuse(t *testing.T) {
 	s, _, _ := newSharer()
 	for message, amount := range map[string]gpu.Amount{
-		"claim team/a: a memory limit of 0 bytes on GPU gpu-0000-01-00-0 is less than MPS can keep to (1 MiB)":    {},
+		"claim team/a: a memory limit of 0 bytes on GPU gpu-0000-01-00-0 is less than the minimum of MPS (1 MiB)": {},
 		"claim team/a: a memory limit of 1000 bytes on GPU gpu-0000-01-00-0":                                      {Memory: 1000},
-		"claim team/a: a compute limit of 101 % on GPU gpu-0000-01-00-0 is not one that MPS can keep to (1 to 10": {Memory: gib, Compute: 101},
+		"claim team/a: a compute limit of 101 % on GPU gpu-0000-01-00-0 is not in the range of MPS (1 to 10":      {Memory: gib, Compute: 101},
 		"claim team/a: a compute limit of -1 % on GPU gpu-0000-01-00-0":                                           {Memory: gib, Compute: -1},
 	} {
 		_, err := s.Edits(t.Context(), holds(device(0, limited, amount)))
@@ -96,7 +96,7 @@ func TestCheck(t *testing.T) {
 		Claims: []ledger.ClaimRef{records[0].Claim, records[1].Claim}, Devices: []ledger.Device{dead, dead, dead},
 	}, problems[0])
 	assert.Equal(t, "e", problems[1].Daemon)
-	require.ErrorContains(t, problems[1].Err, "there is no such MPS daemon any more")
+	require.ErrorContains(t, problems[1].Err, "the MPS daemon does not exist any more")
 	assert.Equal(t, []ledger.Device{gone}, problems[1].Devices)
 
 	require.NoError(t, s.Stop(t.Context(), "stray"))

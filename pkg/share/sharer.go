@@ -15,18 +15,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
-// GPUs sets how NVIDIA's GPUs are shared. *nvidia.Driver does.
+// GPUs changes settings of NVIDIA's GPUs.
 type GPUs interface {
-	// SetTimeSlice sets how long a process may run before it is another's turn. A
-	// GPU that knows no such thing fails with gpu.ErrNotSupported.
+	// SetTimeSlice sets the time slice of a GPU. It fails with gpu.ErrNotSupported if the
+	// GPU has no such setting.
 	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
-	// Settings reads how a GPU is set.
+	// Settings reads the settings of a GPU.
 	Settings(ctx context.Context, pciAddress string) (gpu.Settings, error)
-	// SetComputeMode sets it to one of the modes of gpu.Settings.
+	// SetComputeMode sets one of the compute modes of gpu.Settings.
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 }
 
-// Daemons runs MPS daemons. *mps.Supervisor does, and says what the methods mean.
+// Daemons runs MPS daemons. *mps.Supervisor documents the methods.
 type Daemons interface {
 	Start(ctx context.Context, spec mps.Spec) error
 	Status(id string) mps.Status
@@ -37,34 +37,33 @@ type Daemons interface {
 	ShmDir(id string) string
 }
 
-// Config is what a Sharer works with.
+// Config has what a Sharer works with.
 type Config struct {
-	// GPUs sets NVIDIA's GPUs. Nil: there are none, or no driver.
+	// GPUs changes settings of NVIDIA's GPUs. Nil: there is no driver.
 	GPUs GPUs
-	// Daemons runs MPS daemons. Nil: no MPS on this node.
+	// Daemons runs MPS daemons. Nil: MPS is not available.
 	Daemons Daemons
-	// NoMPS says why no MPS daemon works on this node, nil if one does. It may be nil
-	// itself, when nobody tried.
+	// NoMPS says why MPS daemons do not work on this node, nil if they do. The function may
+	// be nil.
 	NoMPS func() error
 }
 
 // Sharer sets up shares. It implements claim.Sharer.
 //
-// Of a whole NVIDIA GPU the first share sets the time slice or the compute mode,
-// and the last brings back what was. Where limits work, an MPS daemon keeps each
-// holder to its memory: one for all shares of a claim that take turns with others,
-// or, with the strategy MPS, one for all shares of a GPU. Shares of partitions and
-// of AMD's GPUs are used side by side as they are.
+// The first share of a whole NVIDIA GPU sets the time slice or the compute mode, and the last
+// one restores it. If the share has limits, an MPS daemon enforces them: with time-slicing, one
+// daemon for all shares of a claim; with the strategy MPS, one for all shares of a GPU. Shares
+// of partitions and of AMD's GPUs need no setup.
 type Sharer struct {
 	cfg Config
 
 	// mu protects slices.
 	mu sync.Mutex
-	// slices is which time slice this process has set on a GPU.
+	// slices has the time slices that this process has set, by GPU.
 	slices map[string]slice
 }
 
-// slice is a time slice that was set under one load of the GPU's driver.
+// slice is a time slice, and the load of the GPU's driver when it was set.
 type slice struct {
 	length gpu.TimeSlice
 	loadID string
@@ -72,11 +71,11 @@ type slice struct {
 
 var _ claim.Sharer = (*Sharer)(nil)
 
-// New makes a Sharer that has touched nothing.
+// New returns a Sharer. It changes nothing yet.
 func New(cfg Config) *Sharer { return &Sharer{cfg: cfg, slices: map[string]slice{}} }
 
-// Settings implements claim.Sharer. The time slice is not among them: no driver
-// tells which one is set.
+// Settings implements claim.Sharer. The time slice is not part of the settings, because no driver
+// can read it.
 func (s *Sharer) Settings(ctx context.Context, p gpu.Placement) (*gpu.Settings, error) {
 	if !changesMode(p) {
 		return nil, nil
@@ -122,8 +121,7 @@ func (s *Sharer) Join(ctx context.Context, h claim.Holder) error {
 	}
 }
 
-// Leave implements claim.Sharer. The daemon goes first: in the compute mode that
-// the GPU comes back from, it would keep others off.
+// Leave implements claim.Sharer. It stops the daemon before it restores the compute mode.
 func (s *Sharer) Leave(ctx context.Context, h claim.Holder) error {
 	last := len(h.Others) == 0
 	if id := s.Serves(h.Claim, h.Device); id != "" && s.cfg.Daemons != nil && (last || id == string(h.Claim.UID)) {
@@ -148,8 +146,8 @@ func (s *Sharer) Running() ([]string, error) {
 // Stop implements claim.Sharer.
 func (s *Sharer) Stop(ctx context.Context, name string) error { return s.cfg.Daemons.Stop(ctx, name) }
 
-// setGPU sets the GPU as its shares find it. Each share does so, since the one
-// before may have died before it came to it.
+// setGPU changes the settings of the GPU. Every share does that, because preparing an earlier
+// one may have been interrupted.
 func (s *Sharer) setGPU(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
 	if setsSlice(p) {
@@ -162,13 +160,13 @@ func (s *Sharer) setGPU(ctx context.Context, h claim.Holder) error {
 		return errNoDriver(p)
 	}
 	if h.Device.Before == nil {
-		return fmt.Errorf("how GPU %s was set before is not known, so its compute mode is left alone; delete the pod so that it is scheduled again", p.GPUName())
+		return fmt.Errorf("the previous settings of GPU %s are not known, so its compute mode is not changed; delete the pod so that it is scheduled again", p.GPUName())
 	}
 	return s.cfg.GPUs.SetComputeMode(ctx, p.GPU, gpu.ComputeExclusive)
 }
 
-// setSlice sets the time slice, unless this process has for a holder that is still
-// there: it takes a program of NVIDIA's to do so.
+// setSlice sets the time slice, unless this process has done so for another current share: it
+// runs a program of NVIDIA's driver.
 func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
 	if s.cfg.GPUs == nil {
@@ -183,7 +181,7 @@ func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	}
 	err := s.cfg.GPUs.SetTimeSlice(ctx, p.GPU, p.Share.TimeSlice)
 	if errors.Is(err, gpu.ErrNotSupported) {
-		klog.FromContext(ctx).Info("The GPU takes turns of the length that its driver chooses, not of the one that is set for it", "gpu", p.GPUName(), "timeSlice", p.Share.TimeSlice, "reason", err.Error())
+		klog.FromContext(ctx).Info("The GPU does not support time slices, so its driver chooses their length", "gpu", p.GPUName(), "timeSlice", p.Share.TimeSlice, "reason", err.Error())
 		err = nil
 	}
 	if err != nil {
@@ -195,8 +193,8 @@ func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	return nil
 }
 
-// resetGPU brings back how the GPU was before the first share. After a new load
-// of its driver it is already.
+// resetGPU restores the settings of the GPU from before the first share. Reloading the driver
+// has the same effect.
 func (s *Sharer) resetGPU(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
 	s.mu.Lock()
@@ -223,8 +221,8 @@ func (s *Sharer) resetGPU(ctx context.Context, h claim.Holder) error {
 	return nil
 }
 
-// ofWholeGPU tells shares of whole GPUs from those of partitions, of which
-// nothing is set.
+// ofWholeGPU tells whether a placement is a share of a whole GPU. Shares of partitions need no
+// settings.
 func ofWholeGPU(p gpu.Placement) bool { return p.Share != nil && p.Share.Of == gpu.TypeGPU }
 
 func setsSlice(p gpu.Placement) bool {
@@ -236,8 +234,8 @@ func changesMode(p gpu.Placement) bool {
 }
 
 func errNoDriver(p gpu.Placement) error {
-	return fmt.Errorf("GPU %s cannot be set for sharing: NVIDIA's driver is not loaded", p.GPUName())
+	return fmt.Errorf("cannot change the settings of GPU %s for sharing: NVIDIA's driver is not loaded", p.GPUName())
 }
 
-// isShare tells whether a device of a claim is one that it holds a share of.
+// isShare tells whether a claim holds a share of a device, with a known amount.
 func isShare(d ledger.Device) bool { return d.IsShare() && d.Amount != nil }

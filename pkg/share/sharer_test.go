@@ -223,7 +223,7 @@ func TestTimeSliceFails(t *testing.T) {
 	require.ErrorIs(t, s.Join(t.Context(), h), errScripted)
 	require.ErrorIs(t, s.Leave(t.Context(), h), errScripted)
 	s = share.New(share.Config{})
-	require.ErrorContains(t, s.Join(t.Context(), h), "GPU gpu-0000-01-00-0 cannot be set for sharing: NVIDIA's driver is not loaded")
+	require.ErrorContains(t, s.Join(t.Context(), h), "cannot change the settings of GPU gpu-0000-01-00-0 for sharing: NVIDIA's driver is not loaded")
 	require.NoError(t, s.Leave(t.Context(), h), "there is nothing to set back")
 }
 
@@ -284,7 +284,7 @@ func TestExclusiveProcess(t *testing.T) {
 	s, gpus, daemons := newSharer()
 	gpus.mode = gpu.ComputeProhibited
 	h, other := holds(device(0, exclusive, memory(2))), device(0, exclusive, memory(3))
-	require.ErrorContains(t, s.Join(t.Context(), h), "how GPU gpu-0000-01-00-0 was set before is not known")
+	require.ErrorContains(t, s.Join(t.Context(), h), "the previous settings of GPU gpu-0000-01-00-0 are not known")
 	before, err := s.Settings(t.Context(), h.Device.Placement)
 	require.NoError(t, err)
 	assert.Equal(t, &gpu.Settings{ComputeMode: gpu.ComputeProhibited}, before)
@@ -346,11 +346,11 @@ func TestJoinRefuses(t *testing.T) {
 	}{
 		"MPS is missing": {
 			[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons(), NoMPS: func() error { return errors.New("nvidia-cuda-mps-control is not in /usr/bin") }},
-			"GPU gpu-0000-01-00-0 is shared by MPS, which does not work on this node: nvidia-cuda-mps-control is not in /usr/bin; mend that, or choose the strategy TimeSlicing for the GPU",
+			"GPU gpu-0000-01-00-0 is shared by MPS, which does not work on this node: nvidia-cuda-mps-control is not in /usr/bin; fix that, or choose the strategy TimeSlicing for the GPU",
 		},
-		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons()}, "no MPS daemon was seen to work here since its GPUs were published"},
+		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons()}, "no probe of an MPS daemon has succeeded since the plugin started"},
 		"no daemons at all":      {[]ledger.Device{device(0, byMPS, memory(1))}, share.Config{}, "is shared by MPS, which does not work on this node"},
-		"limits without daemons": {[]ledger.Device{device(0, limited, memory(1))}, share.Config{}, "has shares with memory limits, which MPS keeps, and that does not work on this node"},
+		"limits without daemons": {[]ledger.Device{device(0, limited, memory(1))}, share.Config{}, "has shares with memory limits, which MPS enforces, and MPS does not work on this node"},
 		"MPS on two GPUs": {
 			[]ledger.Device{device(0, byMPS, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()},
 			"claim team/a has shares of GPUs gpu-0000-01-00-0 and gpu-0000-02-00-0, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one GPU, make a claim for each, or choose the strategy TimeSlicing for the GPUs",

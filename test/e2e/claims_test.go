@@ -28,7 +28,7 @@ func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
 	pool := gpu.PoolName(nodeA)
 	for name, test := range map[string]struct{ pool, device, message string }{
 		"vanished-device": {pool, "gpu-0000-52-00-0-mig-1g-12gb-0", "device gpu-0000-52-00-0-mig-1g-12gb-0 does not exist on GPU gpu-0000-52-00-0"},
-		"vanished-gpu":    {pool, "gpu-0000-fe-00-0", "node node-a has no GPU of this device"},
+		"vanished-gpu":    {pool, "gpu-0000-fe-00-0", "node node-a does not have the GPU of this device"},
 	} {
 		s.podWithAllocation(name, resourceapi.DeviceRequestAllocationResult{
 			Request: "gpu", Driver: gpu.DriverName, Pool: test.pool, Device: test.device,

@@ -22,7 +22,7 @@ func TestCICreationFailsOnceAfterTheGIExists(t *testing.T) {
 		{Call: ciCreation, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Times: 1},
 	}})
 	s.gpuPod("unlucky", class1g10gb)
-	s.waitPodEvent("unlucky", prepareFailed, "make gpu-0000-", "-mig-1g-10gb-", ciCreation)
+	s.waitPodEvent("unlucky", prepareFailed, "create gpu-0000-", "-mig-1g-10gb-", ciCreation)
 	s.eventually("the pod runs by itself", func() (bool, string) {
 		return s.pod("unlucky").Status.Phase == corev1.PodRunning, s.eventsText("unlucky")
 	})

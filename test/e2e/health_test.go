@@ -73,7 +73,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 func TestMetricsCountFailures(t *testing.T) {
 	s := start(t)
 	s.podWithAllocation("unlucky", vanished())
-	s.waitPodEvent("unlucky", prepareFailed, "has no GPU of this device")
+	s.waitPodEvent("unlucky", prepareFailed, "does not have the GPU of this device")
 	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="prepare",result="failure"\} [1-9]`, s.metrics(nodeA))
 }
 

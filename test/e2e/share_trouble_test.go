@@ -37,7 +37,7 @@ func TestShareWhoseDaemonDies(t *testing.T) {
 	})
 	s.waitPodEvent("struck", "MPSDaemonDied", s.claims(struck)[0].Name, "have ended")
 	s.waitNodeEvent(nodeA, "MPSDaemonDied", ofStruck, s.claims(struck)[0].Name)
-	s.waitNodeEvent(nodeA, "MPSDaemonRestarted", ofStruck, "works again")
+	s.waitNodeEvent(nodeA, "MPSDaemonRestarted", ofStruck, "was restarted")
 	s.waitHealth("struck", corev1.ResourceHealthStatusHealthy)
 	assert.Contains(t, s.askDaemon(struck, "main", "get_default_device_pinned_mem_limit 0"), "2000M", "with its limit")
 	assert.Equal(t, before[ofBeside], s.daemons(nodeA)[ofBeside])

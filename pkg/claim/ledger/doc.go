@@ -1,9 +1,8 @@
-// Package ledger is the driver's record of claims and of the hardware that they
-// hold: one small file for each claim, so that the cost of a change does not
-// grow with the number of claims and a broken file spoils one claim only.
+// Package ledger stores records of claims and of the devices that they hold. There is one small
+// file for each claim, so that the cost of a change does not depend on the number of claims, and
+// a broken file affects one claim only.
 //
-// The hardware is the truth, the ledger is the intent: it is what tells our
-// partitions from those that somebody else made.
+// The ledger tells the partitions of claims from foreign partitions.
 //
 // # Versions
 //

@@ -10,11 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// generation counts the changes of a ledger's folder, over all processes that
-// work on it: during a rolling update, the old plugin and the new one do. It
-// lives in a page of memory that they share, so that to look whether the other
-// has changed anything costs nothing. It need not survive a crash: a process
-// that starts reads everything.
+// generation counts the changes of a ledger's folder by all processes: during a rolling update,
+// two plugins use it. The counter is in a page of shared memory, so reading it is cheap. It need
+// not survive a crash, because a process that starts reads all records.
 type generation struct {
 	page  []byte
 	count *atomic.Uint64
@@ -23,9 +21,8 @@ type generation struct {
 func openGeneration(path string) (*generation, error) {
 	page, err := sharePage(path)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EOPNOTSUPP) {
-		// A full disk, or an odd file system, must not keep the driver from
-		// releasing claims. Without the page it does not see whether another
-		// process has changed anything, and reads all records each time.
+		// A full disk must not prevent releasing claims. Without the page, all records
+		// are read each time.
 		return &generation{}, nil
 	}
 	if err != nil {
@@ -42,15 +39,15 @@ func sharePage(path string) ([]byte, error) {
 	}
 	defer file.Close()
 	size := os.Getpagesize()
-	// The page must have its place on the disk before it is mapped: to find
-	// none later would end the process.
+	// The disk space must be allocated before the page is mapped: if it is missing later,
+	// the process is killed.
 	if err := unix.Fallocate(int(file.Fd()), 0, 0, int64(size)); err != nil {
 		return nil, err
 	}
 	return unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// get is the number of changes so far.
+// get returns the number of changes so far.
 func (g *generation) get() uint64 {
 	if g.count == nil {
 		return 0
@@ -61,7 +58,7 @@ func (g *generation) get() uint64 {
 // shared tells whether get sees the changes of other processes.
 func (g *generation) shared() bool { return g.count != nil }
 
-// add counts a change of our own and returns the new number.
+// add counts a change of this process and returns the new number.
 func (g *generation) add() uint64 {
 	if g.count == nil {
 		return 0

@@ -30,17 +30,17 @@ type Ledger struct {
 	dir     string
 	changes *generation
 
-	// files lets changes of files go on side by side, but none while all files
-	// are read: writes for different claims go to different files, and the
-	// caller orders the writes for one claim.
+	// files is read-locked while one file is changed, and locked while all files are read.
+	// Changes can be parallel: each claim has its own file, and callers serialize the
+	// changes for one claim.
 	files sync.RWMutex
 
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu      sync.RWMutex
 	records map[types.UID]Record
-	// newer are the records that only a newer version can use.
+	// newer has the records that only a newer version can use.
 	newer map[types.UID]Newer
-	// seen is the number of changes that the records contain.
+	// seen is the number of changes that records and newer include.
 	seen uint64
 }
 
@@ -48,18 +48,17 @@ type Ledger struct {
 type Broken struct {
 	// UID is the claim's UID, taken from the name of the file.
 	UID types.UID
-	// Path is where the file lies now.
+	// Path is the new path of the file.
 	Path string
-	// Err says what is wrong with it.
+	// Err says why it cannot be read.
 	Err error
 }
 
-// Open reads all records in the folder, which it creates if need be. A file
-// that cannot be read as a record is renamed and returned, so that one bad file
-// never stops the driver.
+// Open reads all records in the folder, which it creates if it does not exist. A file that is
+// not a valid record is renamed and returned, so that it does not stop the plugin.
 func Open(dir string) (*Ledger, []Broken, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("create the ledger's folder: %w", err)
+		return nil, nil, fmt.Errorf("create the folder of the ledger: %w", err)
 	}
 	changes, err := openGeneration(filepath.Clean(dir) + generationSuffix)
 	if err != nil {
@@ -73,9 +72,8 @@ func Open(dir string) (*Ledger, []Broken, error) {
 	return l, broken, nil
 }
 
-// Refresh takes in what another process has changed, which is hardly ever
-// anything. The caller holds the locks of the GPUs that it is about to work on,
-// so what it then sees of them is final.
+// Refresh reads the changes of other processes, if there are any. If the caller holds the locks
+// of GPUs, the records on these GPUs are current afterwards.
 func (l *Ledger) Refresh() ([]Broken, error) {
 	l.mu.RLock()
 	current := l.changes.shared() && l.seen == l.changes.get()
@@ -90,11 +88,11 @@ func (l *Ledger) Refresh() ([]Broken, error) {
 func (l *Ledger) readAll() ([]Broken, error) {
 	l.files.Lock()
 	defer l.files.Unlock()
-	// Before the files: a change in between is read again.
+	// Read before the files: a later change is read by the next Refresh.
 	seen := l.changes.get()
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
-		return nil, fmt.Errorf("read the ledger: %w", err)
+		return nil, fmt.Errorf("read the folder of the ledger: %w", err)
 	}
 	records, newer := map[types.UID]Record{}, map[types.UID]Newer{}
 	var broken []Broken
@@ -111,7 +109,7 @@ func (l *Ledger) readAll() ([]Broken, error) {
 		case errors.As(err, &needsNewer):
 			newer[uid] = needsNewer.Newer
 		case errors.Is(err, fs.ErrNotExist):
-			// Another process has just removed it.
+			// another process has just removed it
 		default:
 			b, err := l.setAside(uid, err)
 			if err != nil {
@@ -151,7 +149,7 @@ func (l *Ledger) load(uid types.UID) (Record, error) {
 		return Record{}, err
 	}
 	if record.Claim.UID != uid {
-		return Record{}, fmt.Errorf("the record is of claim %s, the file is named for %s", record.Claim.UID, uid)
+		return Record{}, fmt.Errorf("the file is named for claim %s, but has the record of claim %s", uid, record.Claim.UID)
 	}
 	return record, nil
 }
@@ -164,8 +162,8 @@ func (l *Ledger) Get(uid types.UID) (Record, bool) {
 	return r.Clone(), ok
 }
 
-// Has tells whether there is a record of a claim, be it one that only a newer
-// version can use.
+// Has tells whether there is a record of a claim, including one that only a newer version can
+// use.
 func (l *Ledger) Has(uid types.UID) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -186,7 +184,7 @@ func (l *Ledger) List() []Record {
 	return all
 }
 
-// On returns the records that hold something on the GPUs, in any order.
+// On returns the records that hold devices of the GPUs, in any order.
 func (l *Ledger) On(gpus []string) []Record {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -199,7 +197,7 @@ func (l *Ledger) On(gpus []string) []Record {
 	return found
 }
 
-// DevicesOn are the devices of records that are on one GPU, by its PCI address.
+// DevicesOn returns the devices of records on one GPU, which is given by its PCI address.
 func DevicesOn(records []Record, gpuID string) []Device {
 	var devices []Device
 	for _, r := range records {
@@ -231,19 +229,19 @@ func (l *Ledger) Put(r Record) error {
 	return nil
 }
 
-// changed takes a change of a file over into memory and tells other processes.
+// changed applies a change of a file in memory, and informs other processes.
 func (l *Ledger) changed(apply func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	apply()
-	// If somebody else has changed something meanwhile, seen stays behind, and
-	// the next Refresh reads it.
+	// If another process has changed something meanwhile, seen stays lower, and the next
+	// Refresh reads that change.
 	if now := l.changes.add(); now == l.seen+1 {
 		l.seen = now
 	}
 }
 
-// Delete removes a record. One that is not there is no error.
+// Delete removes a record. It is no error if there is none.
 func (l *Ledger) Delete(uid types.UID) error {
 	l.files.RLock()
 	defer l.files.RUnlock()

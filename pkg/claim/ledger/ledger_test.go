@@ -90,7 +90,7 @@ func TestOpenSetsBrokenFilesAside(t *testing.T) {
 		"empty":           {"", "no valid JSON"},
 		"cut off":         {string(good[:len(good)/2]), "no valid JSON"},
 		"noise":           {"\x00\x01\x02", "no valid JSON"},
-		"another claim's": {string(good), "the record is of claim x, the file is named for a"},
+		"another claim's": {string(good), "the file is named for claim a, but has the record of claim x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -129,7 +129,7 @@ func TestOpenFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, _, err := Open(file)
-	require.ErrorContains(t, err, "create the ledger's folder")
+	require.ErrorContains(t, err, "create the folder of the ledger")
 }
 
 // A full disk: the record before stays whole, in memory as on disk.

@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Newer is a record that only a newer version can use. It is left as it is.
+// Newer is a record that only a newer version can use. It is never changed.
 type Newer struct {
 	Claim ClaimRef
 	// Version wrote the record, MinReader is the oldest version that can use it.
 	Version, MinReader int
-	// GPUs are the PCI addresses of what it holds; empty: not known, so it may be
-	// any.
+	// GPUs are the PCI addresses of the GPUs of its devices; empty: unknown, so it may be
+	// any GPU.
 	GPUs []string
 }
 
-// On tells whether the record may hold something of one of the GPUs.
+// On tells whether the record may hold devices of one of the GPUs.
 func (n Newer) On(gpus []string) bool {
 	return len(n.GPUs) == 0 || slices.ContainsFunc(n.GPUs, func(g string) bool { return slices.Contains(gpus, g) })
 }
@@ -32,7 +32,7 @@ func (e *NewerError) Error() string {
 		e.Claim, e.Version, e.MinReader, Version)
 }
 
-// newerError reads those fields that all versions have.
+// newerError reads the fields that all versions have.
 func newerError(data []byte, version, minReader int) error {
 	var r struct {
 		Claim   ClaimRef `json:"claim"`
@@ -80,8 +80,8 @@ func (l *Ledger) CheckClaim(uid types.UID) error {
 	return nil
 }
 
-// CheckGPUs fails with a *NewerError if a record that only a newer version can use
-// may hold something of one of the GPUs.
+// CheckGPUs fails with a *NewerError if a record that only a newer version can use may hold
+// devices of one of the GPUs.
 func (l *Ledger) CheckGPUs(pciAddresses []string) error {
 	for _, n := range l.Newer() {
 		if n.On(pciAddresses) {

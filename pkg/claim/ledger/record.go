@@ -16,20 +16,19 @@ import (
 // minReader that it can use.
 const Version = 1
 
-// State tells how far the preparation of a claim got.
+// State is the progress of preparing a claim.
 type State string
 
 // The states of a record.
 const (
-	// Preparing is written before the hardware is touched: what is found at
-	// the placements of the record may be ours, whole or half made.
+	// Preparing is written before the hardware is changed. Partitions at the placements of
+	// the record may belong to the claim, complete or not.
 	Preparing State = "Preparing"
-	// Prepared is written when everything that the claim's containers need is
-	// in place.
+	// Prepared is written when the claim's containers can start.
 	Prepared State = "Prepared"
 )
 
-// Record is what the driver knows about one claim.
+// Record describes one claim and its devices.
 type Record struct {
 	Version int `json:"version"`
 	// MinReader is the oldest version that can use the record; zero: Version.
@@ -37,34 +36,33 @@ type Record struct {
 	Claim     ClaimRef `json:"claim"`
 	State     State    `json:"state"`
 	Devices   []Device `json:"devices"`
-	// Released says that the kubelet has released the claim while its GPUs could not be
-	// reached: their driver could not be used, or a GPU was lost. What the record names
-	// must still be removed from the hardware before anybody else gets it, and no
-	// container uses it. The state is Preparing. If a GPU was lost, the claim's UID in
-	// such a record is a LeftoverUID, so that the claim can be prepared elsewhere.
+	// Released: the kubelet has released the claim while its GPUs could not be reached,
+	// because their driver could not be used or a GPU was lost. No container uses the
+	// devices, but they must be removed from the hardware before another claim gets them.
+	// The state is Preparing. If a GPU was lost, the claim's UID in the record is a
+	// LeftoverUID, so that the claim can be prepared elsewhere.
 	Released bool `json:"released,omitempty"`
-	// Pods are the claim's users at the time of Prepare, for people who read
-	// metrics, messages and events, and to find their containers. They are in the
-	// claim's namespace.
+	// Pods are the pods that use the claim, in its namespace. Messages and metrics name
+	// them.
 	Pods []Pod `json:"pods,omitempty"`
 
-	// unknown are the fields of a newer version.
+	// unknown are fields of a newer version.
 	unknown fields
 }
 
-// Pod is a user of a claim.
+// Pod is a pod that uses a claim.
 type Pod struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
 }
 
-// LeftoverUID is the key of what is left of a claim on one GPU, named by
+// LeftoverUID is the UID in the record of a claim's leftovers on one GPU. gpuID is a result of
 // gpu.NameOf.
 func LeftoverUID(claim types.UID, gpuID string) types.UID {
 	return claim + "-left-on-" + types.UID(gpuID)
 }
 
-// PodNames are the names of the pods.
+// PodNames returns the names of the pods.
 func (r Record) PodNames() []string {
 	names := make([]string, len(r.Pods))
 	for i, pod := range r.Pods {
@@ -85,45 +83,41 @@ func (c ClaimRef) String() string { return c.Namespace + "/" + c.Name }
 
 // Device is one allocated device of a claim.
 type Device struct {
-	// Request is the request (or request/subrequest) that it satisfies.
+	// Request is the request (or request/subrequest) that the device satisfies.
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Name    string `json:"name"`
-	// Admin marks a device that was allocated with admin access: it is seen,
-	// never taken, switched or destroyed.
+	// Admin: the device was allocated with admin access. It is never created, changed or
+	// destroyed for the claim.
 	Admin     bool          `json:"admin,omitempty"`
 	Placement gpu.Placement `json:"placement"`
-	// UUID is the hardware's name of what was handed out, empty until it is
-	// there.
+	// UUID is the hardware's ID of the device, empty until the device exists.
 	UUID string `json:"uuid,omitempty"`
-	// Made says that this claim's Prepare makes the partition, so that its
-	// Unprepare must destroy it.
+	// Made: Prepare creates the partition for this claim, so Unprepare destroys it.
 	Made bool `json:"made,omitempty"`
-	// HandedOut says that a Prepare of the claim has succeeded with this device, so
-	// containers may use it. A later Prepare that fails does not take it back.
+	// HandedOut: a Prepare of the claim has succeeded with this device, so containers may
+	// use it. If a later Prepare fails, the device is kept.
 	HandedOut bool `json:"handedOut,omitempty"`
-	// LoadID identifies the boot and the load of the GPU's driver under which the
-	// device was handed out. Partitions do not outlive either, so what is found at
-	// the placement under another one is not ours.
+	// LoadID identifies the boot and the load of the GPU's driver under which the device
+	// was prepared. Partitions survive neither a reboot nor a reload, so a partition found
+	// at the placement later belongs to somebody else.
 	LoadID string `json:"loadID,omitempty"`
-	// ShareID tells the shares of one device apart, empty for what is no share.
+	// ShareID identifies a share of a device; empty if the device is not a share.
 	ShareID types.UID `json:"shareID,omitempty"`
-	// Amount is what the claim has of the share.
+	// Amount is the claim's part of the share.
 	Amount *gpu.Amount `json:"amount,omitempty"`
-	// Before is how the GPU was set before its first share, which the release of
-	// the last one brings back. All holders of shares of a GPU have the same.
+	// Before has the settings of the GPU before its first share, which the release of the
+	// last one restores. It is the same for all shares of a GPU.
 	Before *gpu.Settings `json:"before,omitempty"`
 
-	// unknown are the fields of a newer version.
+	// unknown are fields of a newer version.
 	unknown fields
 }
 
-// IsShare tells whether the device was handed out as a share. One that an admin
-// only looks at is not.
+// IsShare tells whether the claim holds a share of the device. Admin access does not count.
 func (d Device) IsShare() bool { return !d.Admin && d.Placement.Share != nil }
 
-// Key tells the devices of a claim apart: two of its shares can be of one
-// device.
+// Key is unique among the devices of a claim, which can have two shares of one device.
 func (d Device) Key() string {
 	if d.ShareID == "" {
 		return d.Name
@@ -142,8 +136,8 @@ func (r Record) HandedOut() bool {
 	return slices.ContainsFunc(r.Devices, r.WasHandedOut)
 }
 
-// KeepUnknown takes over what a newer version has written into the claim's record
-// before: fields of the record, and of those devices that are the same.
+// KeepUnknown copies the fields of a newer version from the claim's previous record, including
+// those of devices that are in both.
 func (r *Record) KeepUnknown(before Record) {
 	r.unknown = before.unknown
 	for i := range r.Devices {
@@ -154,7 +148,7 @@ func (r *Record) KeepUnknown(before Record) {
 	}
 }
 
-// Clone returns a copy that shares nothing that a caller could change.
+// Clone returns a deep copy.
 func (r Record) Clone() Record {
 	r.Devices = append([]Device(nil), r.Devices...)
 	for i := range r.Devices {
@@ -173,7 +167,7 @@ func clone[T any](p *T) *T {
 	return &q
 }
 
-// Encode turns a record into bytes.
+// Encode returns a record as JSON.
 func Encode(r Record) ([]byte, error) {
 	r.Version, r.MinReader = Version, 0
 	data, err := json.Marshal(r)
@@ -186,8 +180,8 @@ func Encode(r Record) ([]byte, error) {
 	return data, nil
 }
 
-// Decode reads a record and checks that it can be used. One that needs a newer
-// reader fails with a *NewerError.
+// Decode reads and validates a record. It fails with a *NewerError if the record needs a newer
+// version.
 func Decode(data []byte) (Record, error) {
 	var version struct {
 		Version   int `json:"version"`

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fields are the parts of a JSON object.
+// fields are the fields of a JSON object.
 type fields map[string]json.RawMessage
 
 // recordFields and deviceFields are the fields that this version knows.
@@ -27,8 +27,7 @@ func namesOf(t reflect.Type) []string {
 	return names
 }
 
-// readUnknown keeps those fields of a record and of its devices that this version
-// does not know.
+// readUnknown keeps the fields of a record and of its devices that this version does not know.
 func (r *Record) readUnknown(data []byte) error {
 	var record fields
 	if err := json.Unmarshal(data, &record); err != nil {
@@ -47,7 +46,7 @@ func (r *Record) readUnknown(data []byte) error {
 	return nil
 }
 
-// without is nil if nothing is left.
+// without returns the fields that are not known; nil if there are none.
 func (f fields) without(known []string) fields {
 	var left fields
 	for name, value := range f {
@@ -74,8 +73,7 @@ func (r Record) hasUnknown() bool {
 	return false
 }
 
-// writeUnknown adds to an encoded record the fields that this version does not
-// know.
+// writeUnknown adds the fields that this version does not know to an encoded record.
 func (r Record) writeUnknown(data []byte) ([]byte, error) {
 	if !r.hasUnknown() {
 		return data, nil

@@ -10,9 +10,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// amountOf is what the scheduler gave to a claim of a share device. It refuses what
-// the device cannot give to anybody, whoever let it through: a limit of nothing
-// would be none.
+// amountOf returns the amount of a share that the scheduler allocated. It refuses amounts that
+// are out of range, because a limit of zero would mean no limit.
 func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult) (*gpu.Amount, error) {
 	taken := taken{device: p.Name(), of: result.ConsumedCapacity}
 	if result.ShareID == nil || *result.ShareID == "" || len(taken.of) == 0 {
@@ -29,7 +28,7 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 		return nil, err
 	}
 	if amount.Memory < gpu.MiB {
-		return nil, fmt.Errorf("device %s: the claim was given %d bytes of its memory, and less than 1Mi cannot be shared; ask for more", p.Name(), amount.Memory)
+		return nil, fmt.Errorf("device %s: the claim was allocated %d bytes of its memory, and less than 1Mi cannot be shared; request more", p.Name(), amount.Memory)
 	}
 	if taken.some(gpu.CapacityCompute) {
 		if amount.Compute, err = taken.part(gpu.CapacityCompute, 0, totalOf(p).Compute); err != nil {
@@ -45,7 +44,7 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	return amount, nil
 }
 
-// taken is what a result says of the capacities of one device.
+// taken has the consumed capacities of one allocation result.
 type taken struct {
 	device string
 	of     map[resourceapi.QualifiedName]resource.Quantity
@@ -65,15 +64,14 @@ func (t taken) names(name string) bool {
 	return ok
 }
 
-// some tells whether a capacity is named and not zero, which is what those that
-// may be missing are by default.
+// some tells whether a capacity is present and not zero. Optional capacities are zero by default.
 func (t taken) some(name string) bool {
 	q, ok := t.get(name)
 	return ok && !q.IsZero()
 }
 
-// part is a part of a capacity in units of a scale, rounded down, which must be
-// some of it and at most all.
+// part returns a consumed capacity in units of a scale, rounded down. It must be at least 1 and
+// at most all.
 func (t taken) part(name string, scale resource.Scale, all int64) (int64, error) {
 	q, ok := t.get(name)
 	if !ok {
@@ -85,16 +83,16 @@ func (t taken) part(name string, scale resource.Scale, all int64) (int64, error)
 	}
 	n := floor(q, scale)
 	if n < 1 || q.Cmp(*whole) > 0 {
-		return 0, fmt.Errorf("device %s: the claim was given %s of its %s, and it can have more than 0 and at most %s; ask for that", t.device, q.String(), name, whole)
+		return 0, fmt.Errorf("device %s: the claim was allocated %s of its %s, which must be more than 0 and at most %s; change the request", t.device, q.String(), name, whole)
 	}
 	return n, nil
 }
 
-// floor is a quantity in whole units of a scale. ScaledValue rounds up, which
-// would make two halves of an odd number more than the whole.
+// floor rounds a quantity down to whole units of a scale. ScaledValue rounds up, so that two
+// halves of an odd number would exceed the whole.
 func floor(q resource.Quantity, scale resource.Scale) int64 {
 	if q.CmpInt64(math.MaxInt64/gpu.WholeFraction) > 0 {
-		return math.MaxInt64 // more than anything has
+		return math.MaxInt64 // more than any device has
 	}
 	n := q.ScaledValue(scale)
 	if resource.NewScaledQuantity(n, scale).Cmp(q) > 0 {
@@ -103,8 +101,8 @@ func floor(q resource.Quantity, scale resource.Scale) int64 {
 	return n
 }
 
-// totalOf is what all holders of a share device can have together. Of a share by
-// fraction memory is not counted, it follows from the fraction.
+// totalOf returns the capacities of a share device. The memory of a share by fraction follows
+// from the fraction, and is not counted.
 func totalOf(p gpu.Placement) gpu.Amount {
 	total := gpu.Amount{Clients: int64(p.Share.MaxClients)}
 	if p.Share.By == gpu.ByFraction {
@@ -118,7 +116,7 @@ func totalOf(p gpu.Placement) gpu.Amount {
 	return total
 }
 
-// mostClients is how many clients one claim can have.
+// mostClients is the maximum number of clients of one claim.
 func mostClients(p gpu.Placement) int64 {
 	if p.Share.OneClient {
 		return 1
@@ -126,13 +124,12 @@ func mostClients(p gpu.Placement) int64 {
 	return int64(p.Share.MaxClients)
 }
 
-// plus is what two holders have together.
+// plus adds two amounts.
 func plus(a, b gpu.Amount) gpu.Amount {
 	return gpu.Amount{Memory: a.Memory + b.Memory, Fraction: a.Fraction + b.Fraction, Compute: a.Compute + b.Compute, Clients: a.Clients + b.Clients}
 }
 
-// over names what of a share device the amount is too much of, and is empty if
-// there is enough of everything.
+// over names the capacity of a share device that an amount exceeds; empty if it fits.
 func over(p gpu.Placement, sum gpu.Amount) string {
 	total := totalOf(p)
 	switch {

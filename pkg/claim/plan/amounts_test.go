@@ -50,23 +50,23 @@ func TestAmountOfRefuses(t *testing.T) {
 	}{
 		"nothing said":          {claims.MemoryShare(0), nil, "does not say of how much: the scheduler must run with the feature DRAConsumableCapacity"},
 		"of something else":     {claims.MemoryShare(0), []string{"clients", "1"}, "the allocation does not say how much of its memory the claim has"},
-		"0 bytes":               {claims.MemoryShare(0), []string{"memory", "0"}, "was given 0 of its memory, and it can have more than 0 and at most 80Gi"},
-		"negative memory":       {claims.MemoryShare(0), []string{"memory", "-1Gi"}, "was given -1Gi of its memory"},
-		"more than the GPU":     {claims.MemoryShare(0), []string{"memory", "81Gi"}, "was given 81Gi of its memory"},
-		"more than anything":    {claims.MemoryShare(0), []string{"memory", "9E"}, "was given 9E of its memory"},
-		"less than a mebibyte":  {claims.MemoryShare(0), []string{"memory", "1000k"}, "was given 1000000 bytes of its memory, and less than 1Mi cannot be shared"},
-		"fraction 0":            {claims.FractionShare(0), []string{"fraction", "0"}, "was given 0 of its fraction, and it can have more than 0 and at most 1"},
-		"fraction -0.5":         {claims.FractionShare(0), []string{"fraction", "-0.5"}, "was given -500m of its fraction"},
-		"fraction 1.5":          {claims.FractionShare(0), []string{"fraction", "1.5"}, "was given 1500m of its fraction"},
+		"0 bytes":               {claims.MemoryShare(0), []string{"memory", "0"}, "was allocated 0 of its memory, which must be more than 0 and at most 80Gi"},
+		"negative memory":       {claims.MemoryShare(0), []string{"memory", "-1Gi"}, "was allocated -1Gi of its memory"},
+		"more than the GPU":     {claims.MemoryShare(0), []string{"memory", "81Gi"}, "was allocated 81Gi of its memory"},
+		"more than anything":    {claims.MemoryShare(0), []string{"memory", "9E"}, "was allocated 9E of its memory"},
+		"less than a mebibyte":  {claims.MemoryShare(0), []string{"memory", "1000k"}, "was allocated 1000000 bytes of its memory, and less than 1Mi cannot be shared"},
+		"fraction 0":            {claims.FractionShare(0), []string{"fraction", "0"}, "was allocated 0 of its fraction, which must be more than 0 and at most 1"},
+		"fraction -0.5":         {claims.FractionShare(0), []string{"fraction", "-0.5"}, "was allocated -500m of its fraction"},
+		"fraction 1.5":          {claims.FractionShare(0), []string{"fraction", "1.5"}, "was allocated 1500m of its fraction"},
 		"fraction 1.0001":       {claims.FractionShare(0), []string{"fraction", "1.0001"}, "of its fraction"},
-		"fraction of next to 0": {claims.FractionShare(0), []string{"fraction", "0.0004"}, "of its fraction, and it can have more than 0"},
-		"a fraction of little":  {tiny, []string{"fraction", "0.001"}, "was given 0 bytes of its memory"},
+		"fraction of next to 0": {claims.FractionShare(0), []string{"fraction", "0.0004"}, "of its fraction, which must be more than 0"},
+		"a fraction of little":  {tiny, []string{"fraction", "0.001"}, "was allocated 0 bytes of its memory"},
 		"memory of fraction":    {claims.FractionShare(0), []string{"memory", "1Gi"}, "does not say how much of its fraction"},
-		"compute 101":           {claims.MemoryShare(0), []string{"memory", "1Gi", "compute", "101"}, "was given 101 of its compute, and it can have more than 0 and at most 100"},
-		"compute -1":            {claims.MemoryShare(0), []string{"memory", "1Gi", "compute", "-1"}, "was given -1 of its compute"},
-		"compute, no limits":    {claims.MIGShare(0), []string{"memory", "1Gi", "compute", "10"}, "was given 10 of its compute, and it can have more than 0 and at most 0"},
-		"no clients":            {claims.MemoryShare(0), []string{"memory", "1Gi", "clients", "0"}, "was given 0 of its clients"},
-		"too many clients":      {claims.MemoryShare(0), []string{"memory", "1Gi", "clients", "49"}, "was given 49 of its clients, and it can have more than 0 and at most 48"},
+		"compute 101":           {claims.MemoryShare(0), []string{"memory", "1Gi", "compute", "101"}, "was allocated 101 of its compute, which must be more than 0 and at most 100"},
+		"compute -1":            {claims.MemoryShare(0), []string{"memory", "1Gi", "compute", "-1"}, "was allocated -1 of its compute"},
+		"compute, no limits":    {claims.MIGShare(0), []string{"memory", "1Gi", "compute", "10"}, "was allocated 10 of its compute, which must be more than 0 and at most 0"},
+		"no clients":            {claims.MemoryShare(0), []string{"memory", "1Gi", "clients", "0"}, "was allocated 0 of its clients"},
+		"too many clients":      {claims.MemoryShare(0), []string{"memory", "1Gi", "clients", "49"}, "was allocated 49 of its clients, which must be more than 0 and at most 48"},
 		"a second client":       {one, []string{"memory", "1Gi", "clients", "2"}, "at most 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestAllocatedShares(t *testing.T) {
 // A share asked of a node that offers none.
 func TestAllocatedShareThatIsGone(t *testing.T) {
 	_, err := Allocated(claims.ShareClaim("a", claims.MemoryShare(0), "1Gi"), claims.Node, claims.GPUs(1))
-	require.ErrorContains(t, err, "device gpu-0000-01-00-0-memory-share does not exist on GPU gpu-0000-01-00-0 (any more)")
+	require.ErrorContains(t, err, "device gpu-0000-01-00-0-memory-share does not exist on GPU gpu-0000-01-00-0: the GPU")
 }
 
 // However a quantity is written, what is read of it is never more than it is.

@@ -9,8 +9,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// ConflictError says that somebody else has what a claim was given. It goes
-// away by itself when the release of the other claim is only late.
+// ConflictError says that another claim holds what was allocated to a claim. A retry succeeds
+// after the other claim is released.
 type ConflictError struct {
 	// message is for the users of the claim, and names no object of another
 	// namespace. detail is for administrators.
@@ -19,26 +19,26 @@ type ConflictError struct {
 
 func (e *ConflictError) Error() string { return e.message }
 
-// NewConflict is a ConflictError: message is for the users of the claim, and names no
-// object of another namespace; detail is for administrators.
+// NewConflict returns a ConflictError. message is for users of the claim, and names no object of
+// another namespace. detail is for administrators.
 func NewConflict(message, detail string) *ConflictError {
 	return &ConflictError{message: message, detail: detail}
 }
 
-// Detail says to administrators who has what the claim was given. Users of the claim
-// must not see it: it names objects of other namespaces.
+// Detail describes the conflict for administrators. Users of the claim must not see it: it names
+// objects of other namespaces.
 func (e *ConflictError) Detail() string { return e.detail }
 
-// conflict is a ConflictError. text says what is wrong, given who the holders are.
+// conflict returns a ConflictError. text returns the message for the names of the holders.
 func conflict(wanted ledger.Record, holders []ledger.Record, text func(holders string) string) *ConflictError {
 	return NewConflict(text(nameHolders(holders, wanted.Claim.Namespace)),
 		fmt.Sprintf("Claim %s is not prepared: %s", wanted.Claim, text(nameHolders(holders, allNamespaces))))
 }
 
-// allNamespaces makes nameHolders name all.
+// allNamespaces makes nameHolders name the claims of all namespaces.
 const allNamespaces = ""
 
-// few is how many objects of a kind a message names.
+// few is how many objects of a kind a message names at most.
 const few = 3
 
 // nameHolders names the claims of one namespace, and counts those of others.
@@ -70,7 +70,7 @@ func nameHolders(holders []ledger.Record, namespace string) string {
 	return strings.Join(parts, " and ")
 }
 
-// PodList names pods behind what they have: " (pod a, b)". It is empty for none.
+// PodList formats the pods of a claim: " (pod a, b)"; empty for none.
 func PodList(pods []string) string {
 	if len(pods) == 0 {
 		return ""
@@ -78,7 +78,7 @@ func PodList(pods []string) string {
 	return " (pod " + listSome(pods) + ")"
 }
 
-// listSome names the first few, and counts the others.
+// listSome names the first few in alphabetical order, and counts the others.
 func listSome(names []string) string {
 	return text.List(slices.Sorted(slices.Values(names)), few)
 }

@@ -31,7 +31,7 @@ func TestConflictsNameNobodyOfAnotherNamespace(t *testing.T) {
 			situationOf(one).with(func(s *Situation) {
 				s.Others = []ledger.Record{secret("b", claims.Record("b", ledger.Prepared, three))}
 			}),
-			"cannot be given out: a claim in another namespace still holds gpu-0000-01-00-0-mig-3g-40gb-0",
+			"cannot be prepared: a claim in another namespace still holds gpu-0000-01-00-0-mig-3g-40gb-0",
 		},
 		"partition still there": {
 			situationOf(one).with(func(s *Situation) {
@@ -41,9 +41,9 @@ func TestConflictsNameNobodyOfAnotherNamespace(t *testing.T) {
 			}),
 			"partition gpu-0000-01-00-0-mig-3g-40gb-0 of a claim in another namespace is still there",
 		},
-		"shares":                     {wantsShare(claims.MemoryShare(0), claims.Memory(41), half), "is held by a claim in another namespace, and"},
-		"shares of several":          {wantsShare(claims.MemoryShare(0), claims.Memory(41), half, half), "is held by 2 claims in other namespaces, and"},
-		"shares, one's own among it": {wantsShare(claims.MemoryShare(0), claims.Memory(41), half, own), "is held by claim team/claim-own and a claim in another namespace, and"},
+		"shares":                     {wantsShare(claims.MemoryShare(0), claims.Memory(41), half), "because of a claim in another namespace, whose"},
+		"shares of several":          {wantsShare(claims.MemoryShare(0), claims.Memory(41), half, half), "because of 2 claims in other namespaces, whose"},
+		"shares, one's own among it": {wantsShare(claims.MemoryShare(0), claims.Memory(41), half, own), "because of claim team/claim-own and a claim in another namespace, whose"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Prepare(tt.s)

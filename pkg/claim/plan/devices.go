@@ -14,9 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Allocated lists what the scheduler gave to the claim from our driver, and
-// finds the placement that each device name stands for. Results of other
-// drivers are theirs to prepare.
+// Allocated returns the devices of this driver that are allocated to the claim, with the
+// placement that each device name stands for.
 func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([]ledger.Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
@@ -56,7 +55,7 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 	return devices, nil
 }
 
-// ShareID tells the shares of one device apart; it is empty for what is no share.
+// ShareID returns the ID of a share; empty for a device that is not a share.
 func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 	if result.ShareID == nil {
 		return ""
@@ -64,9 +63,8 @@ func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 	return *result.ShareID
 }
 
-// refuseConfig refuses parameters for our driver: what two users of a GPU
-// could disagree about is a property of the published device, never of a
-// claim, so there are none to give.
+// refuseConfig refuses opaque parameters for this driver, which has none: settings of a GPU are
+// properties of the published device, so that two claims cannot disagree about them.
 func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
 	for _, config := range configs {
 		if config.Opaque == nil || config.Opaque.Driver != gpu.DriverName {
@@ -82,8 +80,7 @@ func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
 	return nil
 }
 
-// longestKind is how much of a text that users choose an error quotes, in bytes. The
-// API server allows 10 KiB of parameters.
+// longestKind limits the quoted kind, in bytes: parameters can have 10 KiB.
 const longestKind = 103
 
 func configSource(source resourceapi.AllocationConfigSource) string {
@@ -103,7 +100,7 @@ func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placem
 		if p, ok := g.Placement(device); ok {
 			return p, nil
 		}
-		return gpu.Placement{}, fmt.Errorf("device %s does not exist on GPU %s (any more): the GPU's mode or driver has changed since the scheduler chose it; delete the pod so that it is scheduled again", device, g.Name())
+		return gpu.Placement{}, fmt.Errorf("device %s does not exist on GPU %s: the GPU's mode or driver has changed since the device was allocated; delete the pod so that it is scheduled again", device, g.Name())
 	}
-	return gpu.Placement{}, fmt.Errorf("device %s of pool %s: node %s has no GPU of this device (any more, or its driver is not loaded yet); if that stays so, delete the pod so that it is scheduled again", device, pool, node)
+	return gpu.Placement{}, fmt.Errorf("device %s of pool %s: node %s does not have the GPU of this device, or its driver is not loaded; this is retried, or delete the pod so that it is scheduled again", device, pool, node)
 }

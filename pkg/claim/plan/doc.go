@@ -1,8 +1,8 @@
-// Package plan decides how an allocated claim becomes partitions and shares, and how they
-// are taken apart: claim, inventory, ledger and live state in, steps out. It is pure.
+// Package plan computes the steps that prepare or release a claim from the allocation, the
+// inventory, the ledger and the existing partitions. It is pure.
 //
-// devices.go and amounts.go read what the scheduler gave to a claim, plan.go and shares.go
-// check it against what others hold and list the steps, conflict.go says who is in the way.
+// devices.go and amounts.go read the allocation, plan.go and shares.go check it against other
+// claims and list the steps. conflict.go describes conflicts with other claims.
 //
 // Imports: pkg/claim/ledger, pkg/gpu, pkg/text.
 package plan

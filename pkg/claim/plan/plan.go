@@ -11,33 +11,32 @@ import (
 // Op is what a step does.
 type Op string
 
-// The steps of Prepare and Unprepare, in the order in which they are taken.
+// The steps of Prepare and Unprepare, in order.
 const (
-	// OpIntent writes down what is about to be made.
+	// OpIntent writes the record with state Preparing.
 	OpIntent Op = "intent"
-	// OpCreate makes one device exist. Of a share that is what it is a share of.
+	// OpCreate creates one device; for a share, the device that it is a share of.
 	OpCreate Op = "create"
-	// OpJoin gets one share ready, once all devices exist.
+	// OpJoin sets up one share, after all devices exist.
 	OpJoin Op = "join"
-	// OpWriteCDI tells the container runtime about the devices.
+	// OpWriteCDI writes the claim's CDI file.
 	OpWriteCDI Op = "cdi"
-	// OpDone writes down that the claim is prepared.
+	// OpDone writes the record with state Prepared.
 	OpDone Op = "done"
 
-	// OpRemoveCDI comes first when a claim is released, so that no container
-	// can start with what is about to go.
+	// OpRemoveCDI is the first step of a release, so that no container can start with the
+	// devices.
 	OpRemoveCDI Op = "remove-cdi"
-	// OpLeave takes back what was set up for one share.
+	// OpLeave releases one share.
 	OpLeave Op = "leave"
-	// OpDestroy takes one partition apart. One that is shared goes with the last of
-	// its holders.
+	// OpDestroy destroys one partition. The last claim that shares it does so.
 	OpDestroy Op = "destroy"
-	// OpForget drops the record.
+	// OpForget deletes the record.
 	OpForget Op = "forget"
 )
 
-// Step is one thing to do. Steps are data, so that a test can list every point
-// at which the driver may die.
+// Step is one step of a plan. Steps are data, so that tests can stop the plugin before each of
+// them.
 type Step struct {
 	Op Op
 	// Device is the index of the device in the record, for OpCreate, OpJoin, OpLeave
@@ -47,30 +46,28 @@ type Step struct {
 
 // Situation is everything that a plan is made from.
 type Situation struct {
-	// Wanted is the record as it should be when the claim is prepared.
+	// Wanted is the record that the claim should have.
 	Wanted ledger.Record
-	// Held is what is still true of what the ledger says of the claim, nil if nothing is.
+	// Held is the claim's record with its current devices: those prepared since their
+	// driver was loaded. Nil if there are none.
 	Held *ledger.Record
-	// Others are the records of all other claims.
+	// Others are the records of all other claims on the GPUs.
 	Others []ledger.Record
-	// Sharers are those of them, and of their devices, that are still true: who else
-	// has a share.
+	// Sharers are those of Others that are not released, with their current devices.
 	Sharers []ledger.Record
 	// GPUs are the GPUs of the wanted devices, by PCI address.
 	GPUs map[string]*gpu.GPU
-	// Live is what exists on those GPUs.
+	// Live are the partitions that exist on the GPUs.
 	Live map[string][]gpu.Partition
-	// CDI tells whether the claim's CDI file is there.
+	// CDI: the claim's CDI file exists.
 	CDI bool
-	// CanShare tells whether there is somebody to set up shares.
+	// CanShare: the plugin can set up shares.
 	CanShare bool
-	// Static tells whether the partition at a placement is there whatever claims do;
-	// nil: none is.
+	// Static tells whether a profile keeps a partition at a placement. May be nil.
 	Static func(gpu.Placement) bool
 }
 
-// Prepare lists the steps that are left until the claim is prepared, none
-// if it is.
+// Prepare lists the remaining steps until the claim is prepared; none if it is.
 func Prepare(s Situation) ([]Step, error) {
 	for _, check := range []func(Situation) error{checkItself, checkShares, checkHolders, checkAmounts, checkForeign} {
 		if err := check(s); err != nil {
@@ -97,9 +94,8 @@ func Prepare(s Situation) ([]Step, error) {
 	return append(steps, Step{Op: OpWriteCDI}, Step{Op: OpDone}), nil
 }
 
-// checkItself refuses devices of one claim that exclude each other. The hardware
-// would refuse most of them, but a GPU that is first given out whole and then
-// cut for the same claim is a device on which nothing runs.
+// checkItself refuses devices of one claim that exclude each other. The hardware would refuse
+// most of them, but not to partition a GPU that the claim also has as a whole.
 func checkItself(s Situation) error {
 	for i, d := range s.Wanted.Devices {
 		for _, e := range s.Wanted.Devices[:i] {
@@ -107,15 +103,15 @@ func checkItself(s Situation) error {
 				continue
 			}
 			if s.GPUs[d.Placement.GPU].Conflict(d.Placement, e.Placement) {
-				return fmt.Errorf("the claim was given %s and %s, which cannot exist at the same time; delete the pod so that it is scheduled again", e.Name, d.Name)
+				return fmt.Errorf("the claim was allocated %s and %s, which cannot exist at the same time; delete the pod so that it is scheduled again", e.Name, d.Name)
 			}
 		}
 	}
 	return nil
 }
 
-// checkHolders is the last line of defence against using a piece of a GPU
-// twice. It counts as the scheduler does, from the ledger instead of the API.
+// checkHolders refuses devices that conflict with those of other claims. It counts like the
+// scheduler, but with the ledger instead of the API.
 func checkHolders(s Situation) error {
 	for _, d := range s.Wanted.Devices {
 		if d.Admin {
@@ -128,7 +124,7 @@ func checkHolders(s Situation) error {
 				}
 				if s.GPUs[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
 					return conflict(s.Wanted, []ledger.Record{other}, func(holder string) string {
-						return fmt.Sprintf("%s cannot be given out: %s still holds %s on the same GPU and its release is not finished; this is tried again",
+						return fmt.Sprintf("%s cannot be prepared: %s still holds %s on the same GPU and its release is not finished; this is retried",
 							d.Name, holder, theirs.Name)
 					})
 				}
@@ -138,8 +134,7 @@ func checkHolders(s Situation) error {
 	return nil
 }
 
-// checkForeign refuses to work around partitions that we did not make: they
-// are somebody's, and what they cover cannot be given out.
+// checkForeign refuses devices that overlap partitions of others.
 func checkForeign(s Situation) error {
 	for _, d := range s.Wanted.Devices {
 		if d.Admin {
@@ -150,28 +145,28 @@ func checkForeign(s Situation) error {
 				continue
 			}
 			if d.IsShare() && part.Is(d.Placement) && RecordOf(part, s.Sharers) != nil {
-				continue // who holds it beside us was looked at already
+				continue // checkHolders and checkAmounts have checked the other claims
 			}
 			if IsStatic(s.Static, part) {
 				if part.Is(d.Placement) {
-					continue // it is there for whoever is given it
+					continue // the profile keeps it for claims
 				}
-				return fmt.Errorf("%s cannot be given out: the profile of the node keeps GPU %s cut, and %s is in its place; delete the pod so that it is scheduled again",
-					d.Name, d.Placement.GPUName(), part.Name())
+				return fmt.Errorf("%s cannot be prepared: the profile of the node keeps partition %s on GPU %s in its place; delete the pod so that it is scheduled again",
+					d.Name, part.Name(), d.Placement.GPUName())
 			}
 			if owner := RecordOf(part, s.Others); owner != nil {
 				return conflict(s.Wanted, []ledger.Record{*owner}, func(holder string) string {
-					return fmt.Sprintf("%s cannot be given out: partition %s of %s is still there; this is tried again", d.Name, part.Name(), holder)
+					return fmt.Sprintf("%s cannot be prepared: partition %s of %s is still there; this is retried", d.Name, part.Name(), holder)
 				})
 			}
-			return fmt.Errorf("%s cannot be given out: GPU %s holds partition %s (%s) that Tranche did not make; whoever made it must remove it",
+			return fmt.Errorf("%s cannot be prepared: GPU %s holds partition %s (%s) that Tranche did not make; whoever made it must remove it",
 				d.Name, d.Placement.GPUName(), part.Name(), part.ID)
 		}
 	}
 	return nil
 }
 
-// RecordOf is the record whose partition it is, nil: none of them.
+// RecordOf returns the record that a partition was created for; nil if there is none.
 func RecordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
 	for i := range records {
 		if madeFor(part, &records[i]) {
@@ -181,7 +176,7 @@ func RecordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
 	return nil
 }
 
-// IsStatic tells whether a partition is there whatever claims do.
+// IsStatic tells whether a profile keeps a partition.
 func IsStatic(static func(gpu.Placement) bool, part gpu.Partition) bool {
 	return static != nil && static(gpu.Placement{GPU: part.GPU, Type: part.Type, Profile: part.Profile, Start: part.Start, Size: part.Size})
 }
@@ -208,14 +203,13 @@ func madeFor(part gpu.Partition, r *ledger.Record) bool {
 	return false
 }
 
-// isPrepared tells whether nothing is left to do: the record is complete, it is
-// of the same devices, and the partitions and the CDI file are still there.
+// isPrepared tells whether nothing is left to do: the record is complete and has the same
+// devices, and the partitions and the CDI file exist.
 func isPrepared(s Situation) bool {
 	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && SameDevices(*s.Held, s.Wanted) && allExist(s)
 }
 
-// allExist tells whether the hardware still has everything that was handed out
-// to the claim.
+// allExist tells whether the hardware still has all devices of the claim.
 func allExist(s Situation) bool {
 	for _, d := range s.Held.Devices {
 		if !d.Admin && !Exists(d, s.Live[d.Placement.GPU]) {
@@ -225,8 +219,8 @@ func allExist(s Situation) bool {
 	return true
 }
 
-// Exists tells whether a GPU still has what was handed out. A whole GPU is
-// there as long as nothing is cut from it.
+// Exists tells whether a GPU still has a device. A whole GPU exists as long as the GPU has no
+// partitions.
 func Exists(d ledger.Device, live []gpu.Partition) bool {
 	if d.Placement.Base().Type == gpu.TypeGPU {
 		return len(live) == 0
@@ -236,17 +230,17 @@ func Exists(d ledger.Device, live []gpu.Partition) bool {
 	})
 }
 
-// SameDevices tells whether two records are of the same devices, for the same requests.
+// SameDevices tells whether two records have the same devices for the same requests.
 func SameDevices(a, b ledger.Record) bool {
 	return slices.EqualFunc(a.Devices, b.Devices, func(x, y ledger.Device) bool {
 		return x.Request == y.Request && x.Pool == y.Pool && x.Name == y.Name && x.Admin == y.Admin && x.ShareID == y.ShareID
 	})
 }
 
-// Release lists the steps that undo a record. Only partitions that are
-// still the ones that we made, and of which no other record has a share, are
-// destroyed, and none that is static; live has those of the GPUs whose driver has
-// not been loaded anew since, sharers what is still true of the other records.
+// Release lists the steps that release a record. It destroys only partitions that were created
+// for the record, that no other record shares, and that are not static. live has the partitions
+// of the GPUs whose driver was not reloaded since; sharers are the current records of other
+// claims.
 func Release(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.Record, static func(gpu.Placement) bool) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}
 	for i, d := range slices.Backward(r.Devices) {

@@ -111,7 +111,7 @@ func TestPlanPrepareRefuses(t *testing.T) {
 	testRefusals(t, map[string]refusal{
 		"held by another claim": {
 			situationOf(one).with(func(s *Situation) { s.Others = holder(three, "p1", "p2") }),
-			"gpu-0000-01-00-0-mig-1g-10gb-2 cannot be given out: claim team/claim-b (pod p1, p2) still holds gpu-0000-01-00-0-mig-3g-40gb-0 on the same GPU and its release is not finished; this is tried again", true,
+			"gpu-0000-01-00-0-mig-1g-10gb-2 cannot be prepared: claim team/claim-b (pod p1, p2) still holds gpu-0000-01-00-0-mig-3g-40gb-0 on the same GPU and its release is not finished; this is retried", true,
 		},
 		"held, no pod known": {
 			situationOf(one).with(func(s *Situation) { s.Others = holder(one) }), "claim team/claim-b still holds", true,
@@ -143,10 +143,10 @@ func TestPlanPrepareRefuses(t *testing.T) {
 				s.Others[0].Devices[0].Placement.Consumes = nil
 				s.Live = live(three, "MIG-b")
 			}),
-			"partition gpu-0000-01-00-0-mig-3g-40gb-0 of claim team/claim-b is still there; this is tried again", true,
+			"partition gpu-0000-01-00-0-mig-3g-40gb-0 of claim team/claim-b is still there; this is retried", true,
 		},
 		"devices of the claim that exclude each other": {
-			situationOf(one, three), "the claim was given gpu-0000-01-00-0-mig-1g-10gb-2 and gpu-0000-01-00-0-mig-3g-40gb-0, which cannot exist at the same time", false,
+			situationOf(one, three), "the claim was allocated gpu-0000-01-00-0-mig-1g-10gb-2 and gpu-0000-01-00-0-mig-3g-40gb-0, which cannot exist at the same time", false,
 		},
 		"whole GPU and a piece of it in one claim": {
 			situationOf(claims.Whole(0), one), "cannot exist at the same time", false,

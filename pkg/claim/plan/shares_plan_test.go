@@ -60,7 +60,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 	testRefusals(t, map[string]refusal{
 		"too much memory": {
 			wantsShare(claims.MemoryShare(0), claims.Memory(41), prepared("b", claims.MemoryShare(0), claims.Memory(20)), claims.Holding("c", ledger.Preparing, claims.MemoryShare(0), claims.Memory(20))),
-			"gpu-0000-01-00-0-memory-share cannot be given out: not enough of its memory is left beside what is held by claims team/claim-b, team/claim-c, and a release is not finished; this is tried again", true,
+			"gpu-0000-01-00-0-memory-share cannot be prepared: not enough of its memory is left, because of claims team/claim-b, team/claim-c, whose release is not finished; this is retried", true,
 		},
 		"too much of a fraction": {wantsShare(claims.FractionShare(0), fraction(501), prepared("b", claims.FractionShare(0), fraction(500))), "not enough of its fraction", true},
 		"too many clients":       {wantsShare(claims.MemoryShare(0), clients(2), prepared("b", claims.MemoryShare(0), clients(47))), "not enough of its clients", true},
@@ -68,14 +68,14 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 		"many holders": {
 			wantsShare(claims.MemoryShare(0), claims.Memory(77), prepared("b", claims.MemoryShare(0), claims.Memory(1)), prepared("c", claims.MemoryShare(0), claims.Memory(1)),
 				prepared("d", claims.MemoryShare(0), claims.Memory(1)), prepared("e", claims.MemoryShare(0), claims.Memory(1))),
-			"claims team/claim-b, team/claim-c, team/claim-d and 1 more, and a release", true,
+			"claims team/claim-b, team/claim-c, team/claim-d and 1 more, whose release", true,
 		},
 		"the other share of it":  {wantsShare(claims.FractionShare(0), fraction(1), prepared("b", claims.MemoryShare(0), claims.Memory(1))), "claim team/claim-b still holds gpu-0000-01-00-0-memory-share on the same GPU", true},
 		"the whole of it":        {wantsShare(claims.MemoryShare(0), claims.Memory(1), prepared("b", claims.Whole(0), gpu.Amount{})), "still holds gpu-0000-01-00-0 on", true},
 		"a piece of it":          {wantsShare(claims.MemoryShare(0), claims.Memory(1), prepared("b", claims.MIGShare(0), claims.Memory(1))), "still holds " + claims.MIGShare(0).Name(), true},
 		"the same piece, alone":  {wantsShare(claims.MIGShare(0), claims.Memory(1), prepared("b", part, gpu.Amount{})), "still holds " + part.Name(), true},
-		"nobody to set it up":    {wantsShare(claims.MemoryShare(0), claims.Memory(1)).with(func(s *Situation) { s.CanShare = false }), "was started without what sets shares up", false},
-		"more than there is":     {wantsShare(claims.MemoryShare(0), claims.Memory(81)), "the claim was given more of gpu-0000-01-00-0-memory-share than all of its memory", false},
+		"nobody to set it up":    {wantsShare(claims.MemoryShare(0), claims.Memory(1)).with(func(s *Situation) { s.CanShare = false }), "was started without sharing", false},
+		"more than there is":     {wantsShare(claims.MemoryShare(0), claims.Memory(81)), "the claim was allocated more of gpu-0000-01-00-0-memory-share than all of its memory", false},
 		"somebody else's piece":  {wantsShare(claims.MIGShare(0), claims.Memory(1)).with(func(s *Situation) { s.Live[claims.Address(0)] = []gpu.Partition{claims.PartitionAt(part, "MIG-x")} }), "that Tranche did not make", false},
 		"somebody else's by now": {wantsShare(claims.MIGShare(0), claims.Memory(1), prepared("b", claims.MIGShare(0), claims.Memory(1))).with(func(s *Situation) { s.Live[claims.Address(0)] = []gpu.Partition{claims.PartitionAt(part, "MIG-x")} }), "that Tranche did not make", false},
 		"of before a new load": {wantsShare(claims.MIGShare(0), claims.Memory(1), prepared("b", claims.MIGShare(0), claims.Memory(1))).with(func(s *Situation) {
@@ -90,13 +90,13 @@ func TestPlanPrepareTwoShares(t *testing.T) {
 	s := wantsShare(claims.MemoryShare(0), claims.Memory(40))
 	s.Wanted.Devices = append(s.Wanted.Devices, claims.Holding("a", ledger.Preparing, claims.MemoryShare(0), claims.Memory(41)).Devices...)
 	_, err := Prepare(s)
-	require.ErrorContains(t, err, "the claim was given more of gpu-0000-01-00-0-memory-share than all of its memory")
+	require.ErrorContains(t, err, "the claim was allocated more of gpu-0000-01-00-0-memory-share than all of its memory")
 	s.Wanted.Devices[1].Amount.Memory = 30 * claims.GiB
 	_, err = Prepare(s)
 	require.NoError(t, err)
 	s.Others = []ledger.Record{claims.Holding("b", ledger.Prepared, claims.MemoryShare(0), claims.Memory(11))}
 	_, err = Prepare(s)
-	require.ErrorContains(t, err, "not enough of its memory is left beside what is held by claim team/claim-b")
+	require.ErrorContains(t, err, "not enough of its memory is left, because of claim team/claim-b")
 }
 
 func TestPlanReleaseShare(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// settable finds the vendor of a GPU; nil if there is nothing to set on it.
+// settable returns the TimeSlicer of a GPU; nil if its driver is none.
 func (h *Set) settable(pciAddress string) (hardware.TimeSlicer, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
@@ -17,8 +17,7 @@ func (h *Set) settable(pciAddress string) (hardware.TimeSlicer, error) {
 	return s, nil
 }
 
-// SetTimeSlice sets how long a turn on a GPU is. On GPUs that take no such
-// setting it does nothing.
+// SetTimeSlice sets the time slice of a GPU. It does nothing if the vendor has no such setting.
 func (h *Set) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
@@ -27,7 +26,7 @@ func (h *Set) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.Tim
 	return s.SetTimeSlice(ctx, pciAddress, slice)
 }
 
-// Settings reads how a GPU is set, as far as sharing changes that.
+// Settings reads the settings of a GPU that sharing changes.
 func (h *Set) Settings(ctx context.Context, pciAddress string) (gpu.Settings, error) {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
@@ -36,7 +35,7 @@ func (h *Set) Settings(ctx context.Context, pciAddress string) (gpu.Settings, er
 	return s.Settings(ctx, pciAddress)
 }
 
-// SetComputeMode says who may start programs on a GPU, where it can be said.
+// SetComputeMode sets the CUDA compute mode. It does nothing if the vendor has no such setting.
 func (h *Set) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
@@ -45,8 +44,8 @@ func (h *Set) SetComputeMode(ctx context.Context, pciAddress, mode string) error
 	return s.SetComputeMode(ctx, pciAddress, mode)
 }
 
-// LoadWithMPS is the vendor whose driver has MPS, with the load of that driver; both are
-// empty where there is none that can be used.
+// LoadWithMPS returns the vendor whose driver has MPS, and the load of that driver; both are
+// empty if there is no usable one.
 func (h *Set) LoadWithMPS() (vendor gpu.Vendor, load string) {
 	for _, o := range h.All() {
 		if o.ProgramRoot != "" {

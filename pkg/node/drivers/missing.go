@@ -10,33 +10,33 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Missing knows which drivers the node should have and cannot use. A plugin that lacks
-// one serves the kubelet and is not ready, so that an older one that still works is not
-// ended for it.
+// Missing has the drivers that the node should have and cannot use. Without one of them, the
+// plugin serves the kubelet, but is not ready, so that a rolling update does not replace an
+// older plugin that works.
 type Missing struct {
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu sync.Mutex
 	// failed is why drivers that are expected cannot be used.
 	failed map[gpu.Vendor]error
-	// unlisted is why the GPUs could not be listed at the start, until they were.
+	// unlisted is why the GPUs could not be listed at the start; nil once they were.
 	unlisted error
 }
 
-// Set takes in which drivers that are expected cannot be used, and why.
+// Set sets which expected drivers cannot be used, and why.
 func (d *Missing) Set(failed map[gpu.Vendor]error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = failed
 }
 
-// SetUnlisted takes in why the GPUs cannot be listed; nil: they can.
+// SetUnlisted sets why the GPUs cannot be listed; nil: they can.
 func (d *Missing) SetUnlisted(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.unlisted = err
 }
 
-// Problem is why the plugin cannot use all the drivers that it should, nil if it can.
+// Problem says which expected drivers cannot be used; nil if all can.
 func (d *Missing) Problem() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,5 +55,5 @@ type UpgradeError struct{ Signal string }
 
 // Error implements error.
 func (e *UpgradeError) Error() string {
-	return "it was released for a driver upgrade, as " + e.Signal + " asks for"
+	return "it was released for a driver upgrade, which " + e.Signal + " requests"
 }

@@ -9,13 +9,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/partition"
 )
 
-// Modes is the hardware as far as profiles change it as a whole. It implements
-// partition.Hardware.
+// Modes is a Set that can change modes. It implements partition.Hardware.
 type Modes struct{ *Set }
 
 var _ partition.Hardware = Modes{}
 
-// Modes implements partition.Hardware. GPUs without modes have none.
+// Modes implements partition.Hardware. It returns the zero value for GPUs without modes.
 func (m Modes) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	o, err := m.of(pciAddress)
 	if err != nil {

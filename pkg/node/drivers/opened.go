@@ -11,34 +11,33 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// loadIDAge is how long a load's identity is believed in. It takes a driver
-// longer than that to be unloaded and loaded again.
+// loadIDAge is how long the ID of a load is cached. Reloading a driver takes longer.
 const loadIDAge = time.Second
 
-// Opened is a vendor whose driver is there.
+// Opened is the driver of a vendor.
 type Opened struct {
 	Name gpu.Vendor
-	// Driver is nil as long as the driver cannot be used; err says why.
+	// Driver is nil while the driver cannot be used; err says why.
 	hardware.Driver
 	err error
-	// readLoad identifies the load of the driver while Driver is nil; nil: it is not
-	// known whether there is one.
+	// readLoad reads the ID of the driver's load while Driver is nil; nil: it cannot be
+	// read.
 	readLoad func() (string, error)
-	// ProgramRoot is the folder on the host that holds the driver's programs; empty for a
-	// driver without MPS.
+	// ProgramRoot is the folder of the driver's programs on the host; empty for a driver
+	// without MPS.
 	ProgramRoot string
-	// Resume puts the driver in if we have taken it out and could not put it in again.
-	// Nil: it is not ours to do.
+	// Resume loads the driver if the plugin has unloaded it and could not load it again.
+	// Nil: the plugin never unloads it.
 	Resume func(context.Context) error
 
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu sync.Mutex
 	// loadID was read at loadIDRead.
 	loadID     string
 	loadIDRead time.Time
 }
 
-// openedBy is what opening a vendor's driver gave; nil for nothing.
+// openedBy converts the result of opening a vendor's driver; nil for nil.
 func openedBy(name gpu.Vendor, o *hardware.Opened) *Opened {
 	if o == nil {
 		return nil
@@ -48,10 +47,10 @@ func openedBy(name gpu.Vendor, o *hardware.Opened) *Opened {
 	}
 }
 
-// Load identifies the load of the driver; empty when it was never loaded, as far as is
-// known. While the driver is in use and its module is not there for a moment, it is the
-// last one: what is asked of the GPUs then is for the driver to refuse. A driver that
-// cannot be used and is not loaded has no load: nothing in the hardware outlives that.
+// Load returns the ID of the driver's load; empty if it is not loaded. While the driver is open,
+// and its module is unloaded for a moment, Load returns the last ID: the driver refuses calls
+// then. A driver that cannot be used and is not loaded has none, because no partition survives
+// that.
 func (o *Opened) Load() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,7 +72,7 @@ func (o *Opened) Load() string {
 	return o.loadID
 }
 
-// unusable is the same driver when it cannot be used any more, or yet.
+// unusable returns the same driver as one that cannot be used.
 func (o *Opened) unusable(err error) *Opened {
 	now := &Opened{Name: o.Name, err: err, ProgramRoot: o.ProgramRoot, readLoad: o.readLoad, loadID: o.Load()}
 	if o.Driver != nil {

@@ -15,22 +15,21 @@ type Opener struct {
 	Name gpu.Vendor
 	// open is hardware.Vendor's Open.
 	open func(context.Context) (*hardware.Opened, error)
-	// underWay brings what open answers, while it has not; nil: it is not running.
+	// underWay gets the result of open while that is running; nil: it is not running.
 	underWay chan attempt
 }
 
-// attempt is what came of opening a driver.
+// attempt is the result of opening a driver.
 type attempt struct {
 	driver *hardware.Opened
 	err    error
 }
 
-// OpenPatience is how long one driver may take to be opened. Opening the library
-// of eight GPUs that sleep takes a while.
+// OpenPatience is how long opening one driver may take. Waking up eight GPUs takes a while.
 const OpenPatience = 30 * time.Second
 
-// try opens the driver, and returns when that is done or patience ends. A driver
-// that hangs is not opened a second time: the next try waits for the same answer.
+// try opens the driver, and returns after that or at the end of patience. If the driver hangs,
+// the next call waits for the same result.
 func (o *Opener) try(ctx context.Context, patience <-chan time.Time) (*hardware.Opened, error) {
 	if o.underWay == nil {
 		answer := make(chan attempt, 1)
@@ -51,7 +50,7 @@ func (o *Opener) try(ctx context.Context, patience <-chan time.Time) (*hardware.
 	}
 }
 
-// OpenersOf are the openers of vendors.
+// OpenersOf returns openers for vendors.
 func OpenersOf(vendors []hardware.Vendor) []*Opener {
 	openers := make([]*Opener, len(vendors))
 	for i, v := range vendors {
@@ -60,8 +59,8 @@ func OpenersOf(vendors []hardware.Vendor) []*Opener {
 	return openers
 }
 
-// OpenMissing opens the drivers that are not open yet, all at once. It returns
-// those that now are, and why the others are not, by vendor.
+// OpenMissing opens, in parallel, the drivers that are not open. It returns the opened ones, and
+// why others could not be opened.
 func (h *Set) OpenMissing(ctx context.Context, openers []*Opener, patience time.Duration) (added []*Opened, failed map[gpu.Vendor]error) {
 	failed = map[gpu.Vendor]error{}
 	attempts := make([]attempt, len(openers))

@@ -16,21 +16,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// Set is the GPUs of all vendors on the node. It implements
-// hardware.Partitioner: what is asked about a GPU goes to its vendor.
+// Set has the drivers of all vendors on the node. It implements hardware.Partitioner: a call for
+// a GPU goes to the driver of its vendor.
 type Set struct {
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu sync.RWMutex
-	// vendors are those whose drivers were looked for.
+	// vendors has the drivers that were opened or could not be opened.
 	vendors []*Opened
-	// owners tells whose a GPU is, by PCI address. GPUs stay in it when they are
-	// lost.
+	// owners has the driver of each GPU, by PCI address. Lost GPUs stay in it.
 	owners map[string]*Opened
 }
 
 var _ hardware.Partitioner = (*Set)(nil)
 
-// add takes in a vendor, or replaces the one of its name that could not be used.
+// add adds the driver of a vendor, or replaces it.
 func (h *Set) add(o *Opened) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,15 +43,15 @@ func (h *Set) add(o *Opened) {
 	}
 }
 
-// All lists the vendors whose drivers can be used.
+// All returns the drivers that can be used.
 func (h *Set) All() []*Opened {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *Opened) bool { return o.Driver == nil })
 }
 
-// Find finds a vendor, whether its driver can be used or not; nil: it was never looked
-// for.
+// Find returns the driver of a vendor, whether it can be used or not; nil: there was no attempt
+// to open it.
 func (h *Set) Find(name gpu.Vendor) *Opened {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -64,8 +63,8 @@ func (h *Set) Find(name gpu.Vendor) *Opened {
 	return nil
 }
 
-// CannotUse takes in that a vendor's driver cannot be used, and why. o is what is known
-// of it now, nil for nothing new.
+// CannotUse records that a vendor's driver cannot be used, and why. o is its new state; nil: the
+// known one.
 func (h *Set) CannotUse(name gpu.Vendor, o *Opened, err error) {
 	if o == nil {
 		o = h.Find(name)
@@ -73,7 +72,7 @@ func (h *Set) CannotUse(name gpu.Vendor, o *Opened, err error) {
 	if o == nil {
 		o = &Opened{}
 	}
-	now := o.unusable(err) // others read o
+	now := o.unusable(err) // a copy, because other goroutines read o
 	now.Name = name
 	h.add(now)
 }
@@ -91,9 +90,8 @@ func (h *Set) Has(name gpu.Vendor) bool {
 	return slices.ContainsFunc(h.All(), func(o *Opened) bool { return o.Name == name })
 }
 
-// Learn remembers whose the GPUs are that the ledger knows: one that does not
-// answer today is in no inventory, and its claims must be released all the
-// same. What was handed out under a load that is over needs nobody.
+// Learn records the drivers of the GPUs in the ledger. A GPU that does not answer is in no
+// inventory, but its claims must be released. Devices of earlier loads need no driver.
 func (h *Set) Learn(records []ledger.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +106,7 @@ func (h *Set) Learn(records []ledger.Record) {
 	}
 }
 
-// own remembers whose a GPU is. The caller holds the lock.
+// own records the driver of a GPU. The caller holds the lock.
 func (h *Set) own(pciAddress string, o *Opened) {
 	if h.owners == nil {
 		h.owners = map[string]*Opened{}
@@ -118,7 +116,7 @@ func (h *Set) own(pciAddress string, o *Opened) {
 	}
 }
 
-// of finds the vendor of a GPU.
+// of returns the driver of a GPU.
 func (h *Set) of(pciAddress string) (*Opened, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -132,7 +130,7 @@ func (h *Set) of(pciAddress string) (*Opened, error) {
 	return o, nil
 }
 
-// Expect remembers whose GPUs are that were here before and whose driver cannot be used.
+// Expect records the drivers of known GPUs whose driver cannot be used.
 func (h *Set) Expect(gpus []gpu.GPU) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,8 +143,7 @@ func (h *Set) Expect(gpus []gpu.GPU) {
 	}
 }
 
-// LoadID identifies this boot and this load of the driver that serves a GPU;
-// empty for a GPU that none does.
+// LoadID identifies the current boot and load of a GPU's driver; empty if the GPU has none.
 func (h *Set) LoadID(pciAddress string) string {
 	h.mu.RLock()
 	o := h.owners[pciAddress]
@@ -157,7 +154,7 @@ func (h *Set) LoadID(pciAddress string) string {
 	return o.Load()
 }
 
-// Close ends the use of all drivers.
+// Close closes all drivers.
 func (h *Set) Close(ctx context.Context) error {
 	var errs []error
 	for _, o := range h.All() {
@@ -174,8 +171,8 @@ func (h *Set) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	return gpus, err
 }
 
-// inventory is Inventory with the vendors that have told of all of their GPUs, if only
-// that one does not answer.
+// inventory is Inventory. told are the vendors whose drivers listed all of their GPUs, including
+// those that do not answer.
 func (h *Set) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor, err error) {
 	vendors := h.All()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
@@ -212,7 +209,7 @@ func (h *Set) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor,
 	return gpus, told, nil
 }
 
-// found remembers whose the GPUs of an inventory are.
+// found records the driver of the GPUs of an inventory.
 func (h *Set) found(o *Opened, gpus []gpu.GPU, broken *gpu.InventoryError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,7 +223,7 @@ func (h *Set) found(o *Opened, gpus []gpu.GPU, broken *gpu.InventoryError) {
 	}
 }
 
-// allBroken blames a vendor's failure on each of its GPUs.
+// allBroken returns an error for each GPU of a driver that failed.
 func (h *Set) allBroken(o *Opened, err error) []*gpu.Error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -278,8 +275,8 @@ func (h *Set) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEd
 	return o.Edits(ctx, p)
 }
 
-// CommonEdits implements hardware.Partitioner: a container with GPUs of two vendors
-// needs what either asks for.
+// CommonEdits implements hardware.Partitioner. A container with GPUs of two vendors gets the
+// edits of both.
 func (h *Set) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
 	byVendor := map[*Opened][]string{}
 	for _, address := range pciAddresses {
@@ -303,7 +300,7 @@ func (h *Set) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs
 	return all, nil
 }
 
-// addEdits adds what one vendor's GPUs need.
+// addEdits adds the edits of one vendor.
 func addEdits(to, more *cdispecs.ContainerEdits) {
 	to.Env = append(to.Env, more.Env...)
 	to.DeviceNodes = append(to.DeviceNodes, more.DeviceNodes...)
@@ -312,7 +309,7 @@ func addEdits(to, more *cdispecs.ContainerEdits) {
 	to.AdditionalGIDs = append(to.AdditionalGIDs, more.AdditionalGIDs...)
 }
 
-// CheckHealth says what is wrong with a GPU.
+// CheckHealth returns the problem of a GPU; nil if it is healthy.
 func (h *Set) CheckHealth(ctx context.Context, pciAddress string) error {
 	o, err := h.of(pciAddress)
 	if err != nil {
@@ -321,7 +318,7 @@ func (h *Set) CheckHealth(ctx context.Context, pciAddress string) error {
 	return o.CheckHealth(ctx, pciAddress)
 }
 
-// Recovered tells whether what a fatal event reported is over.
+// Recovered tells whether the problem of a fatal event is over.
 func (h *Set) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	o, err := h.of(e.PCIAddress)
 	if err != nil {
@@ -330,8 +327,7 @@ func (h *Set) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	return o.Recovered(ctx, e)
 }
 
-// Obstacles says what cannot be had of a GPU now; nothing on GPUs without
-// modes.
+// Obstacles returns what cannot be allocated of a GPU now; nothing for GPUs without modes.
 func (h *Set) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
@@ -344,8 +340,8 @@ func (h *Set) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gp
 	return s.Obstacles(ctx, pciAddress, held)
 }
 
-// RemovalCommand is what a person types on the node to remove a partition; empty
-// if there is no such command.
+// RemovalCommand returns the command that removes a partition on the node; empty if there is
+// none.
 func (h *Set) RemovalCommand(p gpu.Partition) string {
 	o, err := h.of(p.GPU)
 	if err != nil {
@@ -358,9 +354,8 @@ func (h *Set) RemovalCommand(p gpu.Partition) string {
 	return r.RemovalCommand(p)
 }
 
-// List asks the hardware what is there. GPUs that did not answer come back as
-// problems by PCI address; told are the vendors of which all GPUs are in one of the
-// two. An error means that nothing is known.
+// List lists the GPUs. problems has the GPUs that did not answer, by PCI address. told are the
+// vendors of which all GPUs are in one of the two. It fails if no driver answers.
 func (h *Set) List(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
 	found, told, err = h.inventory(ctx)
 	problems = map[string]string{}
@@ -373,7 +368,7 @@ func (h *Set) List(ctx context.Context) (found []gpu.GPU, problems map[string]st
 	}
 	for _, g := range broken.GPUs {
 		if g.PCIAddress == "" {
-			klog.FromContext(ctx).Error(g.Err, "A GPU that has never told its address does not answer", "gpu", g.ID)
+			klog.FromContext(ctx).Error(g.Err, "A GPU of unknown address does not answer", "gpu", g.ID)
 			continue
 		}
 		problems[g.PCIAddress] = g.Err.Error()

@@ -17,55 +17,54 @@ import (
 )
 
 const (
-	// probeTimeout is how long the trial of an MPS daemon may take. On an H200 one
-	// answers within 3 s.
+	// probeTimeout limits the probe of an MPS daemon. On an H200, one answers within 3 s.
 	probeTimeout = 15 * time.Second
-	// probeInterval is the time between two trials, as long as they fail.
+	// probeInterval is the time between two probes while they fail.
 	probeInterval = time.Minute
 )
 
-// Daemons is the MPS daemons of the node: whether any work here, and how those are
-// that keep the holders of shares to their memory.
+// Daemons is the state of the node's MPS daemons, which limit the memory of shares: whether they
+// work on this node, and the problems of running ones.
 type Daemons struct {
 	supervisor atomic.Pointer[mps.Supervisor]
 	events     *telemetry.Events
-	// serves names the daemon that a device of a claim relies on; empty: none.
+	// serves names the daemon of a claim's device; empty: it has none.
 	serves func(ledger.ClaimRef, ledger.Device) string
 
-	// What follows is for the goroutine that looks. workedUnder and failedUnder are
-	// loads of NVIDIA's driver, for which the last trial, at triedAt, went well or
-	// failed; toldFailure is set from the telling of a failure to that of its end.
+	// The next fields are for the goroutine that checks the GPUs. workedUnder or failedUnder
+	// is the load of NVIDIA's driver at the last probe, which was at triedAt. toldFailure is
+	// set while a failure is reported.
 	workedUnder, failedUnder string
 	triedAt                  time.Time
 	toldFailure              bool
 
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu sync.Mutex
-	// failure is why the last trial failed, nil if it did not.
+	// failure is why the last probe failed, nil if it succeeded.
 	failure error
-	// problems say what is wrong, by the daemons' names.
+	// problems has the problems by the names of the daemons.
 	problems map[string]string
-	// changed is closed, and replaced, whenever these change.
+	// changed is closed and replaced whenever problems changes.
 	changed chan struct{}
 }
 
-// NewDaemons knows of no problem, and of no trial.
+// NewDaemons returns Daemons without problems, before the first probe.
 func NewDaemons(s *mps.Supervisor, events *telemetry.Events) *Daemons {
-	d := &Daemons{events: events, problems: map[string]string{}, changed: make(chan struct{}), failure: errors.New("it was not tried yet")}
+	d := &Daemons{events: events, problems: map[string]string{}, changed: make(chan struct{}), failure: errors.New("MPS was not probed yet")}
 	d.supervisor.Store(s)
 	return d
 }
 
-// Supervise has daemons started by another supervisor from now on.
+// Supervise replaces the supervisor.
 func (d *Daemons) Supervise(s *mps.Supervisor) { d.supervisor.Store(s) }
 
-// SetServes tells which daemon a device of a claim relies on. It is called once, before
-// anything is asked.
+// SetServes sets the function that names the daemon of a claim's device. It is called once,
+// before all other methods.
 func (d *Daemons) SetServes(serves func(ledger.ClaimRef, ledger.Device) string) { d.serves = serves }
 
-// Limits tells whether daemons were seen to work under this load of NVIDIA's
-// driver, which is empty where there is none. It tries that now if it is not
-// known, or if the last try failed some time ago. shared: the failure matters.
+// Limits tells whether MPS daemons work with this load of NVIDIA's driver; load is empty if
+// there is no driver. If that is unknown, or the last probe failed some time ago, it probes now.
+// A failure is reported if shared is set.
 func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 	switch {
 	case load == "":
@@ -79,7 +78,7 @@ func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 	defer cancel()
 	err := d.supervisor.Load().Probe(trial)
 	if ctx.Err() != nil {
-		return false // the plugin ends
+		return false // the plugin is stopping
 	}
 	d.triedAt = time.Now()
 	d.mu.Lock()
@@ -93,23 +92,22 @@ func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 	switch {
 	case err != nil && shared && !d.toldFailure:
 		d.toldFailure = true
-		d.events.Warn(ctx, v1alpha1.EventSharesNotLimited, fmt.Sprintf("Nothing keeps the holders of shares of this node's NVIDIA GPUs to their memory (isolation is none), because no MPS daemon works here: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is tried again every minute", err))
+		d.events.Warn(ctx, v1alpha1.EventSharesNotLimited, fmt.Sprintf("Nothing limits the memory of shares of this node's NVIDIA GPUs (isolation is none), because no MPS daemon works on this node: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is retried every minute", err))
 	case err == nil && d.toldFailure:
 		d.toldFailure = false
-		d.events.Note(ctx, v1alpha1.EventSharesLimited, "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each GPU once nobody holds a share of it")
+		d.events.Note(ctx, v1alpha1.EventSharesLimited, "MPS daemons work on this node now, so the memory of shares of its NVIDIA GPUs is limited, on each GPU once no claim holds a share of it")
 	}
 	return err == nil
 }
 
-// WhyNot says why no daemon works on this node, nil if one does.
+// WhyNot says why MPS daemons do not work on this node, nil if they do.
 func (d *Daemons) WhyNot() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.failure
 }
 
-// Problem says what is wrong with the daemon that a device of a claim relies on;
-// empty if nothing is, or if it relies on none.
+// Problem returns the problem of the daemon of a claim's device; empty if there is none.
 func (d *Daemons) Problem(claim ledger.ClaimRef, device *ledger.Device) string {
 	if d == nil {
 		return ""
@@ -120,14 +118,14 @@ func (d *Daemons) Problem(claim ledger.ClaimRef, device *ledger.Device) string {
 	return d.problems[name]
 }
 
-// Troubled names the daemons with which something is wrong.
+// Troubled names the daemons that have a problem.
 func (d *Daemons) Troubled() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Keys(d.problems))
 }
 
-// WhenChanged returns a channel that is closed when the next problem comes or goes.
+// WhenChanged returns a channel that is closed when the problems change.
 func (d *Daemons) WhenChanged() <-chan struct{} {
 	if d == nil {
 		return nil
@@ -137,8 +135,7 @@ func (d *Daemons) WhenChanged() <-chan struct{} {
 	return d.changed
 }
 
-// Take takes in the problem of a daemon, empty for none, and tells whether it had
-// none before.
+// Take sets the problem of a daemon, empty for none, and tells whether it had none before.
 func (d *Daemons) Take(name, problem string) (isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,10 +1,9 @@
-// Package sharing decides how the GPUs of the kubelet plugin's node are shared now, and
-// knows whether MPS daemons work there.
+// Package sharing decides how the GPUs of the kubelet plugin's node are shared, and monitors the
+// MPS daemons of the node.
 //
-// sharing.go goes over to what is wanted when no share of a GPU is held. daemons.go knows
-// the daemons, supervisor.go passes calls to those of the driver that is there.
+// sharing.go applies new settings to a GPU when no claim holds a share of it. daemons.go has the
+// state of the daemons, supervisor.go passes calls to the supervisor of the current driver.
 //
 // Imports: api/v1alpha1, pkg/claim/ledger, pkg/durable, pkg/gpu, pkg/hardware/mps,
-// pkg/node/telemetry, pkg/profile, pkg/share,
-// pkg/share/offer.
+// pkg/node/telemetry, pkg/profile, pkg/share, pkg/share/offer.
 package sharing

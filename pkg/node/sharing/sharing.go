@@ -23,37 +23,35 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share/offer"
 )
 
-// Config is what says who holds shares, and who is told.
+// Config has what a State works with.
 type Config struct {
 	Events *telemetry.Events
 	// Held lists the shares of a GPU that claims hold, or are getting.
 	Held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
-	// HeldBy says who holds a GPU, for the end of a message.
+	// HeldBy names the holders of a GPU, for the end of a message.
 	HeldBy func(pciAddress string) string
 }
 
-// State decides how the GPUs of the node are shared: as is wanted of them, from
-// the moment on at which no claim holds a share of the GPU. What is in force is
-// kept in a file, because a plugin that starts anew finds claims that hold shares,
-// and settings that may have changed since.
+// State has the settings of sharing that are in force for each GPU. New settings apply to a GPU
+// when no claim holds a share of it. They are kept in a file: when the plugin restarts, claims
+// may hold shares, and the desired settings may have changed.
 type State struct {
 	Config
 	path string
-	// told is what was said last of each GPU and subject, so that it is said once.
-	// Only the goroutine that looks has it.
+	// told has the last message by GPU and subject, so that each is reported once. Only the
+	// goroutine that checks the GPUs uses it.
 	told map[string]string
 
-	// mu protects what follows, and the file.
+	// mu protects the fields below, and the file.
 	mu sync.Mutex
 	// inForce is by PCI address.
 	inForce map[string]profile.Desired
-	// later is how a GPU is to be shared once no share of it is held, by its name.
+	// later describes the settings that wait for a release, by the name of the GPU.
 	later map[string]string
 }
 
-// Open reads what was in force when the last plugin ended. A file that
-// cannot be read is reported: the settings of today then hold for all GPUs but
-// those of which shares are held, whose devices tell.
+// Open reads the settings that were in force when the last plugin ended. If the file cannot be
+// read, it returns the error and a State that takes the settings of held shares from the ledger.
 func Open(path string, c Config) (*State, error) {
 	s := &State{Config: c, path: path, told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{}}
 	data, err := os.ReadFile(path)
@@ -70,7 +68,7 @@ func Open(path string, c Config) (*State, error) {
 	return s, nil
 }
 
-// Of is how a GPU is shared.
+// Of returns the settings of a GPU.
 func (s *State) Of(pciAddress string) profile.Desired {
 	if s == nil {
 		return profile.Default()
@@ -79,8 +77,8 @@ func (s *State) Of(pciAddress string) profile.Desired {
 	return now
 }
 
-// AddShares adds to GPUs that were found the devices by which they are shared.
-// wanted says what is wanted of a GPU. It tells whether anything has changed.
+// AddShares adds their share devices to GPUs that were found. wanted returns the desired state
+// of a GPU. AddShares tells whether settings have changed.
 func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
 	applied, waiting := map[string][]string{}, map[string][]string{}
 	for i := range found {
@@ -108,13 +106,13 @@ func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu
 		s.Events.Note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.Events.Note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
+		s.Events.Note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it. These GPUs wait to be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }
 
-// decide says what holds for a GPU from now on, and what is to hold later, when
-// nobody holds a share of it.
+// decide returns the settings of a GPU, and describes those that wait until no claim holds a
+// share of it.
 func (s *State) decide(ctx context.Context, g *gpu.GPU, before profile.Desired, known bool, want profile.Desired) (now profile.Desired, later string) {
 	if known && apiequality.Semantic.DeepEqual(before, want) {
 		return want, ""
@@ -122,7 +120,7 @@ func (s *State) decide(ctx context.Context, g *gpu.GPU, before profile.Desired, 
 	held, err := s.Held(ctx, g.PCIAddress)
 	switch {
 	case err != nil && known:
-		klog.FromContext(ctx).Error(err, "It cannot be told whether shares of a GPU are held, so its settings stay", "gpu", g.Name())
+		klog.FromContext(ctx).Error(err, "Cannot read which claims hold shares of a GPU, so its settings stay", "gpu", g.Name())
 		return before, s.told[g.Name()+" waits"]
 	case len(held) == 0:
 		return want, ""
@@ -132,8 +130,8 @@ func (s *State) decide(ctx context.Context, g *gpu.GPU, before profile.Desired, 
 	return before, describe(want)
 }
 
-// remembered is how a GPU is shared of which only that is known which shares are
-// held: as far as they tell, and beyond that as is wanted.
+// remembered returns the settings of a GPU whose settings are lost: those of the held shares,
+// otherwise the desired ones.
 func remembered(want profile.Desired, held []gpu.Placement) profile.Desired {
 	want.Sharing = held[0].Share.Sharing
 	return want
@@ -151,8 +149,7 @@ func (s *State) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
 	g.Placements = append(slices.Clip(g.Placements), shares...)
 }
 
-// Waiting is how a GPU is to be shared once no share of it is held, for people;
-// empty: as it is.
+// Waiting describes the settings that a GPU gets once no claim holds a share of it; empty: none.
 func (s *State) Waiting(gpuID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +171,7 @@ func (s *State) First(subject, text string) bool {
 	return true
 }
 
-// LookUp is how a GPU is shared, and whether that is known.
+// LookUp returns the settings of a GPU, and whether they are known.
 func (s *State) LookUp(pciAddress string) (profile.Desired, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +185,7 @@ func (s *State) set(pciAddress string, now profile.Desired) {
 	s.inForce[pciAddress] = now
 }
 
-// save writes the file. If it cannot, the settings are still in force in this run.
+// save writes the file. If that fails, the settings are still in force until the plugin ends.
 func (s *State) save(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,18 +194,18 @@ func (s *State) save(ctx context.Context) {
 		err = durable.WriteFile(s.path, data)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "How the GPUs are shared could not be written down; a plugin that starts while shares are held goes by these", "file", s.path)
+		klog.FromContext(ctx).Error(err, "Cannot write the settings of sharing; after a restart, they are taken from held shares", "file", s.path)
 	}
 }
 
-// alike tells whether people would see no difference between two ways of sharing. To
-// which profile a node comes is for the controller to tell.
+// alike tells whether two settings have the same description, except for the profile, which the
+// controller reports.
 func alike(a, b profile.Desired) bool {
 	a.Profile, b.Profile = "", ""
 	return describe(a) == describe(b)
 }
 
-// describe says how a GPU is shared, for people.
+// describe describes settings for messages.
 func describe(c profile.Desired) string {
 	var what []string
 	if c.Shared {
@@ -232,9 +229,9 @@ func describe(c profile.Desired) string {
 	}
 	switch c.Legacy.Kind {
 	case profile.LegacyReplica:
-		parts = append(parts, "the vendor's old resource is a replica")
+		parts = append(parts, "the vendor's extended resource is a replica")
 	case profile.LegacyPartition:
-		parts = append(parts, "the vendor's old resource is a partition "+c.Legacy.Profile)
+		parts = append(parts, "the vendor's extended resource is a partition "+c.Legacy.Profile)
 	}
 	text := strings.Join(parts, ", ")
 	if c.Profile != "" {

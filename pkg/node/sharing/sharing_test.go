@@ -132,7 +132,7 @@ func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 func TestSharesThatCannotBePublished(t *testing.T) {
 	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
 	c.expect(with(0), 0, true)
-	assert.Contains(t, nodetest.AwaitEvent(t, c.api, "SharesNotPublished", ""), "wants 0 replicas")
+	assert.Contains(t, nodetest.AwaitEvent(t, c.api, "SharesNotPublished", ""), "has 0 replicas")
 	c.expect(with(3), 3, true)
 }
 
@@ -144,9 +144,9 @@ func TestDescribeSettings(t *testing.T) {
 	parts := off
 	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
 	for want, c := range map[string]profile.Desired{
-		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's old resource is a replica (profile training)": mps,
+		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica (profile training)": mps,
 		"not shared": off,
-		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's old resource is a partition 1g.10gb": parts,
+		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's extended resource is a partition 1g.10gb": parts,
 	} {
 		assert.Equal(t, want, describe(c))
 	}

@@ -9,8 +9,8 @@ import (
 
 var _ share.Daemons = (*Daemons)(nil)
 
-// Start implements share.Daemons, and so do those that follow: for the supervisor
-// of the driver that is there now.
+// Start implements share.Daemons, like the methods below, with the supervisor of the current
+// driver.
 func (d *Daemons) Start(ctx context.Context, spec mps.Spec) error {
 	return d.supervisor.Load().Start(ctx, spec)
 }

@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// MPSServerMemory is what one MPS server keeps of a GPU, in bytes, whether it
-	// has clients or not. Measured on an H200 with driver 580.159.04.
+	// MPSServerMemory is the memory that one MPS server uses on a GPU, in bytes, with or
+	// without clients. Measured on an H200 with driver 580.159.04.
 	MPSServerMemory = 66 * gpu.MiB
-	// MaxDevices is how many devices a GPU can have, shares and all others
-	// together: the API allows no more in a slice whose devices take of counters.
+	// MaxDevices is the maximum number of devices of a GPU, including shares: the API's
+	// limit for a slice whose devices consume counters.
 	MaxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 )
 
-// Devices returns the share devices of a GPU, in the order in which they follow
-// its other placements: those of partitions, then those of the whole GPU, each
-// time memory before fraction. limits says that an MPS daemon was seen to work on
-// the node; only shares of whole NVIDIA GPUs are kept to their memory by one.
+// Devices returns the share devices of a GPU, to be appended to its other placements: shares of
+// partitions, then shares of the whole GPU, by memory before by fraction. limits: MPS daemons
+// work on the node, so that the memory of shares of whole NVIDIA GPUs is limited.
 //
-// What cannot be had is left out, and the error says what that is and why; what is
-// returned beside it can be published all the same.
+// The error says which shares are not possible, and why. The returned devices can still be
+// published.
 func Devices(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
 	if !c.Shared && len(c.Partitions) == 0 {
 		return nil, nil
@@ -51,14 +50,14 @@ func Devices(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error
 	return append(parts, whole...), errors.Join(partsErr, wholeErr)
 }
 
-// shareable finds what keeps every share off a GPU.
+// shareable says why a GPU cannot have any shares.
 func shareable(g *gpu.GPU, c profile.Desired) error {
 	switch {
 	case c.Strategy == gpu.MPS && g.Vendor != gpu.NVIDIA:
-		return fmt.Errorf("GPU %s: profile %q shares it by strategy %s, which NVIDIA's GPUs know only: no shares of it are published; give the GPUs of %s a rule of their own with strategy %s",
-			g.Name(), c.Profile, c.Strategy, g.Vendor.Title(), gpu.TimeSlicing)
+		return fmt.Errorf("GPU %s: profile %q shares it by strategy %s, which only NVIDIA's GPUs support: no shares of it are published; add a rule with strategy %s for the GPUs of %s",
+			g.Name(), c.Profile, c.Strategy, gpu.TimeSlicing, g.Vendor.Title())
 	case c.Replicas < 1 || c.Replicas > gpu.WholeFraction:
-		return fmt.Errorf("GPU %s: profile %q wants %d replicas, and a GPU has from 1 to %d: no shares of it are published",
+		return fmt.Errorf("GPU %s: profile %q has %d replicas, and a GPU can have from 1 to %d: no shares of it are published",
 			g.Name(), c.Profile, c.Replicas, gpu.WholeFraction)
 	case c.MaxClients < 1:
 		return fmt.Errorf("GPU %s: profile %q allows %d clients, and a share takes one: no shares of it are published",
@@ -67,7 +66,7 @@ func shareable(g *gpu.GPU, c profile.Desired) error {
 	return nil
 }
 
-// ofWhole are the shares of the whole GPU, if it can be had whole.
+// ofWhole returns the shares of the whole GPU, if it can be allocated as a whole.
 func ofWhole(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
 	base, ok := g.Placement(g.Name())
 	if !c.Shared || !ok {
@@ -76,14 +75,13 @@ func ofWhole(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error
 	sharing := c.Sharing
 	sharing.Limits = limits && g.Vendor == gpu.NVIDIA
 	if g.Vendor != gpu.NVIDIA {
-		sharing.TimeSlice = "" // nobody sets it there
+		sharing.TimeSlice = "" // other vendors have no such setting
 	}
 	return sharesOf(g, c, base, sharing, gpu.Bases())
 }
 
-// ofPartitions are the shares of the partitions of the profiles that the settings
-// name. Nothing but taking turns is known of those: no MPS daemon serves them, and
-// a time slice is set for a GPU.
+// ofPartitions returns the shares of the partitions that the settings name. They have neither an
+// MPS daemon nor a time slice, which is a setting of the whole GPU.
 func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 	sharing := gpu.Sharing{
 		Strategy: gpu.TimeSlicing, Replicas: c.Replicas, MaxClients: c.MaxClients, OneClient: c.OneClient,
@@ -107,7 +105,7 @@ func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 			of, err := sharesOf(g, c, base, sharing, bases)
 			if err != nil {
 				errs = append(errs, err)
-				break // it is the same for all positions
+				break // the same for all positions
 			}
 			shares = append(shares, of...)
 		}
@@ -115,13 +113,13 @@ func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 	return shares, errors.Join(errs...)
 }
 
-// sharesOf are the share devices of one placement.
+// sharesOf returns the share devices of one placement.
 func sharesOf(g *gpu.GPU, c profile.Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	kept := keptByMPS(s)
 	base.Memory = (base.Memory - kept) / gpu.MiB * gpu.MiB
-	// The API wants room for two steps.
+	// The API requires at least two steps.
 	if base.Memory < 2*gpu.MiB || base.Memory/int64(s.Replicas) < gpu.MiB {
-		return nil, fmt.Errorf("GPU %s: %s has %d MiB to share after what MPS keeps (%d MiB), too little for the %d replicas of profile %q: it is not shared",
+		return nil, fmt.Errorf("GPU %s: %s has %d MiB to share besides the memory of MPS servers (%d MiB), too little for the %d replicas of profile %q: it is not shared",
 			g.Name(), base.Name(), max(0, base.Memory/gpu.MiB), kept/gpu.MiB, s.Replicas, c.Profile)
 	}
 	shares := make([]gpu.Placement, 0, len(bases))
@@ -131,8 +129,8 @@ func sharesOf(g *gpu.GPU, c profile.Desired, base gpu.Placement, s gpu.Sharing, 
 	return shares, nil
 }
 
-// keptByMPS is what the MPS servers of a GPU keep of its memory: with the
-// strategy MPS there is one, else each claim has its own.
+// keptByMPS returns the memory of the MPS servers of a GPU: with the strategy MPS there is one,
+// otherwise one for each claim.
 func keptByMPS(s gpu.Sharing) int64 {
 	switch {
 	case !s.Limits:

@@ -163,18 +163,18 @@ func TestDevicesThatCannotBe(t *testing.T) {
 		left      []string
 	}{
 		"MPS on AMD": {"mi300x8", func(c *profile.Desired) { c.Strategy = gpu.MPS }, 0,
-			`shares it by strategy MPS, which NVIDIA's GPUs know only: no shares of it are published; give the GPUs of AMD a rule of their own with strategy TimeSlicing`, []string{}},
+			`shares it by strategy MPS, which only NVIDIA's GPUs support: no shares of it are published; add a rule with strategy TimeSlicing for the GPUs of AMD`, []string{}},
 		"no replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 0 }, 0,
-			`profile "default" wants 0 replicas, and a GPU has from 1 to 1000`, []string{}},
+			`profile "default" has 0 replicas, and a GPU can have from 1 to 1000`, []string{}},
 		"too many replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 1001 }, 0,
-			`profile "default" wants 1001 replicas, and a GPU has from 1 to 1000`, []string{}},
+			`profile "default" has 1001 replicas, and a GPU can have from 1 to 1000`, []string{}},
 		"no clients": {"h100x8", func(c *profile.Desired) { c.MaxClients = 0 }, 0,
 			`profile "default" allows 0 clients, and a share takes one`, []string{}},
 		"no memory left": {"h100x8", func(c *profile.Desired) { c.Partitions = []string{"4g.40gb"} }, 663 << 20,
-			`GPU gpu-0000-1b-00-0: gpu-0000-1b-00-0 has 3 MiB to share after what MPS keeps (660 MiB), too little for the 10 replicas of profile "default": it is not shared`,
+			`GPU gpu-0000-1b-00-0: gpu-0000-1b-00-0 has 3 MiB to share besides the memory of MPS servers (660 MiB), too little for the 10 replicas of profile "default": it is not shared`,
 			[]string{"-mig-4g-40gb-0-memory-share"}},
 		"no memory at all": {"h100x8", func(*profile.Desired) {}, 1,
-			`has 0 MiB to share after what MPS keeps (660 MiB)`, []string{}},
+			`has 0 MiB to share besides the memory of MPS servers (660 MiB)`, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := firstGPU(t, test.inventory)

@@ -206,19 +206,8 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	})
 	p.profile.Claims = p.claims
 	p.hardware.Learn(records.List())
-	p.publisher = publisher.New(publisher.Config{
-		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
-		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
-		LegacyResources: p.LegacyResources, Legacy: p.legacy,
-		Layout: p.profile.Layout, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
-		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
-	})
-	p.follow = follow.New(follow.Config{
-		Node: p.node.First, Nodes: p.GPUNodes, Machine: p.Machine, MemoryModes: p.MemoryModes, RebootFile: p.rebootFile(),
-		Claims: p.claims, GPUs: p.gpus, Roster: p.roster, Hardware: p.hardware, Profile: p.profile, Publisher: p.publisher,
-		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting, Uninstalling: p.uninstallation.active,
-		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
-	})
+	p.publisher = p.newPublisher()
+	p.follow = p.newFollower()
 	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "Unhealthy GPUs may be allocated again")
 	}
@@ -233,6 +222,25 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
 	return nil
+}
+
+func (p *plugin) newPublisher() *publisher.Publisher {
+	return publisher.New(publisher.Config{
+		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
+		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
+		LegacyResources: p.LegacyResources, Legacy: p.legacy,
+		Layout: p.profile.Layout, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
+		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
+	})
+}
+
+func (p *plugin) newFollower() *follow.Follower {
+	return follow.New(follow.Config{
+		Node: p.node.First, Nodes: p.GPUNodes, Machine: p.Machine, MemoryModes: p.MemoryModes, RebootFile: p.rebootFile(),
+		Claims: p.claims, GPUs: p.gpus, Roster: p.roster, Hardware: p.hardware, Profile: p.profile, Publisher: p.publisher,
+		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting, Uninstalling: p.uninstallation.active,
+		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
+	})
 }
 
 // cannotList handles a driver that is open and cannot list GPUs. The plugin serves the kubelet

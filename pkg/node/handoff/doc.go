@@ -1,6 +1,7 @@
-// Package handoff lets one kubelet plugin follow another on a node, as in a rolling update:
-// plugins of one installation share the plugin's folder, one at a time publishes and
-// changes GPUs, and each is ready once the kubelet has registered it.
+// Package handoff coordinates two kubelet plugins on one node during a rolling update. They share
+// the plugin's folder if they belong to the same installation (lock.go), and one at a time
+// publishes and changes GPUs (turn.go). A plugin is ready once the kubelet has registered it
+// (registration.go).
 //
 // Imports: none.
 package handoff

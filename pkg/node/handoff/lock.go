@@ -17,18 +17,15 @@ import (
 // lockFile is the lock's name in the plugin's folder.
 const lockFile = "plugin.lock"
 
-// lockPatience is how long a plugin waits for another one that is just taking
-// the lock.
+// lockPatience is how long a plugin waits while another one takes the lock.
 const lockPatience = time.Second
 
-// Lock makes sure that only plugins of one installation work on the node's
-// folder. During a rolling update the old and the new one do so together, each
-// with a shared lock; a second installation would publish and cut the same
-// GPUs again. The kernel lets go of a lock when the process ends, however it
-// ends.
+// Lock makes sure that only plugins of one installation use the plugin's folder. During a rolling
+// update, the old and the new one each have a shared lock. A second installation would publish
+// and partition the same GPUs. The kernel releases the lock when the process ends.
 func Lock(ctx context.Context, dir, installation string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("create the plugin's folder: %w", err)
+		return nil, fmt.Errorf("create the folder of the plugin: %w", err)
 	}
 	lock := flock.New(filepath.Join(dir, lockFile))
 	var refused error
@@ -47,9 +44,9 @@ func Lock(ctx context.Context, dir, installation string) (unlock func(), err err
 	return func() { lock.Close() }, nil
 }
 
-// LockAlone locks the node's folder for a plugin that is the last on the node, to remove
-// the folder. unlock is nil if another plugin works there, or if there is no folder.
-// A plugin that starts meanwhile waits, and then sees that its folder is gone.
+// LockAlone locks the plugin's folder for the last plugin on the node, which removes the folder.
+// unlock is nil if another plugin uses the folder, or if it does not exist. A plugin that starts
+// meanwhile waits, and then finds that its folder is gone.
 func LockAlone(ctx context.Context, dir string) (unlock func(), err error) {
 	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDONLY))
 	switch alone, err := lock.TryLock(); {
@@ -64,8 +61,8 @@ func LockAlone(ctx context.Context, dir string) (unlock func(), err error) {
 	return func() { lock.Close() }, nil
 }
 
-// stillThere tells whether the lock is the one that others see: a plugin that
-// has ended for good takes the whole folder with it.
+// stillThere fails if the locked file was removed: the last plugin that ends during an
+// uninstallation removes the folder.
 func stillThere(lock *flock.Flock) error {
 	ours, err := lock.Stat()
 	if err != nil {
@@ -77,7 +74,7 @@ func stillThere(lock *flock.Flock) error {
 	return nil
 }
 
-// ignoreTimeout drops the end of the waiting where the reason for it is known.
+// ignoreTimeout drops a timeout if its reason is known.
 func ignoreTimeout(err, reason error) error {
 	if reason != nil && wait.Interrupted(err) {
 		return nil
@@ -85,9 +82,9 @@ func ignoreTimeout(err, reason error) error {
 	return err
 }
 
-// tryLock takes a shared lock. The first plugin writes down which installation it
-// belongs to, the others must belong to the same; the last one is named as the holder.
-// refused says why it did not work now; err ends the trying.
+// tryLock takes a shared lock. The first plugin writes its installation, and the others must
+// belong to the same. The file names the process that took the lock last. refused is a reason to
+// retry, err is not.
 func tryLock(lock *flock.Flock, installation string) (refused, err error) {
 	first, err := lock.TryLock()
 	if err != nil {
@@ -115,12 +112,12 @@ func tryLock(lock *flock.Flock, installation string) (refused, err error) {
 	case first:
 		return nil, nil
 	}
-	// In a rolling update the process that was named so far is about to end.
+	// In a rolling update, the process that was named so far is about to end.
 	return nil, writeHolder(lock.Path(), installation)
 }
 
-// writeHolder writes the installation, which others compare, and the process,
-// for people who find the lock held.
+// writeHolder writes the installation, which other plugins compare, and the process, for
+// messages.
 func writeHolder(path, installation string) error {
 	host, _ := os.Hostname()
 	text := fmt.Appendf(nil, "%s\npid %d of %s\n", installation, os.Getpid(), host)
@@ -129,7 +126,7 @@ func writeHolder(path, installation string) error {
 		return fmt.Errorf("write who holds %s: %w", path, err)
 	}
 	defer file.Close()
-	// Written first: who reads in between finds the installation.
+	// Written before it is truncated, so that other plugins always find the installation.
 	if _, err := file.WriteAt(text, 0); err != nil {
 		return fmt.Errorf("write who holds %s: %w", path, err)
 	}

@@ -51,7 +51,7 @@ func TestLockFolderThatCannotBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Lock(t.Context(), file, "a")
-	require.ErrorContains(t, err, "create the plugin's folder")
+	require.ErrorContains(t, err, "create the folder of the plugin")
 
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "plugin.lock"), 0o700))

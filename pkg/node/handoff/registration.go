@@ -9,31 +9,31 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Registration watches the kubelet register the plugin.
+// Registration notices when the kubelet registers the plugin.
 //
-// A kubelet that starts removes all slices of its node before it registers
-// plugins again. The kubeletplugin helper would only notice after half a minute,
-// in which no pod with a GPU can be scheduled, so registration is the signal to
-// publish at once.
+// A kubelet that starts deletes all ResourceSlices of its node before it registers plugins. The
+// kubeletplugin helper notices that after half a minute, in which no pod with a GPU can be
+// scheduled. So the plugin publishes again when it is registered.
 type Registration struct {
-	// idle is set when there is nothing to register for.
+	// idle is set if the node has no GPUs.
 	idle       atomic.Bool
 	expected   atomic.Bool
 	registered atomic.Bool
-	// again is called each time that the kubelet has registered the plugin.
+	// again is called each time the kubelet has registered the plugin.
 	again func()
 }
 
-// Expect says that the kubelet should register the plugin from now on.
+// Expect makes Ready fail until the kubelet has registered the plugin. again is called after each
+// registration.
 func (r *Registration) Expect(again func()) {
 	r.again = again
 	r.expected.Store(true)
 }
 
-// SetIdle says that there is nothing to register for.
+// SetIdle makes Ready succeed without a registration: the node has no GPUs.
 func (r *Registration) SetIdle() { r.idle.Store(true) }
 
-// Interceptor sees the kubelet's calls to the registration service.
+// Interceptor intercepts the kubelet's calls to the registration service.
 func (r *Registration) Interceptor(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	response, err := handler(ctx, request)
 	if status, ok := request.(*registerapi.RegistrationStatus); ok {
@@ -45,9 +45,8 @@ func (r *Registration) Interceptor(ctx context.Context, request any, _ *grpc.Una
 	return response, err
 }
 
-// Ready says why the kubelet cannot use the plugin yet: a rolling update ends
-// the old plugin when the new one is ready. A plugin on a node without a GPU is
-// ready, since there is nothing to do.
+// Ready says why the kubelet cannot use the plugin yet; nil if it can. A rolling update ends the
+// old plugin when the new one is ready. A plugin on a node without GPUs is ready.
 func (r *Registration) Ready() error {
 	switch {
 	case r.registered.Load():
@@ -57,5 +56,5 @@ func (r *Registration) Ready() error {
 	case r.idle.Load():
 		return nil
 	}
-	return errors.New("the plugin has not looked at the GPUs yet")
+	return errors.New("the plugin has not checked the GPUs yet")
 }

@@ -12,7 +12,7 @@ import (
 
 func TestRegistration(t *testing.T) {
 	var r Registration
-	require.EqualError(t, r.Ready(), "the plugin has not looked at the GPUs yet")
+	require.EqualError(t, r.Ready(), "the plugin has not checked the GPUs yet")
 	r.SetIdle()
 	require.NoError(t, r.Ready(), "a node without a GPU is ready")
 	again := 0

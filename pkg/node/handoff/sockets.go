@@ -13,9 +13,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// RemoveStaleSockets removes those sockets, of the files that match the patterns, that
-// plugins that were killed have left. Each pod has sockets of its own name, so nobody else
-// takes them away, and the kubelet would try to reach them for ever.
+// RemoveStaleSockets removes the sockets of plugins that were killed, among files that match the
+// patterns. The names of sockets contain the UID of the pod, so no later plugin replaces them,
+// and the kubelet would try to connect to them for ever.
 func RemoveStaleSockets(ctx context.Context, patterns ...string) error {
 	for _, pattern := range patterns {
 		sockets, err := filepath.Glob(pattern)
@@ -35,7 +35,7 @@ func RemoveStaleSockets(ctx context.Context, patterns ...string) error {
 	return nil
 }
 
-// isStale tells whether nobody listens on the socket any more.
+// isStale tells whether no process listens on the socket.
 func isStale(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -10,16 +10,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// turnInterval is how often a plugin looks whether the other one has ended.
+// turnInterval is how often a plugin checks whether the other one has ended.
 const turnInterval = 200 * time.Millisecond
 
-// TakeTurn makes sure that one plugin at a time publishes the GPUs of the node,
-// changes them for a profile, and reports in the GPUNode. During a rolling update, two
-// that do not publish the same would undo each other's writes without end, and one
-// would put back what the other is about to change. The newer one waits until the
-// older one has ended; what that has published stays good meanwhile. mine is called
-// once, at once if there is no other. release ends the turn, after the last write and
-// the last change.
+// TakeTurn makes sure that one plugin at a time publishes the GPUs of the node, changes them for
+// a profile, and reports in the GPUNode. Otherwise two plugins would overwrite each other's
+// ResourceSlices during a rolling update, and one would restore what the other is changing. The
+// newer plugin waits until the older one has ended. mine is called once, when the turn begins:
+// before TakeTurn returns, if there is no other plugin. release ends the turn. The caller must
+// not write or change anything afterwards.
 func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err error) {
 	lock := flock.New(filepath.Join(dir, "publisher.lock"))
 	got, err := lock.TryLock()

@@ -2,6 +2,7 @@ package nodewatch
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,86 +25,106 @@ import (
 // changed. Each watch is limited to this node. Processes cannot be watched, so they are
 // checked at intervals.
 func WatchOwners(ctx context.Context, client kubernetes.Interface, node *Node, proc string, interval time.Duration, changed func(Owners)) error {
-	programs := &processes{proc: proc}
-	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
-		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak), informers.WithTransform(WithoutBulk))
-	}
-	factories := []informers.SharedInformerFactory{node}
-	nodeLister := node.Core().V1().Nodes()
-	watched := []cache.SharedIndexInformer{nodeLister.Informer()}
-	var drivers []string
-	var sliceListers []resourcelisters.ResourceSliceLister
+	w := &ownerWatch{node: node, programs: &processes{proc: proc}, changed: changed, signal: make(chan struct{}, 1)}
 	for _, v := range node.Vendors {
-		programs.programs = append(programs.programs, v.OwnerPrograms()...)
-		drivers = append(drivers, v.OwnerDRADrivers()...)
+		w.programs.programs = append(w.programs.programs, v.OwnerPrograms()...)
 	}
-	for _, driver := range drivers {
-		slices := narrow(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.Set{
-				resourceapi.ResourceSliceSelectorNodeName: node.name,
-				resourceapi.ResourceSliceSelectorDriver:   driver,
-			}.String()
-		})
-		informer := slices.Resource().V1().ResourceSlices()
-		factories, watched = append(factories, slices), append(watched, informer.Informer())
-		sliceListers = append(sliceListers, informer.Lister())
+	factories, err := w.informers(client)
+	if err != nil {
+		return err
 	}
+	for _, factory := range factories {
+		factory.StartWithContext(ctx)
+	}
+	if err := waitForSync(ctx, factories...); err != nil {
+		return err
+	}
+	w.lookAtProcesses(ctx)
+	w.look()
+	go w.run(ctx, interval)
+	return nil
+}
 
-	// One place is enough: a signal that waits covers everything before it.
-	signal := make(chan struct{}, 1)
+// ownerWatch is a running WatchOwners.
+type ownerWatch struct {
+	node     *Node
+	programs *processes
+	// slices list the ResourceSlices of other drivers.
+	slices  []resourcelisters.ResourceSliceLister
+	changed func(Owners)
+	// signal gets a value when an informer has news. One place is enough: a signal that
+	// waits covers everything before it.
+	signal chan struct{}
+}
+
+// informers watches the node, and its ResourceSlices of other drivers.
+func (w *ownerWatch) informers(client kubernetes.Interface) ([]informers.SharedInformerFactory, error) {
+	factories := []informers.SharedInformerFactory{w.node}
+	watched := []cache.SharedIndexInformer{w.node.Core().V1().Nodes().Informer()}
+	for _, v := range w.node.Vendors {
+		for _, driver := range v.OwnerDRADrivers() {
+			factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+				o.FieldSelector = fields.Set{
+					resourceapi.ResourceSliceSelectorNodeName: w.node.name,
+					resourceapi.ResourceSliceSelectorDriver:   driver,
+				}.String()
+			}), informers.WithTransform(WithoutBulk))
+			slices := factory.Resource().V1().ResourceSlices()
+			factories, watched = append(factories, factory), append(watched, slices.Informer())
+			w.slices = append(w.slices, slices.Lister())
+		}
+	}
 	wake := func(any) {
 		select {
-		case signal <- struct{}{}:
+		case w.signal <- struct{}{}:
 		default:
 		}
 	}
 	handler := cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { wake(nil) }, DeleteFunc: wake}
 	for _, informer := range watched {
 		if _, err := informer.AddEventHandler(handler); err != nil {
-			return err
+			return nil, fmt.Errorf("watch other systems that serve GPUs of node %s: %w", w.node.name, err)
 		}
 	}
-	for _, factory := range factories {
-		factory.StartWithContext(ctx)
-	}
-	look := func() {
-		thisNode, _ := nodeLister.Lister().Get(node.name)
-		var theirSlices []*resourceapi.ResourceSlice
-		for _, lister := range sliceListers {
-			ofDriver, _ := lister.List(labels.Everything())
-			theirSlices = append(theirSlices, ofDriver...)
-		}
-		changed(findOwners(node.Vendors, hardware.Evidence{Node: thisNode, Slices: theirSlices, Running: programs.running}))
-	}
-	if err := waitForSync(ctx, factories...); err != nil {
-		return err
-	}
-	lookAtProcesses := func() (changed bool) {
-		changed, err := programs.look()
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot list the programs of other systems on this node; the last list stays")
-		}
-		return changed
-	}
-	lookAtProcesses()
-	look()
-	go func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-signal:
-				look()
-			case <-ticker.C:
-				if lookAtProcesses() {
-					look()
-				}
-			case <-ctx.Done():
-				return
+	return factories, nil
+}
+
+// run calls changed until ctx ends.
+func (w *ownerWatch) run(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.signal:
+			w.look()
+		case <-ticker.C:
+			if w.lookAtProcesses(ctx) {
+				w.look()
 			}
+		case <-ctx.Done():
+			return
 		}
-	}()
-	return nil
+	}
+}
+
+// look calls changed with the owners that were found.
+func (w *ownerWatch) look() {
+	node, _ := w.node.Core().V1().Nodes().Lister().Get(w.node.name)
+	var slices []*resourceapi.ResourceSlice
+	for _, lister := range w.slices {
+		ofDriver, _ := lister.List(labels.Everything())
+		slices = append(slices, ofDriver...)
+	}
+	w.changed(findOwners(w.node.Vendors, hardware.Evidence{Node: node, Slices: slices, Running: w.programs.running}))
+}
+
+// lookAtProcesses updates the running programs, and tells whether they have changed.
+func (w *ownerWatch) lookAtProcesses(ctx context.Context) (changed bool) {
+	changed, err := w.programs.look()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot list the programs of other systems on this node; the last list stays")
+	}
+	return changed
 }
 
 // SyncTimeout is how long the first reads of the API server may take.

@@ -57,7 +57,7 @@ func TestWrite(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), pretty.String(), "go test ./pkg/cdi -update writes it anew")
+	assert.Equal(t, string(want), pretty.String(), "go test ./pkg/cdi -update rewrites it")
 
 	info, err := os.Stat(path)
 	require.NoError(t, err)

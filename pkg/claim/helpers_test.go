@@ -54,7 +54,7 @@ func (p *place) cdiFile(uid string) string {
 	return filepath.Join(p.cdiDir(), "gpu.tranche.dev-claim_"+uid+".json")
 }
 
-// start starts the driver anew over what is there.
+// start restarts the driver with the existing state.
 func (p *place) start() *Manager {
 	p.t.Helper()
 	m, broken := p.startBroken()

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
-// The drivers of two vendors are loaded anew each for itself: what a claim holds
+// The drivers of two vendors are reloaded independently: what a claim holds
 // on the GPUs of the other one is still its own.
 func TestPrepareAfterOneDriverWasLoadedAnew(t *testing.T) {
 	stays, goes := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(1, "1g.10gb", 2, 1)

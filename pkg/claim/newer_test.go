@@ -49,7 +49,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 	require.ErrorAs(t, err, &newer)
 	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("n")), &newer)
 
-	// Nothing of its GPU is given out, and who asks does not learn whose it is.
+	// Nothing of its GPU is prepared, and the message does not name the other claim.
 	b := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
 	_, err = m.prepare(t.Context(), b, wantedOf(t, m, b), false)
 	conflict := (*plan.ConflictError)(nil)
@@ -84,7 +84,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 }
 
 // The last share of a partition that this version knows is not the last one if a newer
-// version may have given out more.
+// version may have prepared more.
 func TestShareBesideARecordOfANewerVersion(t *testing.T) {
 	p := newPlace(t, 2).offerShares()
 	m := p.start()

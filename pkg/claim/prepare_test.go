@@ -142,7 +142,7 @@ func TestPrepareAfterReboot(t *testing.T) {
 }
 
 // After a reboot, what is found at a claim's place is somebody else's: it is
-// neither given out nor destroyed, even by its UUID.
+// neither prepared nor destroyed, even by its UUID.
 func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
@@ -178,7 +178,7 @@ func TestPrepareAdminAccessTakesNothing(t *testing.T) {
 	assert.Empty(t, p.hardware.destroyed)
 }
 
-// The claim was deallocated and allocated anew while the kubelet was away: its
+// The claim was deallocated and allocated again while the kubelet was away: its
 // UID is the same, its devices are not.
 func TestPrepareReallocatedClaim(t *testing.T) {
 	before, now := claims.MIG(0, "3g.40gb", 0, 4), claims.MIG(1, "1g.10gb", 5, 1)

@@ -81,7 +81,7 @@ func TestReconcileReleasesLeftovers(t *testing.T) {
 	}
 }
 
-// Between the look at the API and the release, the claim is allocated anew and
+// Between the look at the API and the release, the claim is allocated again and
 // prepared: that is not what should be released.
 func TestReconcileSparesNewAllocation(t *testing.T) {
 	before, now := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)

@@ -160,9 +160,9 @@ func TestAllPartitionsOfAGPU(t *testing.T) {
 	m.nothingHeld()
 }
 
-// A process outside of all claims keeps a GPU in its mode: who asks for another
-// one is told who it is, what needs the switch is tainted, and what does not is
-// given out. When it is gone, all is as before.
+// A process that belongs to no claim blocks a mode change: a claim that needs another mode is
+// refused with the name of the process, and devices of other modes are tainted, until the process
+// ends.
 func TestBusyGPU(t *testing.T) {
 	m := newAMDMachine(t, nodetest.NewAPI())
 	k, stop := m.start()

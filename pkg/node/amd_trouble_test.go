@@ -47,7 +47,7 @@ func TestAMDReboot(t *testing.T) {
 	}
 }
 
-// A plugin that starts anew finds what it left: the mode, and who holds what.
+// A plugin that restarts finds what it left: the mode, and who holds what.
 func TestAMDRestart(t *testing.T) {
 	m := newAMDMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
@@ -66,7 +66,7 @@ func TestAMDRestart(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "c", dpx0))
 }
 
-// amdgpu holds nothing of us open, so it can be loaded anew under a running
+// amdgpu holds nothing of us open, so it can be reloaded under a running
 // plugin. What the other vendor's GPUs do goes on.
 func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	m := newMixedMachine(t, nodetest.NewAPI())
@@ -131,7 +131,7 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	assert.Contains(t, note, "the GPU's memory mode is now NPS4, in which it does not have it")
 	assert.Contains(t, note, dpx0+" is held by claim team/claim-a, pod pod-a")
 	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on GPU "+amdCard0+": the GPU's mode or driver has changed")
-	assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", cpx3)), "its container may be started anew with what is another partition now")
+	assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", cpx3)), "its container may be restarted with what is another partition now")
 
 	// A restart forgets nothing of it.
 	stop()
@@ -219,7 +219,7 @@ func TestMissingPartition(t *testing.T) {
 }
 
 // What becomes wrong with an AMD GPU takes it out of service, tells who is on
-// it, and is over when the GPU is well again.
+// it, and is over when the GPU is healthy again.
 func TestAMDHealth(t *testing.T) {
 	for name, tt := range map[string]struct {
 		faults amdgpu.Faults
@@ -244,7 +244,7 @@ func TestAMDHealth(t *testing.T) {
 	}
 }
 
-// Who serves AMD's GPUs is left alone, and NVIDIA's are given out all the same.
+// Who serves AMD's GPUs is left alone, and NVIDIA's are published.
 func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		api  *fake.Clientset
@@ -314,7 +314,7 @@ func TestAMDUninstall(t *testing.T) {
 }
 
 // The plugin dies while the kernel is at work on a switch, before it and after
-// it took effect: nothing is given out twice, and the next try works.
+// it took effect: nothing is allocated twice, and the next try works.
 func TestPluginKilledDuringSwitch(t *testing.T) {
 	for _, at := range []string{"before", "after"} {
 		t.Run(map[string]string{"before": "in the write", "after": "between write and read-back"}[at], func(t *testing.T) {

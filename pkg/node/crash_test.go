@@ -103,7 +103,7 @@ type tally struct{ points, leaks, doubleGrants atomic.Int64 }
 // The plugin is a process that is killed before and after every step of Prepare
 // and of Unprepare (after one is before the next; after the last there is one
 // more point, before the answer). Whatever comes next, nothing is leaked and
-// nothing is given out twice.
+// nothing is allocated twice.
 func TestCrashMatrix(t *testing.T) {
 	start := time.Now()
 	var count tally
@@ -179,7 +179,7 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 	if k.granted(b) {
 		if held {
 			count.doubleGrants.Add(1)
-			assert.Fail(t, "given out twice", "%s was given out while the ledger had claim a", c.rival)
+			assert.Fail(t, "allocated twice", "%s was prepared while the ledger had claim a", c.rival)
 		}
 		require.Empty(t, k.unprepare(b))
 	}
@@ -191,7 +191,7 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 		m.requirePrepared(c)
 		if k.granted(b) {
 			count.doubleGrants.Add(1)
-			assert.Fail(t, "given out twice", "%s was given out beside claim a", c.rival)
+			assert.Fail(t, "allocated twice", "%s was prepared beside claim a", c.rival)
 		}
 	}
 	require.Empty(t, k.unprepare(a))

@@ -39,7 +39,7 @@ func TestClusterWithoutPartitionableDevices(t *testing.T) {
 }
 
 // A gate that is turned off later is noticed when slices lose fields. What
-// claims hold then keeps its GPU from being given out.
+// claims hold then keeps its GPU from being allocated.
 func TestCountersAreDroppedLater(t *testing.T) {
 	api := nodetest.NewAPI()
 	var off atomic.Bool

@@ -103,7 +103,7 @@ func TestRestoredLater(t *testing.T) {
 	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending == "" })
 }
 
-// A GPUNode that somebody has deleted and made anew gets the report, too.
+// A GPUNode that somebody has deleted and created again gets the report, too.
 func TestReportInAnotherGPUNode(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()

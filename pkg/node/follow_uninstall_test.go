@@ -59,7 +59,7 @@ func TestStaticProfileWhileUninstalling(t *testing.T) {
 	task = s.ask(v1alpha1.Applying, sevens, sevens)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 14)
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 7 }, nodetest.Patience, nodetest.Tick, "they are not given out again")
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 7 }, nodetest.Patience, nodetest.Tick, "they are not published again")
 
 	// By force, what a claim holds stays, and goes with it.
 	a := nodetest.Allocate(t, s.api, "a", small0)

@@ -88,7 +88,7 @@ func TestMemoryModeLost(t *testing.T) {
 	k.works(nodetest.Allocate(t, s.api, "a", amdCard0))
 }
 
-// Without the privilege nothing is loaded anew, and the profile is refused.
+// Without the privilege nothing is reloaded, and the profile is refused.
 func TestMemoryModeNotAllowed(t *testing.T) {
 	s := steer(newAMDMachine(t, nodetest.NewAPI()))
 	s.start()

@@ -51,7 +51,7 @@ func (m *machine) awaitWatch() {
 }
 
 // A fatal XID takes the GPU out of service, tells who is on it, survives a
-// restart of the plugin, and is over when the GPU has started anew.
+// restart of the plugin, and is over when the GPU has restarted.
 func TestFatalXID(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()

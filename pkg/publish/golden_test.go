@@ -22,7 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestGolden: what a node of each built-in inventory publishes by default, where
 // MPS works. To accept a

@@ -89,7 +89,7 @@ type publisher struct {
 	errs []error
 }
 
-// update publishes the GPUs anew.
+// update publishes the GPUs again.
 func (p *publisher) update(t *testing.T, gpus []publish.GPU, wantWrites int64) {
 	t.Helper()
 	resources, errs := publish.Resources(node, gpus)

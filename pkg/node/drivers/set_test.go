@@ -236,7 +236,7 @@ func TestOneVendorFails(t *testing.T) {
 	require.ErrorContains(t, err, "NVML does not answer")
 }
 
-// A driver that is loaded anew while the plugin runs is another load for its own
+// A driver that is reloaded while the plugin runs is another load for its own
 // GPUs, and for nobody else's.
 func TestReloadOfOneVendor(t *testing.T) {
 	h, _, amd := bothVendors(t)

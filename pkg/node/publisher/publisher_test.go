@@ -123,7 +123,7 @@ func TestPublisherTaints(t *testing.T) {
 	assert.Contains(t, p.state()[gpu1], tainted)
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.GPUAt("0000:03:00.0")}, nil, nil)
 	p.Publish(t.Context())
-	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a GPU that is new was never given out")
+	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a GPU that is new was never published")
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 

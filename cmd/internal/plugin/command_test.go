@@ -30,7 +30,7 @@ func TestBadFlags(t *testing.T) {
 		args    []string
 		message string
 	}{
-		"no node":         {nil, "--node-name is not set, and neither is NODE_NAME in the environment"},
+		"no node":         {[]string{}, "--node-name is not set, and neither is NODE_NAME in the environment"},
 		"unknown flag":    {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
 		"an argument":     {[]string{"h100x8"}, `unknown command "h100x8"`},
 		"shared memory":   {[]string{"--node-name=a", "--mps-shared-memory=1k"}, "1k is less than 1Mi"},

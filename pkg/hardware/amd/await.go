@@ -14,17 +14,15 @@ import (
 const (
 	// lookPause is the time between two looks for a node that is not there yet.
 	lookPause = 20 * time.Millisecond
-	// nodePatience is how long a KFD node may take that its mode should have.
-	// amdgpu makes the nodes before the write of the mode returns.
+	// nodePatience is how long to wait for a KFD node. amdgpu creates the nodes before the
+	// write of the mode returns.
 	nodePatience = time.Second
-	// devicePatience is how long a device node in /dev may take, which somebody
-	// else makes (udev).
+	// devicePatience is how long to wait for a device node in /dev, which udev creates.
 	devicePatience = 20 * time.Second
 )
 
 // await waits until the partition of the mode has its KFD node and its device
-// node. Other partitions that are missing do not matter: they are fenced by
-// Obstacles.
+// node. Other missing partitions do not matter: Obstacles withholds them.
 func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, index int) (amdgpu.Partition, error) {
 	start := time.Now()
 	type look struct {
@@ -39,7 +37,7 @@ func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, in
 			return look{found, missing}, err
 		})
 		if err != nil && last != nil && ctx.Err() != nil {
-			return amdgpu.Partition{}, last // what was awaited says more than that time is up
+			return amdgpu.Partition{}, last // more specific than the end of ctx
 		}
 		if err != nil || l.missing == nil {
 			return l.found, err

@@ -25,7 +25,7 @@ func (c *gpuHandle) explainBusy(want xcp.Mode, cause error) error {
 		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s; end them or bring the node a newer amdgpu, this is tried again",
 			kfd.Listed(who.Others, "does", "do"))
 	default:
-		// A process is off the list before KFD is done with it, and older kernels
+		// A process leaves the list before KFD has cleaned up after it, and older kernels
 		// switch one GPU at a time.
 		reason = "no process is seen to use KFD, so one has only just ended or another GPU is being switched; this is tried again"
 	}
@@ -64,17 +64,16 @@ func (d *Driver) setHostBusy(load string) {
 	d.hostBusy = load
 }
 
-// learnHostBusy notes that the kernel counts all processes of the host. It is
-// only told after the whole patience: a moment after the end of a process, a
-// kernel that looks at the GPU alone refuses as well.
+// learnHostBusy notes that the kernel refuses because of any process of the host. It is called
+// only after the whole patience: just after a process has ended, a kernel that counts the
+// GPU's own processes refuses, too.
 func (c *gpuHandle) learnHostBusy() {
 	if load, err := amdgpu.LoadID(c.Task); err == nil {
 		c.driver.setHostBusy(load)
 	}
 }
 
-// learnFromSuccess notes that the kernel does not count all processes of the
-// host, if there are any.
+// learnFromSuccess notes that the kernel accepted a switch while other GPUs were in use.
 func (c *gpuHandle) learnFromSuccess() {
 	if who, err := c.who(); err == nil && len(who.Others) > 0 {
 		c.driver.setHostBusy("")

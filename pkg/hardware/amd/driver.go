@@ -37,13 +37,13 @@ type Config struct {
 	// BusyPatience is how long a switch waits for processes that hold the GPU.
 	// Zero: 10 s.
 	BusyPatience time.Duration
-	// Reload takes amdgpu out of the kernel and puts it in again, which
-	// SetMemoryPartition needs; pkg/hardware/kmod has what does it. It ends with a driver
-	// that is loaded, whenever ctx ends, or its error says that none is. One that is
-	// in use is left alone, with gpu.ErrInUse. Nil: memory modes cannot be changed.
+	// Reload unloads and loads amdgpu, for SetMemoryPartition; pkg/hardware/kmod
+	// implements it. When it returns the driver is loaded, even if ctx has ended, or the
+	// error says that it is not. A driver in use is left loaded: gpu.ErrInUse. Nil: memory
+	// modes cannot be changed.
 	Reload func(ctx context.Context) error
-	// ReloadPatience is how long the GPUs may take until they can be used after a
-	// load of the driver, which resets them. Zero: 3 min.
+	// ReloadPatience is how long to wait for the GPUs after a load of the driver, which
+	// resets them. Zero: 3 min.
 	ReloadPatience time.Duration
 	// Logger hears of what is odd but no failure. The zero value is silent.
 	Logger klog.Logger
@@ -51,16 +51,15 @@ type Config struct {
 
 // Driver is the machine's AMD Instinct GPUs. It implements hardware.Driver.
 //
-// It outlives loads of amdgpu, its own as by SetMemoryPartition and those of others: what
-// it knows belongs to one load, and is learnt anew under the next. While there is no
-// driver, calls fail with fs.ErrNotExist, and GPUs that were known are reported as
-// gone.
+// It can be used across reloads of amdgpu, by SetMemoryPartition or by others: what it knows
+// belongs to one load and is read again under the next. While amdgpu is not loaded, calls
+// fail with fs.ErrNotExist, and known GPUs are reported as gone.
 type Driver struct {
 	cfg     Config
 	machine *amdgpu.Machine
 
-	// mu protects hostBusy: the load of a driver of which we have seen that it switches
-	// no GPU while any process of the host uses KFD; empty when there is none.
+	// mu protects hostBusy: the load of the driver that was seen to refuse switches while
+	// any process of the host uses KFD; empty if there is none.
 	mu       sync.Mutex
 	hostBusy string
 }
@@ -80,8 +79,8 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{cfg: cfg, machine: amdgpu.New(cfg.Files, cfg.Logger)}, nil
 }
 
-// Open looks whether there is amdgpu on this machine; fs.ErrNotExist says that
-// there is none. It holds nothing open.
+// Open checks that amdgpu is loaded; otherwise it fails with fs.ErrNotExist. It holds nothing
+// open.
 func (d *Driver) Open(ctx context.Context) error {
 	if _, err := d.machine.Addresses(ctx); err != nil {
 		return fmt.Errorf("look for AMD GPUs: %w", err)
@@ -89,8 +88,7 @@ func (d *Driver) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close does nothing, since nothing is held open. It does not wait for calls
-// that hang.
+// Close does nothing, since nothing is held open.
 func (d *Driver) Close(context.Context) error { return nil }
 
 // LoadID identifies this load of the driver; without the module it fails with

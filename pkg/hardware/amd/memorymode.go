@@ -21,34 +21,30 @@ import (
 
 const (
 	// reloadPatience is how long GPUs may take to come up when Config does not say.
-	// A load under another memory mode resets them all, one after the other: up to
-	// minutes for eight.
+	// A load with another memory mode resets them one after the other, which takes minutes
+	// for eight.
 	reloadPatience = 3 * time.Minute
 	// endPatience is how long calls may take to end after the caller's time.
 	endPatience = 2 * time.Second
-	// backPause is the time between two looks whether they are.
+	// backPause is the time between two checks whether the GPUs are back.
 	backPause = 250 * time.Millisecond
 )
 
-// SetMemoryPartition puts all of the machine's AMD GPUs that can be cut into a memory
-// mode: it asks amdgpu for it, has Config.Reload take the driver out and put it in
-// again, waits until every GPU is back, and reads the mode back. If all are in the
-// mode, nothing is done. The caller keeps everybody else from the GPUs; those who
-// come all the same are told at once.
+// SetMemoryPartition puts all AMD GPUs of the machine that can be partitioned into a memory
+// mode: it requests the mode from amdgpu, reloads the driver with Config.Reload, waits until
+// every GPU is back, and reads the mode back. If all are in the mode already, nothing is
+// done. The caller must keep others from using the GPUs; their calls fail at once.
 //
-//   - A mode that some GPU does not have is gpu.ErrNotSupported, and a driver in use,
-//     after Config.BusyPatience, gpu.ErrInUse, named. A GPU that is gone or in reset is
-//     a *HealthError. Then nothing was touched, or the error says what still is asked
-//     for.
-//   - A GPU that came up in another mode is gpu.ErrModeLost, one that did not come
-//     back an error that names it.
-//   - Once the driver is out it is put in again whenever ctx ends: Config.Reload sees
-//     to it, and SetMemoryPartition returns no earlier.
+//   - gpu.ErrNotSupported: a GPU does not have the mode. gpu.ErrInUse: the driver was in
+//     use for Config.BusyPatience; the error names by whom. *HealthError: a GPU is gone or
+//     in reset. Nothing was changed then, or the error says which request is pending.
+//   - gpu.ErrModeLost: a GPU came up in another mode. A GPU that did not come back is named.
+//   - Once the driver is unloaded it is loaded again even if ctx ends, and
+//     SetMemoryPartition does not return before.
 //
-// Afterwards the GPUs have the addresses that they had, and are in the compute mode
-// that amdgpu chooses with the memory mode; LoadID is another one, and so are, maybe,
-// render nodes and partitions' numbers. The Driver is the same: it has forgotten what it
-// knew, so ask it again, Inventory first, whose placements are those of the memory mode.
+// Afterwards the GPUs have the same addresses and are in the compute mode that amdgpu chooses
+// for the memory mode. LoadID has changed; render nodes and numbers of partitions may have.
+// Call Inventory first: its placements are those of the new memory mode.
 func (d *Driver) SetMemoryPartition(ctx context.Context, mode string) error {
 	want, err := parseMode("memory", mode, xcp.ParseMemoryModes)
 	if err != nil {
@@ -63,7 +59,7 @@ func (d *Driver) SetMemoryPartition(ctx context.Context, mode string) error {
 	}
 }
 
-// tryMemoryMode does it if nobody uses the driver.
+// tryMemoryMode changes the memory mode if nobody uses the driver.
 func (d *Driver) tryMemoryMode(ctx context.Context, want xcp.MemoryMode) error {
 	m, err := d.closeAll(ctx, want)
 	if err != nil {
@@ -80,7 +76,7 @@ func (d *Driver) tryMemoryMode(ctx context.Context, want xcp.MemoryMode) error {
 		return err
 	case <-ctx.Done():
 	}
-	// A load that has begun is waited for, and none begins any more.
+	// Wait for a load that has begun, and let none begin.
 	m.loading.Lock()
 	defer m.loading.Unlock()
 	select {
@@ -91,8 +87,8 @@ func (d *Driver) tryMemoryMode(ctx context.Context, want xcp.MemoryMode) error {
 	}
 }
 
-// run does it. A call to a file may hang: then it is left behind, and the gates stay
-// closed until it returns.
+// run changes the mode. If a call to a file hangs, run is left behind, and the gates stay
+// closed until that returns.
 func (m *memorySwitch) run(ctx context.Context) error {
 	if m.out {
 		if err := m.revive(ctx); err != nil {
@@ -105,8 +101,8 @@ func (m *memorySwitch) run(ctx context.Context) error {
 	if m.driver.cfg.Reload == nil {
 		return fmt.Errorf("memory mode %s: %w: the plugin may not load amdgpu anew; amd.memoryModes=true in the chart's values lets it", m.want, gpu.ErrNotSupported)
 	}
-	// The kernel's answer counts when the driver is taken out; this only keeps a
-	// request from being left behind.
+	// The kernel decides when the driver is unloaded; this check only avoids a request
+	// that would stay pending.
 	if who, err := amdgpu.Users(m.host); err != nil {
 		return err
 	} else if who != "" {
@@ -118,20 +114,20 @@ func (m *memorySwitch) run(ctx context.Context) error {
 	return m.reload(ctx)
 }
 
-// memorySwitch is one change of the memory mode. Nobody else is at the GPUs.
+// memorySwitch is one change of the memory mode. It holds the gates of all GPUs.
 type memorySwitch struct {
 	driver *Driver
 	want   xcp.MemoryMode
 	host   *sysfs.Task
-	// out tells that there is no driver: one that was taken out could not be put in.
+	// out tells that the driver is not loaded: an earlier load failed.
 	out bool
 	// gpus are all that amdgpu drives, by address.
 	gpus []*memoryGPU
-	// opens are what lets others to the GPUs again.
+	// opens open the gates again.
 	opens []func()
 	// loading is held while the driver is out.
 	loading sync.Mutex
-	// at is the GPU that is asked.
+	// at is the GPU whose files are used now.
 	at atomic.Pointer[memoryGPU]
 }
 
@@ -144,13 +140,13 @@ func (m *memorySwitch) stuck(cause error) error {
 	return fmt.Errorf("memory mode %s: %w", m.want, t.Stuck(cause))
 }
 
-// memoryGPU is a GPU of it.
+// memoryGPU is a GPU of a memorySwitch.
 type memoryGPU struct {
 	*gpuHandle
-	// cut tells that the GPU has modes, and now which memory mode.
+	// cut tells that the GPU has modes; now is its memory mode.
 	cut bool
 	now xcp.MemoryMode
-	// computes tells that KFD has nodes of it, and hive with which GPUs it is joined.
+	// computes tells that KFD has nodes for it; hive is its XGMI hive.
 	computes bool
 	hive     uint64
 }
@@ -190,7 +186,7 @@ func (m *memorySwitch) reopen() {
 	}
 }
 
-// find looks how the GPUs are set, and refuses what cannot be.
+// find reads the modes of the GPUs, and fails if one does not have the mode.
 func (m *memorySwitch) find() error {
 	for _, c := range m.gpus {
 		m.at.Store(c)
@@ -235,9 +231,9 @@ func (m *memorySwitch) others() []*memoryGPU {
 	return others
 }
 
-// request asks amdgpu for the mode. GPUs that are joined have one mode: what is
-// asked of one is asked of all (current_memory_partition_store in Linux'
-// amdgpu_gmc.c), so it is enough that one of them takes it.
+// request asks amdgpu for the mode. GPUs of one XGMI hive share the mode: amdgpu passes a
+// request to all of them (current_memory_partition_store in Linux' amdgpu_gmc.c), so it is
+// enough that one of them accepts it.
 func (m *memorySwitch) request() error {
 	asked := map[string]bool{}
 	failed := map[string]error{}
@@ -271,8 +267,8 @@ func (c *memoryGPU) group() string {
 	return fmt.Sprintf("hive %#x", c.hive)
 }
 
-// stillAsked says that amdgpu keeps what was asked of it: it takes no request for the
-// mode that a GPU is in, so none can be taken back.
+// stillAsked says that the request stays pending in amdgpu. It cannot be withdrawn: amdgpu
+// accepts no request for the mode that a GPU is in.
 func (m *memorySwitch) stillAsked(asked bool, err error) error {
 	if !asked {
 		return err

@@ -9,11 +9,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 )
 
-// Obstacles says what cannot be had of a GPU now: partitions of the live mode
-// that KFD does not have, and, while processes keep the GPU in its mode,
-// everything of another one. held means that claims hold something of the GPU:
-// then the counters already exclude other modes, and the processes are mostly
-// theirs.
+// Obstacles lists the placements of a GPU that cannot be prepared now: partitions of the
+// current mode for which KFD has no node, and all partitions of other modes while a process
+// keeps the GPU in its mode. held means that claims hold devices of the GPU: then the
+// counters exclude other modes already, and processes are not looked at.
 func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
 	return forGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
 		l, err := c.Look()
@@ -46,9 +45,9 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 	})
 }
 
-// busy says which processes keep the GPU in its mode; it is empty when none do.
-// That processes of other GPUs count too is only believed of a kernel that has
-// shown it.
+// busy names the processes that keep the GPU in its mode, empty if there are none.
+// Processes of other GPUs count only on a kernel that was seen to refuse a switch because of
+// them.
 func (c *gpuHandle) busy(l amdgpu.Live) (string, error) {
 	who, err := kfd.ProcessesOf(c.Task, l.GPUIDs())
 	if err != nil {

@@ -9,14 +9,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// Create makes sure that the GPU is in the mode of the placement and that the
-// partition can be used. A GPU that is in the mode already is left alone; so an
-// attempt that was cut short anywhere is finished by the next. See
+// Create puts the GPU into the mode of the placement, if it is in another, and waits until
+// the partition can be used. An attempt that was interrupted is finished by the next. See
 // hardware.Partitioner.
 //
-// Between two attempts the GPU's gate is open: looks at a GPU that waits for a
-// process to end do not wait, too. Nobody else switches it meanwhile, since the
-// caller has its lock.
+// Between two tries the GPU's gate is open, so that reads need not wait for processes to
+// end. Nobody else switches the GPU meanwhile: the caller holds its lock.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
 	want, err := modeOf(p)
 	if err != nil {
@@ -41,8 +39,7 @@ func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, er
 	})
 }
 
-// Destroy does nothing: the mode stays after a release, and whoever needs
-// another switches.
+// Destroy does nothing: the mode stays until a claim needs another one.
 func (d *Driver) Destroy(context.Context, gpu.Placement) error { return nil }
 
 // modeOf is the mode that a placement needs, empty for a GPU without modes.

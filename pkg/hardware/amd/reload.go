@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
-// load has the driver loaded anew, unless time is up.
+// load reloads the driver, unless ctx has ended.
 func (m *memorySwitch) load(ctx context.Context) error {
 	m.loading.Lock()
 	defer m.loading.Unlock()
@@ -22,7 +22,7 @@ func (m *memorySwitch) load(ctx context.Context) error {
 	return m.driver.cfg.Reload(ctx)
 }
 
-// reload loads the driver anew, and finds out what has become of the GPUs.
+// reload reloads the driver, and checks the GPUs afterwards.
 func (m *memorySwitch) reload(ctx context.Context) error {
 	d := m.driver
 	before, err := amdgpu.LoadID(m.host)
@@ -56,7 +56,7 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	return nil
 }
 
-// explainReload names who uses a driver that could not be taken out.
+// explainReload names who uses a driver that could not be unloaded.
 func (m *memorySwitch) explainReload(err error) error {
 	if !errors.Is(err, gpu.ErrInUse) {
 		return fmt.Errorf("memory mode %s: %w", m.want, err)
@@ -68,7 +68,7 @@ func (m *memorySwitch) explainReload(err error) error {
 	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
 }
 
-// revive puts in a driver that is not there, and waits for the GPUs that it had.
+// revive loads a driver that is not loaded, and waits for the GPUs that it had.
 func (m *memorySwitch) revive(ctx context.Context) error {
 	d := m.driver
 	if err := m.load(ctx); err != nil {
@@ -88,9 +88,9 @@ func (d *Driver) forget() {
 	d.setHostBusy("")
 }
 
-// awaitBack waits until every GPU that was there can be used again: amdgpu drives
-// it, its modes can be read, and where it had a node in KFD's topology it has one, with
-// its device nodes. A GPU that is reset by the load answers EPERM meanwhile.
+// awaitBack waits until every GPU can be used again: amdgpu drives it, its modes can be read,
+// and if it had KFD nodes it has them and their device nodes again. During its reset a GPU
+// answers EPERM.
 func (m *memorySwitch) awaitBack(ctx context.Context) error {
 	deadline := time.Now().Add(m.driver.cfg.ReloadPatience)
 	if err := ctx.Err(); err != nil {

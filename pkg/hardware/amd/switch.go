@@ -23,11 +23,10 @@ const (
 	lastRetry  = 2 * time.Second
 )
 
-// SetComputePartition puts a GPU into a mode and waits until all of its partitions can
-// be used: each has its node in KFD's topology and its device node. A GPU in use is
-// asked again until Config.BusyPatience or ctx ends; then the error is a *BusyError,
-// which names the processes. One that has fewer partitions than the mode should
-// have stays in the mode, and the error says which is missing.
+// SetComputePartition puts a GPU into a compute mode and waits until each of its partitions
+// has a KFD node and a device node. A GPU in use is retried until Config.BusyPatience or ctx
+// ends; then the error is a *BusyError, which names the processes. If a partition is missing,
+// the GPU stays in the mode and the error names the partition.
 func (d *Driver) SetComputePartition(ctx context.Context, pciAddress, mode string) error {
 	want, err := parseMode("compute", mode, xcp.ParseModes)
 	if err != nil {
@@ -59,9 +58,8 @@ func parseMode[T ~string](kind, text string, parse func(string) []T) (T, error) 
 	return "", fmt.Errorf("%q is no %s mode of AMD's GPUs", text, kind)
 }
 
-// switchTo asks for the mode until the GPU is free or patience ends. The kernel's
-// answer counts: KFD's list of processes says who is in the way, but not whether
-// one is.
+// switchTo writes the mode until the kernel accepts it or patience ends. The kernel decides
+// whether the GPU is in use; KFD's list of processes only explains it.
 func (d *Driver) switchTo(ctx context.Context, pciAddress string, want xcp.Mode) error {
 	deadline := d.patience(ctx)
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
@@ -82,8 +80,8 @@ func (d *Driver) switchTo(ctx context.Context, pciAddress string, want xcp.Mode)
 	}
 }
 
-// patience is when nobody who uses a GPU is waited for any more. The end of the
-// caller's time comes with who was in the way, too.
+// patience is when to stop waiting for processes that use a GPU: Config.BusyPatience, or the
+// deadline of ctx, so that its error names the processes, too.
 func (d *Driver) patience(ctx context.Context) time.Time {
 	deadline := time.Now().Add(d.cfg.BusyPatience)
 	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
@@ -116,8 +114,7 @@ func (c *gpuHandle) tryMode(want xcp.Mode) error {
 	return nil
 }
 
-// checkOffer refuses a mode that the GPU does not have as it is now, which the
-// kernel refuses too, without a reason.
+// checkOffer fails, with a reason, for a mode that the kernel would refuse without one.
 func (c *gpuHandle) checkOffer(now, want xcp.Mode) error {
 	if now == "" {
 		return fmt.Errorf("GPU %s cannot be cut: amdgpu has no %s for it", c.PCIAddress, sysfs.ComputeFile)
@@ -141,7 +138,7 @@ func (c *gpuHandle) checkOffer(now, want xcp.Mode) error {
 		c.PCIAddress, want, memory, strings.Join(amdgpu.Texts(offer), ", "))
 }
 
-// explainWrite says what the kernel means and what to do.
+// explainWrite adds to an error of the kernel what it means and what to do.
 func (c *gpuHandle) explainWrite(want xcp.Mode, err error) error {
 	switch {
 	case sysfs.Absent(err), errors.Is(err, unix.ENODEV):

@@ -10,16 +10,15 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// capacity is what was learnt about a GPU and stays true while the driver is loaded
-// and the memory mode is the same.
+// capacity is what a GPU has, as long as the driver is loaded and the memory mode is the same.
 type capacity struct {
 	load   string
 	memory xcp.MemoryMode
-	// xccs is zero as long as nobody has told.
+	// xccs is zero until it is known.
 	xccs int
-	// total is the memory of the GPU, where KFD alone tells.
+	// total is the memory in bytes, for GPUs of which only KFD reports it.
 	total int64
-	// seen is the memory of the partitions of each mode that was live.
+	// seen is the memory of each partition, in bytes, for modes that the GPU was in.
 	seen map[xcp.Mode][]int64
 }
 
@@ -43,10 +42,9 @@ func (c *GPU) capacity() (*capacity, error) {
 	return s, nil
 }
 
-// xccs is the number of XCCs of the GPU, by the first who tells: KFD, where the
-// mode has a fixed number of partitions; the chip; the driver's description of the
-// modes. In CPX the number of partitions is what is asked for, and counting KFD's
-// nodes would miss those that are missing.
+// xccs is the number of XCCs of the GPU. It comes from the first of these that has it: KFD,
+// if the mode has a fixed number of partitions; the table of chips; the driver's description
+// of the modes; the sum of KFD's nodes, which is too low if a node is missing.
 func (c *GPU) xccs(mode xcp.Mode, nodes []kfd.Node) (int, error) {
 	s, err := c.capacity()
 	if err != nil {

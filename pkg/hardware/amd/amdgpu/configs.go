@@ -11,8 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// headStart is how long one GPU waits for what is being read of another of its
-// kind.
+// headStart is how long a GPU waits while the modes of another one of its kind are read.
 const headStart = 200 * time.Millisecond
 
 // configs is what the driver says about the modes of a kind of GPU.
@@ -38,9 +37,9 @@ func (c configs) under(memory xcp.MemoryMode) []xcp.Mode {
 	return modes
 }
 
-// configs is what the driver says about the modes of the GPU. It is read once for
-// all GPUs of a kind, under a load of the driver and a memory mode: there is a
-// write for each mode. What cannot be read is empty, and read the next time.
+// configs is what the driver says about the modes of the GPU. Since it takes a write for each
+// mode, it is read once for all GPUs of a kind, load of the driver and memory mode. If it
+// cannot be read, it is empty and read again the next time.
 func (c *GPU) configs(s *capacity) (configs, error) {
 	device, err := c.device()
 	if err != nil {
@@ -83,7 +82,7 @@ func (c *GPU) learnConfigs(kind string) configs {
 		}
 	})
 	if err != nil {
-		// The driver says the same in other files, but for the media engines.
+		// Other files have the same, except for the media engines.
 		c.machine.logger.V(1).Info("What amdgpu says about the modes of a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
 	}
 	return out
@@ -121,7 +120,7 @@ func (c *GPU) readConfigs() (configs, error) {
 // engineNames are the media engines by their folder.
 var engineNames = map[string]string{"dec": "decoders", "jpeg": "jpegEngines"}
 
-// readConfig takes down the resources of one partition of the selected mode.
+// readConfig reads the resources of one partition of the selected mode.
 func (c *GPU) readConfig(out *configs, mode xcp.Mode) error {
 	// The modes with a fixed number of partitions tell the XCCs of the GPU.
 	xccs, _, err := c.resource("xcc")
@@ -137,7 +136,7 @@ func (c *GPU) readConfig(out *configs, mode xcp.Mode) error {
 		if err != nil {
 			return err
 		}
-		// Of an engine that several partitions share, nobody can be promised one.
+		// An engine that several partitions share is not published.
 		if n > 0 && shared <= 1 {
 			engines[name] = int64(n)
 		}

@@ -99,9 +99,8 @@ func (c *GPU) name(g *gpu.GPU) error {
 	return err
 }
 
-// UUID is made of the number that the GPU bears, which sysfs has for the whole
-// gpu: "GPU-" and 16 hexadecimal digits, as rocminfo prints it. It is empty for GPUs
-// without one.
+// UUID is "GPU-" and the 16 hexadecimal digits of the GPU's unique_id, as rocminfo prints it.
+// It is empty for GPUs without a unique_id.
 func (c *GPU) UUID() (string, error) {
 	text, err := c.ReadOptional(c.File("unique_id"))
 	if err != nil {
@@ -114,8 +113,8 @@ func (c *GPU) UUID() (string, error) {
 	return fmt.Sprintf("GPU-%016x", id), nil
 }
 
-// locate says where in the machine the GPU sits. A machine that does not tell
-// is no error: the attributes stay empty.
+// locate reads the NUMA node and the PCIe root of the GPU. They stay empty where the machine
+// does not report them.
 func (c *GPU) locate(g *gpu.GPU) {
 	if text, err := c.Read(c.File("numa_node")); err == nil {
 		// -1 says that there is none.
@@ -135,7 +134,7 @@ func (c *GPU) locate(g *gpu.GPU) {
 	}
 }
 
-// facts is what decides what the GPU offers.
+// facts collects the facts that the GPU's placements follow from.
 func (c *GPU) facts(l Live) (xcp.Facts, error) {
 	f := xcp.Facts{PCIAddress: c.PCIAddress}
 	s, err := c.capacity()
@@ -151,7 +150,7 @@ func (c *GPU) facts(l Live) (xcp.Facts, error) {
 		return f, err
 	}
 	if l.Mode == "" {
-		return f, nil // a GPU that cannot be cut
+		return f, nil // a GPU that cannot be partitioned
 	}
 	f.MemoryMode = s.memory
 	if f.Modes, err = c.ComputeModes(l.Mode, s.memory, nodes); err != nil {

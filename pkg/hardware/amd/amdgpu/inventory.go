@@ -13,17 +13,15 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
-// vendorName stands in errors for a vendor's own handle of a GPU: AMD's GPUs
-// have numbers of several kinds, and none that stays.
+// vendorName stands in errors for the vendor's id of a GPU: AMD has none that stays the same.
 const vendorName = "amdgpu"
 
 // readAheadPatience is how long the GPUs wait for the topology.
 const readAheadPatience = time.Second
 
-// Inventory lists the GPUs in PCI order, with all their placements. GPUs that
-// cannot be read, and GPUs that were there and are gone, do not hide the others:
-// the rest comes out together with an error of type *gpu.InventoryError that
-// names them.
+// Inventory lists the GPUs in PCI order, with all their placements. If some GPUs cannot be
+// read or are gone, it returns the others, and an error of type *gpu.InventoryError that names
+// those.
 func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	all, err := m.WithLost(ctx)
 	if err != nil {
@@ -65,8 +63,8 @@ func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	return good, nil
 }
 
-// readAhead reads the topology once for all GPUs. One that finds it changed, or
-// not there because this failed, reads it for itself.
+// readAhead reads the topology once for all GPUs. If that fails, or the topology changes, each
+// GPU reads it itself.
 func (m *Machine) readAhead(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readAheadPatience)
 	defer cancel()
@@ -128,7 +126,7 @@ func (m *Machine) Known(pciAddress string) (gpu.GPU, bool) {
 	return g, ok
 }
 
-// KnownAddresses are the GPUs that Inventory has told, in order.
+// KnownAddresses are the GPUs that Inventory has listed, in order.
 func (m *Machine) KnownAddresses() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

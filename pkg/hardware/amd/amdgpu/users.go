@@ -12,10 +12,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
-// UnknownUsers is said of users that neither KFD nor the kernel's modules name.
+// UnknownUsers is the message for users that neither KFD nor the kernel's modules name.
 const UnknownUsers = "who does is not to be seen: look with lsof /dev/kfd /dev/dri/* on the node, end them, and this is tried again"
 
-// Users says who keeps the driver from being taken out; empty if nobody does.
+// Users names who keeps the driver from being unloaded; empty if nobody does.
 func Users(t *sysfs.Task) (string, error) {
 	count, err := t.ReadOptional(sysfs.RefcntFile)
 	if err != nil {
@@ -48,9 +48,8 @@ func Users(t *sysfs.Task) (string, error) {
 	return "", nil
 }
 
-// nodeUsers are the processes that have one of amdgpu's device nodes open, for
-// display or video. It is a search through all open files of the host, for which
-// everything that cannot be read is nobody's.
+// nodeUsers are the processes that have one of amdgpu's device nodes open, for display or
+// video. It searches all open files of the host, and ignores those that it cannot read.
 func nodeUsers(t *sysfs.Task) []string {
 	nodes := deviceNumbers(t)
 	pids, _ := t.List("/proc")

@@ -1,15 +1,13 @@
-// Package amdgpu stands in for the kernel of a machine with AMD gpus: [Kernel]
-// answers for the files of amdgpu and KFD as pkg/hardware/amd reads and writes
-// them, and reacts to writes as the driver does, with its limits, errors and
-// delays.
+// Package amdgpu simulates the kernel of a machine with AMD GPUs: [Kernel] has the files of
+// amdgpu and KFD that pkg/hardware/amd reads and writes, and reacts to writes as the driver
+// does, with its limits, errors and delays.
 //
-// The way through it: [New] starts the machine (kernel.go) and makes its device nodes
-// (nodes.go). What changes at run time is in amdgpu.json below [Options.Root] (state.go):
-// it survives the process, several processes may share it, and [Reboot] loses it as a
-// machine would (machine.go). From it and from the faults comes the tree of files
-// (tree.go, gpufiles.go, topology.go, processes.go); a write (write.go) changes the
-// state, and with it the tree. [Kernel.Modprobe] (driver.go) takes the driver out and
-// puts it in again, in the words of the real program.
+// [New] starts the machine (kernel.go) and makes its device nodes (nodes.go). What changes at
+// run time is in amdgpu.json below [Options.Root] (state.go): it survives the process,
+// several processes may share it, and [Reboot] resets it as a machine would (machine.go).
+// The tree of files follows from it and from the faults (tree.go, gpufiles.go, topology.go,
+// processes.go); a write (write.go) changes the state. [Kernel.Modprobe] (driver.go) unloads
+// and loads the driver, with the output of the real program.
 //
 // Faults and processes are set through <Root>/faults.yaml at any time, by hand
 // or with [SetFaults] (faults.go), beside those of pkg/simulate/nvdriver:

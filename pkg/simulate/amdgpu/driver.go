@@ -95,15 +95,14 @@ func about(gpus []string, pci string) bool {
 // errExit is how a program ends that could not do what it should.
 var errExit = errors.New("exit status 1")
 
-// Modprobe is the machine's modprobe, and says what that says:
+// Modprobe is the machine's modprobe, with its output:
 //
 //	modprobe -r amdgpu
 //	modprobe amdgpu
 //
-// It refuses to take out a driver that processes or other modules use. Loaded again,
-// the driver brings the memory modes that were asked for, each GPU is in the compute
-// mode that the driver chooses with it, render nodes and gpu_ids may be others, and
-// counted errors are gone.
+// It does not unload a driver that processes or other modules use. After a load the GPUs are
+// in the requested memory modes and the compute modes that the driver chooses for these,
+// render nodes and gpu_ids may have changed, and error counts are zero.
 func (k *Kernel) Modprobe(ctx context.Context, program string, args ...string) ([]byte, error) {
 	step, ok := map[string]string{"-r amdgpu": stepUnload, "amdgpu": stepLoad}[strings.Join(args, " ")]
 	if program != "modprobe" || !ok {
@@ -143,7 +142,7 @@ func (k *Kernel) Modprobe(ctx context.Context, program string, args ...string) (
 	return k.unload()
 }
 
-// unload takes the driver out, if nobody uses it.
+// unload unloads the driver, if nobody uses it.
 func (k *Kernel) unload() (said []byte, err error) {
 	err = k.store.Update(func(st *state) (*state, error) {
 		faults, _ := k.faults.Read()

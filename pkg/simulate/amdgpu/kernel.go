@@ -107,9 +107,9 @@ func New(inv *models.Inventory, o Options) (*Kernel, error) {
 // root can make those; without it they are empty files.
 func (k *Kernel) HasDeviceNodes() bool { return !k.plainNodes.Load() }
 
-// start opens the machine's state, making it at the first start. A boot id that
-// is not ours means that the machine was started anew for the sake of its other
-// GPUs; another driver version, that the driver was loaded anew.
+// start opens the machine's state, or creates it at the first start. Another boot id means
+// that the machine was restarted because of its other GPUs; another driver version, that the
+// driver was reloaded.
 func (k *Kernel) start() error {
 	if err := os.MkdirAll(k.root, 0o755); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (k *Kernel) sameGPUs(st *state) bool {
 	})
 }
 
-// firstState is a machine as the inventory has it; what only grows goes on.
+// firstState is the machine of the inventory. Numbers that only grow continue.
 func (k *Kernel) firstState(old *state) (*state, error) {
 	st := &state{Version: stateVersion}
 	if old != nil {

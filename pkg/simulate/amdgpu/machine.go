@@ -55,7 +55,7 @@ func (st *state) reloadWith(f *Faults, fault DriverFault) {
 	}
 }
 
-// restart changes the state, and takes out of faults.yaml what does not survive.
+// restart changes the state, and removes from faults.yaml what does not survive a restart.
 func restart(root string, change func(*state, *Faults)) error {
 	err := newStore(root).Update(func(st *state) (*state, error) {
 		if st == nil {

@@ -97,8 +97,8 @@ func (st *state) gpu(pci string) int {
 	return slices.IndexFunc(st.GPUs, func(c gpuState) bool { return c.PCI == pci })
 }
 
-// announce makes a GPU known to KFD anew: with other gpu_ids, and behind the
-// others (kfd_topology_remove_device and _add_device in Linux' kfd_topology.c).
+// announce adds a GPU to KFD's topology again, behind the others and with other gpu_ids
+// (kfd_topology_remove_device and _add_device in Linux' kfd_topology.c).
 func (st *state) announce(index int) {
 	st.Serial++
 	st.Generation++

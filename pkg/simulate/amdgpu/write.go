@@ -114,10 +114,9 @@ func (v *view) busy(gpuIndex int) bool {
 	})
 }
 
-// requestMemory takes down what the next load of the driver brings, for all GPUs
-// of the kind: they are joined by XGMI, and their memory modes are one. The mode
-// that they are in already is no request (current_memory_partition_store in
-// Linux' amdgpu_gmc.c).
+// requestMemory records the memory mode for the next load of the driver, for all GPUs of the
+// model: GPUs of one XGMI hive share it. The mode that they are in is no request
+// (current_memory_partition_store in Linux' amdgpu_gmc.c).
 func (k *Kernel) requestMemory(gpuIndex int, word string) error {
 	mode, ok := parseMode(word, memoryModes)
 	if !ok || !slices.Contains(k.inventory.AMD[gpuIndex].Model.MemoryModes, mode) {

@@ -1,0 +1,110 @@
+package templates_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/templates"
+)
+
+func Example() {
+	inventory, err := models.LoadInventory("h100x8")
+	if err != nil {
+		panic(err)
+	}
+	published, err := templates.Slices(templates.Node{Name: "node", Inventory: inventory})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(len(published), "slices")
+	fmt.Println(published[1].Spec.Devices[0].Name)
+	// Output:
+	// 9 slices
+	// gpu-0000-1b-00-0-mig-1g-10gb-6
+}
+
+func inventoryOf(t *testing.T, text string) *models.Inventory {
+	t.Helper()
+	inventory, err := models.ParseInventory([]byte(text))
+	require.NoError(t, err)
+	return inventory
+}
+
+func profileOf(t *testing.T, rules string) *profile.Profile {
+	t.Helper()
+	p, err := profile.Parse("profile.yaml", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rules+"]}"))
+	require.NoError(t, err)
+	return p
+}
+
+// devicesOf are the devices of a node, by name.
+func devicesOf(t *testing.T, n templates.Node) map[string]resourceapi.Device {
+	t.Helper()
+	published, err := templates.Slices(n)
+	require.NoError(t, err)
+	devices := map[string]resourceapi.Device{}
+	for _, slice := range published {
+		assert.Equal(t, n.Name, slice.Spec.Pool.Name)
+		assert.Equal(t, n.Name, *slice.Spec.NodeName)
+		assert.EqualValues(t, len(published), slice.Spec.Pool.ResourceSliceCount)
+		for _, d := range slice.Spec.Devices {
+			devices[d.Name] = d
+		}
+	}
+	return devices
+}
+
+// The extended resource is on the devices that the profile says it stands for.
+func TestLegacyResources(t *testing.T) {
+	inventory := inventoryOf(t, "gpus: [{model: L4-24GB}, {model: MI300X}]")
+	legacy := func(p *profile.Profile) map[string]string {
+		found := map[string]string{}
+		n := templates.Node{Name: "node", Inventory: inventory, Profile: p, LegacyResources: map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}}
+		for name, d := range devicesOf(t, n) {
+			if a, ok := d.Attributes["legacyResource"]; ok {
+				found[name] = *a.StringValue
+			}
+		}
+		return found
+	}
+	assert.Equal(t, map[string]string{"gpu-0000-11-00-0": "nvidia.com/gpu"}, legacy(nil))
+	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, legacy(profileOf(t, "{legacyResource: Replica}")))
+}
+
+// A driver without MPS limits nothing.
+func TestWithoutMPS(t *testing.T) {
+	isolation := func(inventory string) string {
+		devices := devicesOf(t, templates.Node{Name: "node", Inventory: inventoryOf(t, inventory)})
+		return *devices["gpu-0000-11-00-0-memory-share"].Attributes["isolation"].StringValue
+	}
+	assert.Equal(t, "cooperative", isolation("gpus: [{model: L4-24GB}]"))
+	assert.Equal(t, "none", isolation("{gpus: [{model: L4-24GB}], mps: false}"))
+}
+
+// A profile changes the template, not the inventory.
+func TestInventoryStays(t *testing.T) {
+	inventory := inventoryOf(t, "gpus: [{model: MI300X}]")
+	plain := templates.Node{Name: "node", Inventory: inventory}
+	with := plain
+	with.Profile = profileOf(t, "{amd: {computePartition: QPX, memoryPartition: NPS4}, sharing: {enabled: false}}")
+	before := devicesOf(t, plain)
+	assert.Len(t, devicesOf(t, with), 4)
+	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(devicesOf(t, plain))))
+	assert.Equal(t, before, devicesOf(t, plain))
+}
+
+func TestProfileThatDoesNotFit(t *testing.T) {
+	_, err := templates.Slices(templates.Node{
+		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
+	})
+	assert.ErrorContains(t, err, "NVIDIA L4 cannot be cut by MIG")
+}

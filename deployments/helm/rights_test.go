@@ -69,7 +69,7 @@ var (
 		{"resource.k8s.io/resourceslices list", "pkg/uninstall/run.go", "ResourceSlices().List(ctx"},
 		{"resource.k8s.io/resourceslices delete", "pkg/uninstall/run.go", "ResourceSlices().Delete(ctx"},
 		{"/nodes get", "pkg/uninstall/leftovers.go", "nodes.Get(ctx, name"},
-		{"/nodes list", "pkg/uninstall/leftovers.go", "nodes.List(ctx"},
+		{"/nodes list", "pkg/uninstall/leftovers.go", "Nodes().List(ctx"},
 		{"/nodes patch", "pkg/uninstall/leftovers.go", "nodes.Patch(ctx, name"},
 		{"tranche.dev/gpunodes list", "pkg/uninstall/switches.go", "GPUNodes().List(ctx"},
 		{"tranche.dev/gpunodes delete", "pkg/uninstall/leftovers.go", "GPUNodes().Delete(ctx"},

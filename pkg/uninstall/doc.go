@@ -11,5 +11,9 @@
 // Then it stops the controller (controller.go) and takes away what that has put on
 // GPUs and nodes, the GPUNodes (leftovers.go), and its lease (lease.go).
 //
+// `kubectl tranche uninstall` runs [Remove] (remove.go), which also deletes the
+// workloads, for tools that run no hooks. [Check] (check.go) says what is in the
+// cluster and whether Run would refuse.
+//
 // Imports: api/v1alpha1, pkg/client, pkg/gpu.
 package uninstall

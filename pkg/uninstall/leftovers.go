@@ -31,10 +31,21 @@ func (c *Config) clear(ctx context.Context) error {
 
 // clearNodes takes our taint off the nodes, and lets paused clients run again.
 func (c *Config) clearNodes(ctx context.Context) error {
-	nodes := c.Client.CoreV1().Nodes()
-	var marked []string
-	err := pages(func(next string) (string, error) {
-		list, err := nodes.List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+	marked, err := c.markedNodes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range marked {
+		errs = append(errs, c.clearNode(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// markedNodes are the nodes with our taint or paused clients.
+func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
+	err = pages(func(next string) (string, error) {
+		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
 		if err != nil {
 			return "", fmt.Errorf("list the nodes to see which are tainted: %w", err)
 		}
@@ -45,14 +56,7 @@ func (c *Config) clearNodes(ctx context.Context) error {
 		}
 		return list.Continue, nil
 	})
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range marked {
-		errs = append(errs, c.clearNode(ctx, name))
-	}
-	return errors.Join(errs...)
+	return marked, err
 }
 
 func (c *Config) clearNode(ctx context.Context, name string) error {

@@ -55,7 +55,7 @@ func (o Order) data() map[string]string {
 		keyPhase: phase,
 		keyForce: strconv.FormatBool(o.Force),
 		keyBeat:  strconv.Itoa(o.Beat),
-		"about": "Written by `helm uninstall`, read by Tranche's kubelet plugins. While the phase is uninstalling and beat changes, " +
+		"about": "Written when Tranche is uninstalled, read by Tranche's kubelet plugins. While the phase is uninstalling and beat changes, " +
 			"they prepare no claims and publish no GPUs.",
 	}
 }

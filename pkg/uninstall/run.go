@@ -32,7 +32,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Ours is for the objects that Tranche defines.
 	Ours client.Interface
-	// Namespace, Release and Revision are Helm's.
+	// Namespace and Release are Helm's. Revision, too, if Helm has begun to uninstall; 0:
+	// a person runs this.
 	Namespace string
 	Release   string
 	Revision  int
@@ -109,27 +110,14 @@ func (c *Config) refuseIfHeld(ctx context.Context) error {
 		return nil
 	}
 	if c.Force {
-		fmt.Fprintf(c.Out, "uninstall.force is set, so Tranche is uninstalled although GPUs are held:\n%s"+
-			"These pods keep running. Without Tranche, their nodes cannot release the GPUs: the pods will hang in Terminating until Tranche is installed again.\n", describe(holders))
+		fmt.Fprintf(c.Out, "%s is set, so Tranche is uninstalled although GPUs are held:\n%s"+
+			"These pods keep running. Without Tranche, their nodes cannot release the GPUs: the pods will hang in Terminating until Tranche is installed again.\n", c.force(), describe(holders))
 		return nil
 	}
 	return fmt.Errorf("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
 		"What to do:\n"+
-		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s"+
-		"  - or keep Tranche:\n%s"+
-		"  - or uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again:\n%s",
-		describe(holders), commands(holders), c.keepCommand(), c.forceCommands())
-}
-
-// keepCommand makes Helm forget that it was asked to uninstall: it has marked the
-// release, and refuses to upgrade one that is marked.
-func (c *Config) keepCommand() string {
-	return fmt.Sprintf("      helm -n %s rollback %s %d\n", c.Namespace, c.Release, c.Revision)
-}
-
-func (c *Config) forceCommands() string {
-	return c.keepCommand() + fmt.Sprintf("      helm -n %[1]s upgrade %[2]s CHART --reuse-values --set uninstall.force=true\n"+
-		"      helm -n %[1]s uninstall %[2]s", c.Namespace, c.Release)
+		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s%s",
+		describe(holders), commands(holders), c.otherwise("uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again"))
 }
 
 // withdraw waits until the plugins publish nothing any more.
@@ -181,12 +169,10 @@ func (c *Config) late(ctx context.Context) error {
 	if !c.Force {
 		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so Tranche is not uninstalled:\n%s"+
 			"What to do:\n"+
-			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
-			"  - or keep Tranche:\n%s"+
-			"  - or uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md):\n%s",
-			c.Deadline, reasons, c.keepCommand(), c.forceCommands())
+			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n%s",
+			c.Deadline, reasons, c.otherwise("uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
 	}
-	fmt.Fprintf(c.Out, "uninstall.force is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", reasons)
+	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
 	for i := range left {
 		if err := c.Client.ResourceV1().ResourceSlices().Delete(ctx, left[i].Name, metav1.DeleteOptions{}); err != nil {
 			return fmt.Errorf("delete ResourceSlice %s: %w", left[i].Name, err)

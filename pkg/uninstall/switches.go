@@ -46,15 +46,13 @@ func (c *Config) refuseIfSwitched(ctx context.Context) error {
 		return nil
 	}
 	if c.Force {
-		fmt.Fprintf(c.Out, "uninstall.force is set, so Tranche is uninstalled although the GPUs of these nodes are being changed, and may stay in any mode:\n%s", b.String())
+		fmt.Fprintf(c.Out, "%s is set, so Tranche is uninstalled although the GPUs of these nodes are being changed, and may stay in any mode:\n%s", c.force(), b.String())
 		return nil
 	}
 	return fmt.Errorf("the GPUs of nodes are being changed, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
-		"  - wait until that is over, then uninstall again:\n      kubectl get gpunodes --watch\n"+
-		"  - or keep Tranche:\n%s"+
-		"  - or uninstall all the same; the GPUs may stay in any mode:\n%s",
-		b.String(), c.keepCommand(), c.forceCommands())
+		"  - wait until that is over, then uninstall again:\n      kubectl get gpunodes --watch\n%s",
+		b.String(), c.otherwise("uninstall all the same; the GPUs may stay in any mode"))
 }
 
 func orNone(profile string) string {

@@ -110,7 +110,7 @@ func (p Program) command() *cobra.Command {
 	if p.Flags != nil {
 		p.Flags(flags)
 	}
-	cmd.AddCommand(p.hardwareCommand(), p.uninstallCommand())
+	cmd.AddCommand(p.hardwareCommand(), p.uninstallCommand(), devicesCommand())
 	return cmd
 }
 

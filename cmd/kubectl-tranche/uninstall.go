@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/metadata"
+
+	"github.com/tranche-dev/tranche/pkg/uninstall"
+)
+
+// newUninstallCommand removes an installation whose tool runs no Helm hooks.
+func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
+	var force, check bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove Tranche from the nodes, or check whether it can be removed and what is left",
+		Long: "Does what `helm uninstall` does before it deletes the objects of the release, and then deletes the DaemonSet and the controller, " +
+			"for tools that run no Helm hooks. It refuses while pods hold GPUs. Remove the remaining objects with the tool that installed them.\n\n" +
+			"With --check, it changes nothing: it lists what of Tranche is in the cluster, and fails if pods hold GPUs or GPUs are being changed.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			api, err := o.config.ToRESTConfig()
+			if err != nil {
+				return err
+			}
+			objects, err := metadata.NewForConfig(api)
+			if err != nil {
+				return fmt.Errorf("client for the API server: %w", err)
+			}
+			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Force: force, Deadline: timeout, Out: out}
+			return uninstallTranche(cmd.Context(), config, objects, *o.config.Namespace, check)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&check, "check", false, "change nothing: list what of Tranche is in the cluster, and fail if it cannot be uninstalled now")
+	flags.BoolVar(&force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
+	flags.DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
+	cmd.MarkFlagsMutuallyExclusive("check", "force")
+	return cmd
+}
+
+// uninstallTranche removes the installation in a namespace, empty: the only one in the
+// cluster.
+func uninstallTranche(ctx context.Context, config uninstall.Config, objects metadata.Interface, namespace string, check bool) error {
+	found, err := config.Find(ctx, namespace)
+	switch {
+	case err != nil:
+		return err
+	case check:
+		return uninstall.Check(ctx, config, objects)
+	case !found:
+		return errors.New("there is no DaemonSet of Tranche, so no plugin can clean up its node; " +
+			"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md says how to clean up by hand")
+	}
+	return uninstall.Remove(ctx, config)
+}

@@ -1,0 +1,153 @@
+package uninstall
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// installed is the DaemonSet of an installation.
+func installed(namespace, name string) *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "set",
+		Labels: map[string]string{partOf: "tranche", component: componentName, instance: "mine"}}}
+}
+
+// byHand is what a person runs, who knows no names.
+func byHand(client *fake.Clientset, out *bytes.Buffer) Config {
+	return Config{Client: client, Ours: noDefinitions(), Deadline: impatient, Out: out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond}
+}
+
+func TestFind(t *testing.T) {
+	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "other"}}
+	c := byHand(fake.NewClientset(installed("gpus", "acme-gpu-kubelet-plugin"), other), nil)
+	found, err := c.Find(t.Context(), "")
+	require.NoError(t, err)
+	assert.True(t, found)
+	assert.Equal(t, []string{"gpus", "mine", "acme-gpu-kubelet-plugin", "acme-gpu-controller", "acme-gpu-uninstall"},
+		[]string{c.Namespace, c.Release, c.DaemonSet, c.Controller, c.ConfigMap})
+
+	found, err = c.Find(t.Context(), "elsewhere")
+	require.NoError(t, err)
+	assert.False(t, found)
+
+	c = byHand(fake.NewClientset(installed("a", "x-kubelet-plugin"), installed("b", "x-kubelet-plugin")), nil)
+	_, err = c.Find(t.Context(), "")
+	require.ErrorContains(t, err, "a/x-kubelet-plugin, b/x-kubelet-plugin; choose one by --namespace")
+}
+
+func TestRemove(t *testing.T) {
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"))...)
+	client.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+		withdraw(client)
+		return false, nil, nil
+	})
+	var out bytes.Buffer
+	c := byHand(client, &out)
+	_, err := c.Find(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, Remove(t.Context(), c))
+	assert.Contains(t, out.String(), "No plugin runs any more")
+	_, err = client.AppsV1().DaemonSets("gpus").Get(t.Context(), "tranche-kubelet-plugin", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err))
+	_, err = client.AppsV1().Deployments("gpus").Get(t.Context(), "tranche-controller", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err))
+	order, _ := orderOn(t, client)
+	assert.True(t, order.Active, "the plugins end with the order")
+}
+
+// A tool that keeps the objects as they were in its source is named.
+func TestRemoveIsUndone(t *testing.T) {
+	client := fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"))
+	client.PrependReactor("delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+	c := byHand(client, &bytes.Buffer{})
+	_, err := c.Find(t.Context(), "")
+	require.NoError(t, err)
+	require.ErrorContains(t, Remove(t.Context(), c), "DaemonSet gpus/tranche-kubelet-plugin was created again: turn off the tool")
+
+	pod := plugin("node-a", corev1.ConditionTrue)
+	pod.Labels[instance] = "mine"
+	require.NoError(t, client.Tracker().Add(pod))
+	require.ErrorContains(t, Remove(t.Context(), c), "have not ended within 300ms: plugin-node-a")
+}
+
+// A person has nothing to undo.
+func TestAdviceWithoutHelm(t *testing.T) {
+	c := byHand(fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
+	err := Remove(t.Context(), c)
+	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
+	require.ErrorContains(t, err, ": --force")
+	assert.NotContains(t, err.Error(), "helm")
+}
+
+// metadataOf is an API server that knows the kinds of the chart, as objects with labels.
+func metadataOf(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMetadataClient {
+	t.Helper()
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	return metadatafake.NewSimpleMetadataClient(scheme, objects...)
+}
+
+func object(version, kind, name string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: kind},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{partOf: "tranche"}},
+	}
+}
+
+func TestCheck(t *testing.T) {
+	other := object("v1", "ConfigMap", "of-somebody")
+	other.Labels = nil
+	objects := metadataOf(t, other,
+		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev"),
+		object("resource.k8s.io/v1", "DeviceClass", "a"), object("resource.k8s.io/v1", "DeviceClass", "b"))
+	objects.PrependReactor("list", "podmonitors", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "podmonitors"}, "")
+	})
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"))...)
+	var out bytes.Buffer
+	c := byHand(client, &out)
+	c.Ours = clientfake.New(gpuNode("node-a", v1alpha1.Draining),
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+	_, err := c.Find(t.Context(), "")
+	require.NoError(t, err)
+	client.ClearActions()
+	require.NoError(t, Check(t.Context(), c, objects))
+	assert.Equal(t, `In the cluster:
+  resourceslices of gpu.tranche.dev: 1
+  nodes with taints or paused clients: 2 (node-a, node-c)
+  gpunodes: 1
+  partitionprofiles of the chart: 1
+  partitionprofiles of your own (kept): 1
+  deviceclasses: 2 (a, b)
+  customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
+No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
+`, out.String())
+
+	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")))
+	require.ErrorContains(t, Check(t.Context(), c, objects), "pod team/a (claim claim) holds")
+	for _, action := range client.Actions() {
+		assert.Contains(t, []string{"list", "get"}, action.GetVerb(), "a check changes nothing")
+	}
+
+	out.Reset()
+	c = byHand(fake.NewClientset(), &out)
+	require.NoError(t, Check(t.Context(), c, metadataOf(t)))
+	assert.Equal(t, "Nothing of Tranche is in the cluster.\n", out.String())
+}

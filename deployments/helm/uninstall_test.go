@@ -19,7 +19,7 @@ func hooks(t *testing.T, args ...string) []runtime.Object {
 	for _, object := range decode(t, render(t, chart, append(args, withHooks)...)) {
 		accessor, err := meta.Accessor(object)
 		require.NoError(t, err)
-		if accessor.GetAnnotations()["helm.sh/hook"] != "" {
+		if accessor.GetAnnotations()["helm.sh/hook"] == "pre-delete" {
 			found = append(found, object)
 		}
 	}
@@ -52,6 +52,8 @@ func TestUninstallHook(t *testing.T) {
 	for _, toleration := range pod.Tolerations {
 		require.NotEmpty(t, toleration.Key, "a toleration of every taint would let it go to a dead node")
 	}
+
+	require.Empty(t, hooks(t, "--set", "uninstall.hook=false"))
 
 	forced := hooks(t, "--set", "uninstall.force=true")
 	require.Contains(t, one[*batchv1.Job](t, forced).Spec.Template.Spec.Containers[0].Args, "--force")

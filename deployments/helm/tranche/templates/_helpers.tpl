@@ -20,7 +20,7 @@ The identity of the kubelet plugin. DaemonSet, role binding and admission policy
 all take it from here: a policy that guards another account guards nothing.
 */}}
 {{- define "tranche.kubeletPlugin.serviceAccountName" -}}
-{{- include "tranche.kubeletPlugin.name" . -}}
+{{- .Values.kubeletPlugin.serviceAccount.name | default (include "tranche.kubeletPlugin.name" .) -}}
 {{- end }}
 
 {{- define "tranche.kubeletPlugin.username" -}}
@@ -32,7 +32,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.kubeletPlugin
 {{- end }}
 
 {{- define "tranche.controller.serviceAccountName" -}}
-{{- include "tranche.controller.name" . -}}
+{{- .Values.controller.serviceAccount.name | default (include "tranche.controller.name" .) -}}
 {{- end }}
 
 {{- define "tranche.controller.username" -}}
@@ -94,15 +94,64 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-device-plugin-configs
 {{- end }}
 
+{{/*
+The image. What stands before the first slash is a registry if it has a dot or a colon,
+as in every reference to an image.
+*/}}
 {{- define "tranche.image" -}}
-{{- .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion -}}
+{{- $repository := .Values.image.repository }}
+{{- with .Values.global.imageRegistry }}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") }}
+{{- end }}
+{{- with .Values.image.digest }}
+{{- printf "%s@%s" $repository . -}}
+{{- else }}
+{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end }}
+{{- end }}
+
+{{/* Whether the cluster is OpenShift. */}}
+{{- define "tranche.openshift" -}}
+{{- $enabled := toString .Values.openshift.enabled }}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}true{{ end -}}
+{{- end }}
+
+{{/*
+Security context of the pods that need no privileges. OpenShift gives each namespace a
+range of ids, and refuses others.
+*/}}
+{{- define "tranche.podSecurityContext" -}}
+{{- $context := .Values.controller.podSecurityContext }}
+{{- if include "tranche.openshift" . }}
+{{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}
+{{- end }}
+{{- with $context -}}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Annotation of pods that names the SecurityContextConstraints to check them against. */}}
+{{- define "tranche.requiredSCC" -}}
+openshift.io/required-scc: {{ . }}
+{{- end }}
+
+{{- define "tranche.imagePullSecrets" -}}
+{{- with concat .Values.imagePullSecrets .Values.global.imagePullSecrets | uniq -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "tranche.labels" -}}
 {{ include "tranche.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: tranche
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "tranche.selectorLabels" -}}

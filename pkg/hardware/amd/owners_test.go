@@ -36,6 +36,7 @@ func TestOwners(t *testing.T) {
 		"device plugin":                        {node: allocatable(map[corev1.ResourceName]string{"amd.com/gpu": "8"}), want: "device-plugin", found: "a device plugin serves amd.com/gpu: 8 here"},
 		"device plugin, named by mode":         {node: allocatable(map[corev1.ResourceName]string{"amd.com/cpx_nps4": "64", "amd.com/spx_nps1": "1"}), want: "device-plugin", found: "amd.com/cpx_nps4: 64, amd.com/spx_nps1: 1"},
 		"DRA driver":                           {slices: published(draDriver), want: "gpu.amd.com", found: "DRA driver gpu.amd.com publishes devices of this node"},
+		"operator with node labeller alone":    {node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"amd.com/gpu.vram": "192G", "amd.com/compute-partitioning-supported": "true", "operator.amd.com/gpu-driver-upgrade-state": "upgrade-complete"}}}},
 		"another DRA driver":                   {slices: published("gpu.nvidia.com")},
 		"device config manager":                {node: managed("cpx-profile"), want: "device-config-manager", found: "its label dcm.amd.com/gpu-config-profile=cpx-profile lets"},
 		"device config manager without orders": {node: managed("")},

@@ -33,7 +33,7 @@ func (v Vendor) OwnerPrograms() []string { return []string{migManagerProgram} }
 func (v Vendor) Owners(e hardware.Evidence) []hardware.Owner {
 	return slices.Concat(
 		e.DevicePlugin(pluginResources, "keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false)"),
-		e.DRADriver(draDriver, "keep NVIDIA's DRA driver off this node (its chart: resources.gpus.enabled=false)"),
+		e.DRADriver(draDriver, "keep NVIDIA's DRA driver off this node (its chart: resources.gpus.enabled=false; with a GPUCluster of the GPU operator: label nvidia.com/gpu.deploy.dra-driver=false)"),
 		migManager(e),
 	)
 }

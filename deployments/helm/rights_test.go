@@ -49,7 +49,7 @@ var (
 		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
 	}
 	pluginCalls = []call{
-		{"resource.k8s.io/resourceclaims get", "pkg/node/node.go", "ResourceClaims(namespace).Get(ctx, name"},
+		{"resource.k8s.io/resourceclaims get", "pkg/node/reconcile.go", "ResourceClaims(namespace).Get(ctx, name"},
 		{"resource.k8s.io/resourceclaims/status patch", "pkg/node/telemetry/claimstatus.go", "ApplyStatus(ctx, status"},
 		{"resource.k8s.io/resourceclaims/driver associated-node:patch", "pkg/node/telemetry/claimstatus.go", "ApplyStatus(ctx, status"},
 		{"resource.k8s.io/resourceslices list watch create update delete", "pkg/node/node.go", "kubeletplugin.Start("},
@@ -59,7 +59,7 @@ var (
 		{"events.k8s.io/events create patch", "pkg/node/telemetry/events.go", "events.EventSinkImpl{Interface: client.EventsV1()}"},
 		{"tranche.dev/gpunodes list watch", "pkg/node/follow/gpunodes.go", "client.ListWatch(nodes, name)"},
 		{"tranche.dev/gpunodes create", "pkg/node/follow/follow.go", "f.Nodes.Create(ctx"},
-		{"tranche.dev/gpunodes/status patch", "pkg/node/follow/gpunodes.go", "nodes.Patch(ctx, name, types.ApplyPatchType"},
+		{"tranche.dev/gpunodes/status patch", "pkg/node/follow/nodereport.go", "nodes.Patch(ctx, name, types.ApplyPatchType"},
 		{"kmm.sigs.x-k8s.io/nodemodulesconfigs get", "pkg/hardware/kmod/kmm.go", "Resource(NodeModulesConfigs).Get(ctx"},
 		{"kmm.sigs.x-k8s.io/nodemodulesconfigs delete", "pkg/hardware/kmod/kmm.go", "Resource(NodeModulesConfigs).Delete(ctx"},
 		{"/configmaps list watch here", "pkg/node/uninstall.go", "ConfigMaps().Informer()"},

@@ -85,7 +85,7 @@ func (o *options) show(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	summary := cluster.New(in).Summary(view) //nolint:contextcheck // it computes only
+	summary := cluster.New(in).Summary(ctx, view)
 	if o.output == "json" {
 		return terminal.WriteJSON(out, summary)
 	}

@@ -7,7 +7,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 )
@@ -22,11 +21,6 @@ var Features = structured.Features{
 	DeviceBindingAndStatus:  true,
 	ConsumableCapacity:      true,
 	FractionalCapacityRange: true,
-}
-
-// NewCache makes a cache of so many compiled selectors. It is safe for concurrent use.
-func NewCache(size int) *cel.Cache {
-	return cel.NewCache(size, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})
 }
 
 // Classes are device classes by name. The allocator asks for them.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,8 +27,8 @@ func (v View) shows(node string) bool {
 }
 
 // Summary sums up the GPUs of the nodes.
-func (c *Cluster) Summary(v View) *Summary {
-	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(v.Namespace)}
+func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
+	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(ctx, v.Namespace)}
 	nodes := map[string]*Node{}
 	for _, p := range c.Pools {
 		if p.GPU == "" || !v.shows(p.Node) {

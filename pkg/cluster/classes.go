@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 
@@ -13,40 +13,32 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// ourClasses finds the classes that select our devices, and the extended resources that
-// stand for them.
-func (c *Cluster) ourClasses() (ours map[string]bool, resources map[corev1.ResourceName]bool) {
-	ours, resources = map[string]bool{}, map[corev1.ResourceName]bool{}
-	cache := allocation.NewCache(len(c.Classes) + 1)
-	for i := range c.Classes {
-		class := &c.Classes[i]
-		if !strings.HasSuffix(class.Name, classDomain) && !c.selectsOurs(cache, class.Spec.Selectors) {
-			continue
-		}
-		ours[class.Name] = true
-		resources[corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+class.Name)] = true
-		if class.Spec.ExtendedResourceName != nil {
-			resources[corev1.ResourceName(*class.Spec.ExtendedResourceName)] = true
-		}
+// classDomain ends the names of all device classes that the chart installs.
+const classDomain = ".tranche.dev"
+
+// isOurs tells whether a class selects our devices. Classes of the chart are known by their
+// names, also if they could not be read or do not exist any more.
+func (c *Cluster) isOurs(ctx context.Context, class string) bool {
+	if strings.HasSuffix(class, classDomain) {
+		return true
 	}
-	return ours, resources
+	known := c.DeviceClasses[class]
+	return known != nil && c.selectsOurs(ctx, known.Spec.Selectors)
 }
 
 // selectsOurs tells whether selectors choose devices of ours and not those of any driver.
 // It looks at published devices only where the driver does not decide: what a class is for
 // need not be published now.
-func (c *Cluster) selectsOurs(cache *cel.Cache, selectors []resourceapi.DeviceSelector) bool {
-	if matches(cache, selectors, cel.Device{Driver: gpu.DriverName}) == no {
+func (c *Cluster) selectsOurs(ctx context.Context, selectors []resourceapi.DeviceSelector) bool {
+	if c.matches(ctx, selectors, cel.Device{Driver: gpu.DriverName}) == no {
 		return false
 	}
-	if matches(cache, selectors, cel.Device{Driver: "driver.invalid"}) == no {
+	if c.matches(ctx, selectors, cel.Device{Driver: "driver.invalid"}) == no {
 		return true
 	}
 	return len(selectors) > 0 && slices.ContainsFunc(c.Pools, func(p *Pool) bool {
 		return p.Driver == gpu.DriverName && slices.ContainsFunc(p.Devices, func(d *Device) bool {
-			return matches(cache, selectors, cel.Device{
-				Driver: p.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
-			}) == yes
+			return c.matches(ctx, selectors, d.CEL()) == yes
 		})
 	})
 }
@@ -60,20 +52,14 @@ const (
 	yes
 )
 
-func matches(cache *cel.Cache, selectors []resourceapi.DeviceSelector, d cel.Device) answer {
+func (c *Cluster) matches(ctx context.Context, selectors []resourceapi.DeviceSelector, d cel.Device) answer {
 	out := yes
 	for _, s := range selectors {
-		if s.CEL == nil {
-			continue
-		}
-		compiled := cache.GetOrCompile(s.CEL.Expression)
-		if compiled.Error != nil {
-			return no // It selects nothing.
-		}
-		ok, _, err := compiled.DeviceMatches(context.Background(), d)
+		ok, err := allocation.Matches(ctx, c.Selectors, d, s)
+		var selector *allocation.SelectorError
 		switch {
-		case err != nil:
-			out = open
+		case errors.As(err, &selector) && selector.Compiles:
+			out = open // A later selector can still say no.
 		case !ok:
 			return no
 		}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
@@ -45,13 +46,21 @@ type Cluster struct {
 	Tainted []resourceapi.ResourceSlice
 	// DeviceClasses are Classes by name.
 	DeviceClasses allocation.Classes
+	// Selectors are the compiled selectors of classes and claims.
+	Selectors *cel.Cache
 	// lost are devices of ours that claims hold and no slice has.
 	lost []*held
 }
 
+// mostSelectors is how many compiled selectors of claims are kept, beside those of classes.
+const mostSelectors = 100
+
 // New builds the model.
 func New(o Objects) *Cluster {
-	c := &Cluster{Objects: o, Tainted: withRules(o.Slices, o.Rules), DeviceClasses: allocation.Classes{}}
+	c := &Cluster{
+		Objects: o, Tainted: withRules(o.Slices, o.Rules),
+		DeviceClasses: allocation.Classes{}, Selectors: allocation.NewCache(len(o.Classes) + mostSelectors),
+	}
 	for i := range o.Classes {
 		c.DeviceClasses[o.Classes[i].Name] = &o.Classes[i]
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
@@ -44,6 +45,11 @@ func newDevice(p *Pool, s *resourceapi.ResourceSlice, published *resourceapi.Dev
 		}
 	}
 	return d
+}
+
+// CEL is the device as selectors see it.
+func (d *Device) CEL() cel.Device {
+	return cel.Device{Driver: d.Pool.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity}
 }
 
 // Shared tells whether several claims can hold the device at once.

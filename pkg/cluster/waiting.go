@@ -2,20 +2,23 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// classDomain ends the names of all device classes that the chart installs.
-const classDomain = ".tranche.dev"
-
 // waiting lists who asked for a piece of a GPU and has none.
-func (c *Cluster) waiting(namespace string) []Waiting {
-	ours, resources := c.ourClasses()
-	isOurs := func(class string) bool { return ours[class] || strings.HasSuffix(class, classDomain) }
+func (c *Cluster) waiting(ctx context.Context, namespace string) []Waiting {
+	known := map[string]bool{}
+	isOurs := func(class string) bool {
+		if _, ok := known[class]; !ok {
+			known[class] = c.isOurs(ctx, class)
+		}
+		return known[class]
+	}
+	resources := extendedResources(c.Classes, isOurs)
 	inScope := func(of string) bool { return namespace == "" || namespace == of }
 
 	var out []Waiting
@@ -38,6 +41,22 @@ func (c *Cluster) waiting(namespace string) []Waiting {
 	slices.SortFunc(out, func(a, b Waiting) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Pod, b.Pod))
 	})
+	return out
+}
+
+// extendedResources are the resources that stand for the devices of some classes.
+func extendedResources(classes []resourceapi.DeviceClass, isOurs func(string) bool) map[corev1.ResourceName]bool {
+	out := map[corev1.ResourceName]bool{}
+	for i := range classes {
+		class := &classes[i]
+		if !isOurs(class.Name) {
+			continue
+		}
+		out[corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+class.Name)] = true
+		if class.Spec.ExtendedResourceName != nil {
+			out[corev1.ResourceName(*class.Spec.ExtendedResourceName)] = true
+		}
+	}
 	return out
 }
 

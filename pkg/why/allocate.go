@@ -49,7 +49,7 @@ func (c *world) allocate(ctx context.Context, held structured.AllocatedState, pu
 	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, c.DeviceClasses, published, c.cel)
+	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, c.DeviceClasses, published, c.Selectors)
 	if err != nil {
 		return false, fmt.Errorf("the scheduler gives up: %w", err)
 	}

@@ -2,12 +2,12 @@ package why
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/tranche-dev/tranche/pkg/allocation"
@@ -20,12 +20,11 @@ type world struct {
 	in     *Input
 	slices []*resourceapi.ResourceSlice // with the taints of the rules
 	bare   []*resourceapi.ResourceSlice // without any taints, when needed
-	cel    *cel.Cache
 	held   structured.AllocatedState
 }
 
 func newWorld(in *Input) *world {
-	c := &world{Cluster: cluster.New(in.Objects), in: in, cel: allocation.NewCache(100), held: allocation.Nothing()}
+	c := &world{Cluster: cluster.New(in.Objects), in: in, held: allocation.Nothing()}
 	for i := range c.Tainted {
 		c.slices = append(c.slices, &c.Tainted[i])
 	}
@@ -51,33 +50,12 @@ func (c *world) nodes() []*corev1.Node {
 	return out
 }
 
-// selectorError is about a selector that cannot be evaluated: to correct it is up to the person
-// who wrote the claim or the class.
-type selectorError struct{ error }
-
-func (e *selectorError) Unwrap() error { return e.error }
-
-// matches tells whether the selectors of a class and a request choose a device.
+// matches tells whether the selectors of a class or a request choose a device.
 func (c *world) matches(ctx context.Context, d *cluster.Device, selectors []resourceapi.DeviceSelector) (bool, error) {
-	for _, s := range selectors {
-		if s.CEL == nil {
-			continue
-		}
-		compiled := c.cel.GetOrCompile(s.CEL.Expression)
-		if compiled.Error != nil {
-			return false, &selectorError{fmt.Errorf("the selector %q is wrong: %w", s.CEL.Expression, compiled.Error)}
-		}
-		ok, _, err := compiled.DeviceMatches(ctx, cel.Device{
-			Driver: d.Pool.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations,
-			Attributes: d.Attributes, Capacity: d.Capacity,
-		})
-		if err != nil {
-			return false, &selectorError{fmt.Errorf("the selector %q fails on device %s, and with it every attempt to schedule the pod: %w",
-				s.CEL.Expression, d.Name, err)}
-		}
-		if !ok {
-			return false, nil
-		}
+	ok, err := allocation.Matches(ctx, c.Selectors, d.CEL(), selectors...)
+	var selector *allocation.SelectorError
+	if errors.As(err, &selector) && selector.Compiles {
+		err = fmt.Errorf("device %s: %w", d.Name, err)
 	}
-	return true, nil
+	return ok, err
 }

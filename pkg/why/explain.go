@@ -20,7 +20,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	defer cancel()
 	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: in.Notes}
 	c, w := newWorld(&in), wishesOf(&in)
-	drawn := c.Summary(cluster.View{}) //nolint:contextcheck // it computes only
+	drawn := c.Summary(ctx, cluster.View{})
 	e.Holds = holdings(drawn, w)
 	switch pod := in.Pod; {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:

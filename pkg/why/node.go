@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -85,7 +86,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	out := Request{Claim: claim.Name, Request: r.Name}
 	unclear := func(err error) Request {
 		out.Verdict, out.Text = Unclear, err.Error()+"."
-		var selector *selectorError
+		var selector *allocation.SelectorError
 		out.badSelector = errors.As(err, &selector)
 		return out
 	}

@@ -1,6 +1,7 @@
 package scenes
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -20,7 +21,9 @@ type Scene struct {
 }
 
 // Summary sums up the scene.
-func (s Scene) Summary() *cluster.Summary { return cluster.New(s.Objects).Summary(s.View) }
+func (s Scene) Summary() *cluster.Summary {
+	return cluster.New(s.Objects).Summary(context.Background(), s.View)
+}
 
 // All are the clusters whose pictures are kept in testdata, each at several
 // widths. Look at the files: they are what people see.

@@ -9,5 +9,6 @@
 // Explain and ExplainAbsence make an Explanation of API objects; pkg/picture draws it.
 // Reading the API server is the caller's affair.
 //
-// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/text.
+// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/text,
+// pkg/why/demand.
 package why

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Explain tells why the pod does not run.
@@ -19,9 +20,9 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
 	defer cancel()
 	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: in.Notes}
-	c, w := newWorld(&in), wishesOf(&in)
+	c, d := newWorld(&in), in.demand()
 	drawn := c.Summary(ctx, cluster.View{})
-	e.Holds = holdings(drawn, w)
+	e.Holds = holdings(drawn, d)
 	switch pod := in.Pod; {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		e.finished(pod)
@@ -30,23 +31,23 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
 		e.gated(pod)
 	case pod.Spec.NodeName == "":
-		e.unscheduled(ctx, c, w, drawn)
+		e.unscheduled(ctx, c, d, drawn)
 	case pod.Status.Phase == corev1.PodRunning:
 		e.running(&in)
 		if text := c.ofTheSwitch(e.Holds); text != "" {
 			e.Summary += " " + text
 		}
 	default:
-		e.starting(&in, w)
+		e.starting(&in, d)
 	}
 	return e
 }
 
 // holdings lists what the pod's claims hold of our GPUs.
-func holdings(drawn *cluster.Summary, w wishes) []Holding {
+func holdings(drawn *cluster.Summary, d demand.Demand) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
-	for _, c := range w.given {
+	for _, c := range d.Allocated {
 		mine[c.Namespace+"/"+c.Name] = c
 	}
 	take := func(held []cluster.Held, gone bool) {
@@ -112,18 +113,18 @@ func (e *Explanation) gated(pod *corev1.Pod) {
 }
 
 // unscheduled explains a pod without a node.
-func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn *cluster.Summary) {
+func (e *Explanation) unscheduled(ctx context.Context, c *world, d demand.Demand, drawn *cluster.Summary) {
 	in := c.in
-	e.Asks = c.asks(ctx, w)
+	e.Asks = c.asks(ctx, d)
 	e.Quotes = append(e.Quotes, schedulerSays(in)...)
-	e.Quotes = append(e.Quotes, warnings(in, involved(in, w), "FailedScheduling")...)
+	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
 	switch {
-	case len(w.missing) > 0:
+	case len(d.Missing) > 0:
 		e.State = ClaimMissing
-		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(w.missing, " "))
+		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(d.Missing, " "))
 		e.remedyMissing()
 		return
-	case len(w.open) == 0 && len(w.given) == 0:
+	case len(d.Unallocated) == 0 && len(d.Allocated) == 0:
 		e.State = NoDevices
 		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
 		odd := unservedResources(in)
@@ -140,7 +141,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn
 		}
 		return
 	}
-	if bad := c.invalid(w); len(bad) > 0 {
+	if bad := c.invalid(d); len(bad) > 0 {
 		e.State = Invalid
 		e.Summary = fmt.Sprintf("%s/%s can run nowhere: %s", e.Namespace, e.Pod, strings.Join(bad, " "))
 		e.remedy("see which classes there are:", "kubectl get deviceclass")
@@ -151,7 +152,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn
 			break // nothing can be compared
 		}
 		i := slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })
-		n := c.node(ctx, node, drawn.Nodes[i], w)
+		n := c.node(ctx, node, drawn.Nodes[i], d)
 		c.addSwitch(&n)
 		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
 		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {
@@ -160,23 +161,23 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn
 		e.Nodes = append(e.Nodes, n)
 	}
 	e.Nodes = append(e.Nodes, c.unpublished(e.Nodes)...)
-	e.judge(c, w)
+	e.judge(c, d)
 }
 
 // asks puts the requests of the open claims into words.
-func (c *world) asks(ctx context.Context, w wishes) []Ask {
+func (c *world) asks(ctx context.Context, d demand.Demand) []Ask {
 	var out []Ask
-	for _, claim := range w.open {
+	for _, claim := range d.Unallocated {
 		for _, r := range claim.Spec.Devices.Requests {
 			a := Ask{Claim: claim.Name, Request: r.Name}
 			var texts []string
-			for i, ch := range choices(r) {
-				what := want{kind: c.what(ctx, ch), count: ch.count, all: ch.all}
+			for i, ch := range demand.Choices(r) {
+				what := want{kind: c.what(ctx, ch), count: ch.Count, all: ch.All}
 				if i == 0 {
 					a.first = what
 				}
-				texts = append(texts, what.text()+c.details(claim, ch, what.kind, w))
-				a.Class = ch.class
+				texts = append(texts, what.text()+c.details(claim, ch, what.kind, d))
+				a.Class = ch.Class
 			}
 			a.Text = strings.Join(texts, ", or else ")
 			out = append(out, a)
@@ -200,34 +201,34 @@ func (a want) text() string {
 }
 
 // details says in brackets what else a choice asks for, and by which class.
-func (c *world) details(claim *resourceapi.ResourceClaim, ch choice, what kind, w wishes) string {
+func (c *world) details(claim *resourceapi.ResourceClaim, ch demand.Choice, what kind, d demand.Demand) string {
 	text := ""
-	if amounts := ch.named(); amounts != "" {
+	if amounts := ch.AmountText(); amounts != "" {
 		text += " (" + amounts + ")"
 	}
-	if ch.admin {
+	if ch.AdminAccess {
 		text += ", to look at only (adminAccess)"
 	}
 	switch {
 	case claim.Name == "": // asked for by resource name
-		text += " (" + w.resource(ch.class) + ", class " + ch.class + ")"
+		text += " (" + d.Resource(ch.Class) + ", class " + ch.Class + ")"
 	case !what.byClass:
-		text += " (class " + ch.class + ")"
+		text += " (class " + ch.Class + ")"
 	}
 	return text
 }
 
 // invalid says what no node could ever satisfy.
-func (c *world) invalid(w wishes) []string {
+func (c *world) invalid(d demand.Demand) []string {
 	var out []string
-	for _, claim := range w.open {
+	for _, claim := range d.Unallocated {
 		if claim.DeletionTimestamp != nil {
 			out = append(out, fmt.Sprintf("the claim %s is being deleted.", claim.Name))
 		}
 		for _, r := range claim.Spec.Devices.Requests {
-			for _, ch := range choices(r) {
-				if c.in.Classes != nil && c.DeviceClasses[ch.class] == nil {
-					out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.class))
+			for _, ch := range demand.Choices(r) {
+				if c.in.Classes != nil && c.DeviceClasses[ch.Class] == nil {
+					out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
 				}
 			}
 		}
@@ -240,7 +241,7 @@ func (c *world) invalid(w wishes) []string {
 // they are not, each may be the name of a class's devices.
 func unservedResources(in *Input) []string {
 	names := map[string]bool{}
-	for _, c := range containers(in.Pod) {
+	for _, c := range demand.Containers(in.Pod) {
 		for name := range c.Resources.Requests {
 			domain, _, extended := strings.Cut(string(name), "/")
 			ofGPU := domain == "nvidia.com" || domain == "amd.com"
@@ -276,16 +277,16 @@ func (e *Explanation) running(in *Input) {
 	}
 	if len(sick) > 0 {
 		e.Summary += " But " + strings.TrimSpace(strings.Join(sick, "; ")) + "."
-		e.Quotes = append(e.Quotes, warnings(in, involved(in, wishes{}))...)
+		e.Quotes = append(e.Quotes, warnings(in, involved(in, demand.Demand{}))...)
 	}
 }
 
 // starting explains a pod that has a node and does not run there yet.
-func (e *Explanation) starting(in *Input, w wishes) {
+func (e *Explanation) starting(in *Input, d demand.Demand) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-	if len(w.missing) > 0 {
-		e.Summary += " But " + strings.Join(w.missing, " ")
+	if len(d.Missing) > 0 {
+		e.Summary += " But " + strings.Join(d.Missing, " ")
 	}
 	var waits []string
 	for _, s := range slices.Concat(in.Pod.Status.InitContainerStatuses, in.Pod.Status.ContainerStatuses) {
@@ -296,7 +297,7 @@ func (e *Explanation) starting(in *Input, w wishes) {
 	if len(waits) > 0 {
 		e.Summary = fmt.Sprintf("%s/%s has its devices on %s and waits for something else: %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName, strings.Join(waits, "; "))
 	}
-	e.Quotes = append(e.Quotes, warnings(in, involved(in, w), "FailedScheduling")...)
+	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
 	prepare := slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedPrepareDynamicResources" })
 	switch {
 	case prepare:
@@ -330,7 +331,7 @@ func (e *Explanation) terminating(in *Input) {
 	if len(pod.Finalizers) > 0 {
 		e.Summary += " It also waits for its finalizers: " + strings.Join(pod.Finalizers, ", ") + "."
 	}
-	e.Quotes = append(e.Quotes, warnings(in, involved(in, wishesOf(in)), "FailedScheduling")...)
+	e.Quotes = append(e.Quotes, warnings(in, involved(in, in.demand()), "FailedScheduling")...)
 	if pod.Spec.NodeName != "" {
 		e.Quotes = append(e.Quotes, nodeWarnings(in, pod.Spec.NodeName)...)
 		if over < patienceToRelease {

@@ -10,10 +10,11 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // judge sums up what was found about the nodes, and says what can be done.
-func (e *Explanation) judge(c *world, w wishes) {
+func (e *Explanation) judge(c *world, d demand.Demand) {
 	who := e.Namespace + "/" + e.Pod
 	with := func(verdicts ...Verdict) []Node {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(n Node) bool { return !slices.Contains(verdicts, n.Verdict) })
@@ -37,7 +38,7 @@ func (e *Explanation) judge(c *world, w wishes) {
 		if len(fit) == 0 {
 			e.State, e.Summary = NoRoom, who+" waits for a device: "+e.reason()
 		}
-	case len(w.open) == 0:
+	case len(d.Unallocated) == 0:
 		e.State = NoRoom
 		e.Summary = who + " has its devices, and no node yet: it must go where they are."
 		if len(fit) > 0 {
@@ -65,7 +66,7 @@ func (e *Explanation) roomNow(who string, fit []Node, pod *corev1.Pod) {
 	e.Summary = fmt.Sprintf("%s would get its devices on %s now. Either the scheduler has not tried again yet, or something else keeps the pod away.", who, nodeNames(fit))
 	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest.", "")
 	text := "if it goes on, the devices are not the reason; the scheduler's message tells what is."
-	if others := otherDemands(pod); len(others) > 0 {
+	if others := demand.Others(pod); len(others) > 0 {
 		text += " Beside devices, the pod asks for: " + strings.Join(others, "; ") + "."
 	}
 	e.remedy(text, "")

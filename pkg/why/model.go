@@ -5,6 +5,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Input is what the API server says. Whatever could not be read is left out, and
@@ -18,6 +19,10 @@ type Input struct {
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
+}
+
+func (in *Input) demand() demand.Demand {
+	return demand.Of(demand.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes})
 }
 
 // State is what became of the pod, for programs.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // InMode is GPUs that have what is asked for, but not in the mode in which the
@@ -40,7 +41,7 @@ func (c *world) modesClash(ctx context.Context, node *corev1.Node, claims []*res
 	for _, claim := range claims {
 		for _, r := range claim.Spec.Devices.Requests {
 			var modes []string
-			for _, ch := range choices(r) {
+			for _, ch := range demand.Choices(r) {
 				modes = union(modes, c.wantedModes(ctx, node, ch)...)
 			}
 			for _, others := range wanted {
@@ -55,7 +56,7 @@ func (c *world) modesClash(ctx context.Context, node *corev1.Node, claims []*res
 	return false
 }
 
-func (c *world) wantedModes(ctx context.Context, node *corev1.Node, ch choice) (modes []string) {
+func (c *world) wantedModes(ctx context.Context, node *corev1.Node, ch demand.Choice) (modes []string) {
 	for _, p := range c.Pools {
 		for _, d := range p.Devices {
 			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && d.On(node) && d.Mode() != "" {

@@ -18,17 +18,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // node explains one node.
-func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node, w wishes) Node {
+func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node, d demand.Demand) Node {
 	n := Node{Name: node.Name, GPUs: products(drawn), Verdict: Fits}
 	if !c.in.Partial {
 		for _, f := range drawn.Free() {
 			n.Free = append(n.Free, fmt.Sprintf("%s ×%d", f.Label, f.Count))
 		}
 	}
-	if c.exclude(&n, node, w); len(n.Reasons) > 0 {
+	if c.exclude(&n, node, d); len(n.Reasons) > 0 {
 		n.Verdict = Excluded
 	}
 	devices, withheld, unusable := c.gpus(node)
@@ -40,19 +41,19 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 		}
 		return n
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.extended)) {
+	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
 		if have := node.Status.Allocatable[name]; !have.IsZero() {
 			n.Reasons = append(n.Reasons, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so nothing of Tranche's counts for it here.", name, have.String()))
 			n.Verdict = Excluded
 			return n
 		}
 	}
-	if len(w.open) == 0 && n.Verdict == Fits {
+	if len(d.Unallocated) == 0 && n.Verdict == Fits {
 		n.Reasons = append(n.Reasons, "the pod's devices are here.")
 		return n
 	}
 	worst := Fits
-	for _, claim := range w.open {
+	for _, claim := range d.Unallocated {
 		for _, r := range claim.Spec.Devices.Requests {
 			request := c.request(ctx, node, claim, r)
 			n.Requests = append(n.Requests, request)
@@ -66,13 +67,13 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 	}
 	n.Verdict = worst
 	if worst == Fits {
-		n.Verdict = c.together(ctx, node, w, &n)
+		n.Verdict = c.together(ctx, node, d, &n)
 	}
 	if n.Verdict == Full || n.Verdict == Together {
-		if ever, err := c.everFits(ctx, node, w.open...); err == nil && !ever {
+		if ever, err := c.everFits(ctx, node, d.Unallocated...); err == nil && !ever {
 			n.Verdict = Never
 			reason := "it would not fit here even if all devices were free."
-			if c.modesClash(ctx, node, w.open) {
+			if c.modesClash(ctx, node, d.Unallocated) {
 				reason += " All pieces of one AMD GPU are of one kind."
 			}
 			n.Reasons = append(n.Reasons, reason)
@@ -93,7 +94,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	var all []supply
 	var holders []cluster.Holder
 	hopeless := true
-	for _, ch := range choices(r) {
+	for _, ch := range demand.Choices(r) {
 		s, err := c.supplyOf(ctx, node, ch)
 		if err != nil {
 			return unclear(err)
@@ -134,7 +135,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 			text += s.modeSentence()
 			out.InMode = append(out.InMode, s.inMode...)
 			out.sameMode = out.sameMode || s.inOtherModes() < s.gpus
-			if out.Nearest == nil && s.count == 1 {
+			if out.Nearest == nil && s.Count == 1 {
 				out.Nearest = s.nearest
 			}
 		}
@@ -154,9 +155,9 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 }
 
 // together tells whether requests that each would fit alone fit all at once.
-func (c *world) together(ctx context.Context, node *corev1.Node, w wishes, n *Node) Verdict {
+func (c *world) together(ctx context.Context, node *corev1.Node, d demand.Demand, n *Node) Verdict {
 	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
-	fits, err := c.fits(ctx, node, w.open...)
+	fits, err := c.fits(ctx, node, d.Unallocated...)
 	if err != nil {
 		say("%s.", err)
 		return Unclear
@@ -164,7 +165,7 @@ func (c *world) together(ctx context.Context, node *corev1.Node, w wishes, n *No
 	if fits {
 		return Fits
 	}
-	for _, claim := range w.open {
+	for _, claim := range d.Unallocated {
 		if len(claim.Spec.Devices.Constraints) == 0 {
 			continue
 		}
@@ -283,9 +284,9 @@ func products(n cluster.Node) string {
 }
 
 // exclude says why the pod may not go to a node, whatever its GPUs are.
-func (c *world) exclude(n *Node, node *corev1.Node, w wishes) {
+func (c *world) exclude(n *Node, node *corev1.Node, d demand.Demand) {
 	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
-	for _, claim := range w.given {
+	for _, claim := range d.Allocated {
 		selector := claim.Status.Allocation.NodeSelector
 		if selector == nil {
 			continue

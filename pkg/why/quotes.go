@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // scheduler is how the scheduler is called in quotes.
@@ -38,9 +39,9 @@ func schedulerSays(in *Input) []Quote {
 }
 
 // involved are the objects whose events concern the pod, by kind and name.
-func involved(in *Input, w wishes) map[string]bool {
+func involved(in *Input, d demand.Demand) map[string]bool {
 	out := map[string]bool{"Pod/" + in.Pod.Name: true}
-	for _, c := range slices.Concat(w.open, w.given) {
+	for _, c := range slices.Concat(d.Unallocated, d.Allocated) {
 		out["ResourceClaim/"+c.Name] = true
 	}
 	return out

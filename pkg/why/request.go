@@ -16,11 +16,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // supply is what a node has for a choice.
 type supply struct {
-	choice
+	demand.Choice
 	what                         kind
 	places, free, taken, tainted int
 	// room is how many can be had at once now, most how many if nobody held
@@ -44,8 +45,8 @@ type supply struct {
 }
 
 // supplyOf goes through the devices that a node could give.
-func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
-	s := supply{choice: ch, what: c.what(ctx, ch)}
+func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch demand.Choice) (supply, error) {
+	s := supply{Choice: ch, what: c.what(ctx, ch)}
 	if far := c.Progress(node.Name); far != nil && far.Restricts() {
 		s.profile = far.Applied
 	}
@@ -70,16 +71,16 @@ func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (sup
 			if empty[p] == nil {
 				empty[p] = gpu.Counters{}
 			}
-			if (len(p.Short(d, empty[p])) == 0 && couldGive(d, ch)) || ch.admin {
+			if (len(p.Short(d, empty[p])) == 0 && couldGive(d, ch)) || ch.AdminAccess {
 				s.most++
 				empty[p].Add(d.Consumes)
 			}
-			if bad := untolerated(d, ch.tolerates); len(bad) > 0 {
+			if bad := untolerated(d, ch.Tolerations); len(bad) > 0 {
 				s.tainted++
 				s.addTaints(c.in.Rules, d, bad)
 				continue
 			}
-			if ch.admin {
+			if ch.AdminAccess {
 				s.free++
 				s.room++
 				continue
@@ -103,21 +104,21 @@ func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (sup
 			}
 		}
 	}
-	if !ch.admin {
+	if !ch.AdminAccess {
 		s.addModes(c, modes)
 	}
 	return s, nil
 }
 
-func (c *world) wanted(ctx context.Context, d *cluster.Device, ch choice) (bool, error) {
-	class := c.DeviceClasses[ch.class]
+func (c *world) wanted(ctx context.Context, d *cluster.Device, ch demand.Choice) (bool, error) {
+	class := c.DeviceClasses[ch.Class]
 	if class == nil {
 		return false, nil
 	}
 	if ok, err := c.matches(ctx, d, class.Spec.Selectors); err != nil || !ok {
 		return false, err
 	}
-	return c.matches(ctx, d, ch.selectors)
+	return c.matches(ctx, d, ch.Selectors)
 }
 
 // untolerated lists the taints of a device that keep a claim away.
@@ -175,7 +176,7 @@ func (k kind) String() string { return k.text }
 
 // what names what a choice asks for: the profile when it can only be one, else
 // the class.
-func (c *world) what(ctx context.Context, ch choice) kind {
+func (c *world) what(ctx context.Context, ch demand.Choice) kind {
 	var found []kind
 	for _, p := range c.Pools {
 		for _, d := range p.Devices {
@@ -190,7 +191,7 @@ func (c *world) what(ctx context.Context, ch choice) kind {
 	if len(found) == 1 {
 		return found[0]
 	}
-	if class := c.DeviceClasses[ch.class]; class != nil && len(found) == 0 {
+	if class := c.DeviceClasses[ch.Class]; class != nil && len(found) == 0 {
 		for _, s := range class.Spec.Selectors {
 			if s.CEL != nil {
 				if m := profileInText.FindStringSubmatch(s.CEL.Expression); m != nil {
@@ -202,17 +203,17 @@ func (c *world) what(ctx context.Context, ch choice) kind {
 			}
 		}
 	}
-	return kind{text: "device of class " + ch.class, byClass: true}
+	return kind{text: "device of class " + ch.Class, byClass: true}
 }
 
 // verdict is what a node can do for a choice, when it alone were asked for.
 func (s supply) verdict() Verdict {
 	switch {
-	case s.places == 0, s.places == s.unfit, !s.all && s.count > s.most:
+	case s.places == 0, s.places == s.unfit, !s.All && s.Count > s.most:
 		return Lacking
 	case s.free == 0 && s.taken == 0:
 		return Tainted
-	case s.free == 0 || (!s.all && s.room < s.count) || (s.all && s.room < int64(s.places)):
+	case s.free == 0 || (!s.All && s.room < s.Count) || (s.All && s.room < int64(s.places)):
 		return Full
 	}
 	return Fits
@@ -220,7 +221,7 @@ func (s supply) verdict() Verdict {
 
 // hopeless tells whether it is plain that a node cannot give what is asked for.
 func (s supply) hopeless() bool {
-	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.all && int64(s.free) < s.count)
+	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.All && int64(s.free) < s.Count)
 }
 
 // sentence says what a node has. The verdict is the allocator's, if it differs.
@@ -247,19 +248,19 @@ func (s supply) sentence(verdict Verdict, offers []string) string {
 	case s.places == 0:
 		return fmt.Sprintf("there is no %s here; its GPUs have %s.", s.what, strings.Join(offers, ", "))
 	case verdict == Lacking:
-		return fmt.Sprintf("it asks for %d × %s at once, and the node has only %d in total.", s.count, s.what, s.most)
+		return fmt.Sprintf("it asks for %d × %s at once, and the node has only %d in total.", s.Count, s.what, s.most)
 	case verdict == Fits && s.free == s.places:
 		return every("free") + "."
 	case verdict == Tainted:
 		return every("tainted") + "."
-	case s.all && verdict != Fits:
+	case s.All && verdict != Fits:
 		return fmt.Sprintf("it asks for every one at once, and so many cannot be had together: %s.", counts())
 	case s.free == 0 && s.tainted == 0:
 		return every("taken") + "."
 	case s.free == 0:
 		return counts() + "."
-	case verdict == Full && s.room < s.count:
-		return fmt.Sprintf("it asks for %d × %s, and there is room for %d at once: %s.", s.count, s.what, s.room, counts())
+	case verdict == Full && s.room < s.Count:
+		return fmt.Sprintf("it asks for %d × %s, and there is room for %d at once: %s.", s.Count, s.what, s.room, counts())
 	case verdict == Full:
 		return "the scheduler's allocator finds no way to give it: " + counts() + "."
 	}
@@ -274,7 +275,7 @@ func (s supply) noun(n int) string {
 	}
 	switch {
 	case s.what.byClass:
-		return "device" + plural + " of class " + s.class
+		return "device" + plural + " of class " + s.Class
 	case s.what.whole:
 		return s.what.text + plural
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // shareSupply is what a node has of devices that several claims hold at once.
@@ -29,8 +30,8 @@ type shareSupply struct {
 
 // asked is how much of each capacity a claim would have: what it names, or the
 // default. Of what the device does not have it returns the names.
-func asked(d *cluster.Device, ch choice) (amounts map[string]resource.Quantity, missing []string) {
-	for name := range ch.amounts {
+func asked(d *cluster.Device, ch demand.Choice) (amounts map[string]resource.Quantity, missing []string) {
+	for name := range ch.Amounts {
 		if _, ok := d.Capacity[name]; !ok {
 			missing = append(missing, string(name))
 		}
@@ -42,7 +43,7 @@ func asked(d *cluster.Device, ch choice) (amounts map[string]resource.Quantity, 
 		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
 			n = *c.RequestPolicy.Default
 		}
-		if q, ok := ch.amounts[name]; ok {
+		if q, ok := ch.Amounts[name]; ok {
 			n = q
 		}
 		amounts[string(name)] = n
@@ -51,7 +52,7 @@ func asked(d *cluster.Device, ch choice) (amounts map[string]resource.Quantity, 
 }
 
 // couldGive tells whether a device could be allocated if nobody held anything.
-func couldGive(d *cluster.Device, ch choice) bool { return !d.Shared() || unfitFor(d, ch) == "" }
+func couldGive(d *cluster.Device, ch demand.Choice) bool { return !d.Shared() || unfitFor(d, ch) == "" }
 
 // enough tells whether what there is has what a claim asks for.
 func enough(amounts, have map[string]resource.Quantity) bool {
@@ -65,7 +66,7 @@ func enough(amounts, have map[string]resource.Quantity) bool {
 
 // unfitFor says why a shared device could never give what is asked for, empty if it
 // could.
-func unfitFor(d *cluster.Device, ch choice) string {
+func unfitFor(d *cluster.Device, ch demand.Choice) string {
 	amounts, missing := asked(d, ch)
 	switch {
 	case slices.Contains(missing, "compute"):
@@ -94,12 +95,12 @@ func amount(name string, q resource.Quantity) string {
 // pool, with what was counted before.
 func (s *supply) addShare(d *cluster.Device, used gpu.Counters) {
 	s.shared = true
-	if why := unfitFor(d, s.choice); why != "" {
+	if why := unfitFor(d, s.Choice); why != "" {
 		s.unfit++
 		s.why = union(s.why, why)
 		return
 	}
-	amounts, _ := asked(d, s.choice)
+	amounts, _ := asked(d, s.Choice)
 	left := d.Left()
 	held := d.Held()
 	switch {
@@ -157,7 +158,7 @@ func (s supply) shareSentence(verdict Verdict, offers []string) string {
 		return ""
 	case s.unfit == s.places:
 		return strings.Join(s.why, "; ") + "."
-	case verdict != Full || s.all:
+	case verdict != Full || s.All:
 		return ""
 	}
 	var parts []string

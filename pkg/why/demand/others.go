@@ -1,4 +1,4 @@
-package why
+package demand
 
 import (
 	"slices"
@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// otherDemands lists what a pod asks for beside devices that can keep it off a node, and that
-// is not compared with the nodes here: other pods and volumes would have to be known for it.
-func otherDemands(pod *corev1.Pod) []string {
+// Others lists what else can keep a pod off a node and is not compared with the nodes here,
+// because that would need the other pods and the volumes.
+func Others(pod *corev1.Pod) []string {
 	var out []string
 	if a := pod.Spec.Affinity; a != nil {
 		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
@@ -52,7 +52,7 @@ func volumeClaims(pod *corev1.Pod) []string {
 }
 
 func hasHostPorts(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(containers(pod), func(c corev1.Container) bool {
+	return slices.ContainsFunc(Containers(pod), func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort > 0 || pod.Spec.HostNetwork })
 	})
 }
@@ -60,13 +60,13 @@ func hasHostPorts(pod *corev1.Pod) bool {
 // otherResources names what the containers request of a node's own resources.
 func otherResources(pod *corev1.Pod) []string {
 	var out []string
-	for _, c := range containers(pod) {
+	for _, c := range Containers(pod) {
 		for name, quantity := range c.Resources.Requests {
 			if !strings.Contains(string(name), "/") && !quantity.IsZero() {
-				out = union(out, string(name))
+				out = append(out, string(name))
 			}
 		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }

@@ -1,36 +1,41 @@
-package why
+package demand
 
 import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
-
-	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// wishes is what a pod asks for.
-type wishes struct {
-	// open are claims without devices, given those that have them.
-	open, given []*resourceapi.ResourceClaim
-	// missing says which claims are not there, and why.
-	missing []string
-	// extended are the resources of which devices stand in for, by class.
-	extended map[corev1.ResourceName]string
+// Input is a pod with what its claims are made of. Claims may be those of all namespaces.
+type Input struct {
+	Pod    *corev1.Pod
+	Claims []resourceapi.ResourceClaim
+	// Templates are those of the pod's namespace, nil if they could not be read.
+	Templates []resourceapi.ResourceClaimTemplate
+	Classes   []resourceapi.DeviceClass
 }
 
-// wishesOf finds the pod's claims.
-func wishesOf(in *Input) wishes {
-	w := wishes{extended: map[corev1.ResourceName]string{}}
+// Demand is what a pod asks for.
+type Demand struct {
+	// Unallocated are the pod's claims without devices, Allocated those that have them.
+	Unallocated, Allocated []*resourceapi.ResourceClaim
+	// Missing has a sentence for each claim that does not exist or is not the pod's.
+	Missing []string
+	// Extended are the extended resources that devices of a class satisfy, with that class.
+	Extended map[corev1.ResourceName]string
+}
+
+// Of finds the pod's claims.
+func Of(in Input) Demand {
+	d := Demand{Extended: map[corev1.ResourceName]string{}}
 	byName := map[string]*resourceapi.ResourceClaim{}
 	for i, c := range in.Claims {
 		if c.Namespace == in.Pod.Namespace {
@@ -39,16 +44,16 @@ func wishesOf(in *Input) wishes {
 	}
 	add := func(c *resourceapi.ResourceClaim) {
 		if c.Status.Allocation == nil {
-			w.open = append(w.open, c)
+			d.Unallocated = append(d.Unallocated, c)
 		} else {
-			w.given = append(w.given, c)
+			d.Allocated = append(d.Allocated, c)
 		}
 	}
 	for i := range in.Pod.Spec.ResourceClaims {
 		want := &in.Pod.Spec.ResourceClaims[i]
 		name, mustOwn, err := resourceclaim.Name(in.Pod, want)
 		if err != nil {
-			w.missing = append(w.missing, notMade(in, want, err))
+			d.Missing = append(d.Missing, missingClaim(in, want, err))
 			continue
 		}
 		if name == nil {
@@ -56,23 +61,23 @@ func wishesOf(in *Input) wishes {
 		}
 		claim := byName[*name]
 		if claim == nil {
-			w.missing = append(w.missing, fmt.Sprintf("the claim %s does not exist in the namespace %s.", *name, in.Pod.Namespace))
+			d.Missing = append(d.Missing, fmt.Sprintf("the claim %s does not exist in the namespace %s.", *name, in.Pod.Namespace))
 			continue
 		}
 		if mustOwn {
 			if err := resourceclaim.IsForPod(in.Pod, claim, true); err != nil {
-				w.missing = append(w.missing, fmt.Sprintf("the claim %s belongs to another pod: %v.", *name, err))
+				d.Missing = append(d.Missing, fmt.Sprintf("the claim %s belongs to another pod: %v.", *name, err))
 				continue
 			}
 		}
 		add(claim)
 	}
-	w.addExtended(in, byName, add)
-	return w
+	d.addExtended(in, byName, add)
+	return d
 }
 
-// notMade says why a claim was not made of its template.
-func notMade(in *Input, want *corev1.PodResourceClaim, err error) string {
+// missingClaim says why a claim was not made from its template.
+func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
 	if want.ResourceClaimTemplateName == nil {
 		return fmt.Sprintf("the claim of %q cannot be found: %v.", want.Name, err)
 	}
@@ -86,15 +91,15 @@ func notMade(in *Input, want *corev1.PodResourceClaim, err error) string {
 
 // addExtended adds what is asked for by resource name. The scheduler makes the
 // claim when it has found a node; until then it is put together here, as there.
-func (w *wishes) addExtended(in *Input, byName map[string]*resourceapi.ResourceClaim, add func(*resourceapi.ResourceClaim)) {
+func (d *Demand) addExtended(in Input, byName map[string]*resourceapi.ResourceClaim, add func(*resourceapi.ResourceClaim)) {
 	resolver := extendedresourcecache.NewExtendedResourceCache(logr.Discard())
 	for i := range in.Classes {
 		resolver.OnAdd(&in.Classes[i], true)
 	}
-	for _, c := range containers(in.Pod) {
+	for _, c := range Containers(in.Pod) {
 		for name, quantity := range c.Resources.Requests {
 			if class := resolver.GetDeviceClass(name); class != nil && !quantity.IsZero() {
-				w.extended[name] = class.Name
+				d.Extended[name] = class.Name
 			}
 		}
 	}
@@ -104,12 +109,12 @@ func (w *wishes) addExtended(in *Input, byName map[string]*resourceapi.ResourceC
 			return
 		}
 	}
-	if len(w.extended) == 0 || in.Pod.Spec.NodeName != "" {
+	if len(d.Extended) == 0 || in.Pod.Spec.NodeName != "" {
 		return
 	}
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: in.Pod.Namespace}}
-	for i, name := range slices.Sorted(maps.Keys(w.extended)) {
-		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, extendedRequests(in.Pod, i, name, w.extended[name])...)
+	for i, name := range slices.Sorted(maps.Keys(d.Extended)) {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, extendedRequests(in.Pod, i, name, d.Extended[name])...)
 	}
 	add(claim)
 }
@@ -131,7 +136,7 @@ func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, clas
 		})
 		sum += n
 	}
-	for i, c := range containers(pod) {
+	for i, c := range Containers(pod) {
 		quantity := c.Resources.Requests[name]
 		n := quantity.Value()
 		sidecar := ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
@@ -148,64 +153,17 @@ func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, clas
 	return out
 }
 
-// resource is the name by which devices of a class were asked for.
-func (w wishes) resource(class string) string {
-	for _, name := range slices.Sorted(maps.Keys(w.extended)) {
-		if w.extended[name] == class {
+// Resource is the extended resource by which devices of a class are asked for.
+func (d Demand) Resource(class string) string {
+	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
+		if d.Extended[name] == class {
 			return string(name)
 		}
 	}
 	return "extended resource"
 }
 
-func containers(pod *corev1.Pod) []corev1.Container {
+// Containers are the init containers and the containers of a pod.
+func Containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-}
-
-// choice is a request, or one of the alternatives of a request.
-type choice struct {
-	name      string
-	class     string
-	selectors []resourceapi.DeviceSelector
-	all       bool
-	count     int64
-	admin     bool
-	tolerates []resourceapi.DeviceToleration
-	// amounts is what it names of devices that several claims hold at once.
-	amounts map[resourceapi.QualifiedName]resource.Quantity
-}
-
-// choices lists what would satisfy a request, the most wanted first.
-func choices(r resourceapi.DeviceRequest) []choice {
-	if e := r.Exactly; e != nil {
-		return []choice{{
-			name: r.Name, class: e.DeviceClassName, selectors: e.Selectors, count: max(1, e.Count), tolerates: e.Tolerations,
-			all: e.AllocationMode == resourceapi.DeviceAllocationModeAll, admin: ptr.Deref(e.AdminAccess, false),
-			amounts: amountsOf(e.Capacity),
-		}}
-	}
-	var out []choice
-	for _, s := range r.FirstAvailable {
-		out = append(out, choice{
-			name: r.Name + "/" + s.Name, class: s.DeviceClassName, selectors: s.Selectors, count: max(1, s.Count), tolerates: s.Tolerations,
-			all: s.AllocationMode == resourceapi.DeviceAllocationModeAll, amounts: amountsOf(s.Capacity),
-		})
-	}
-	return out
-}
-
-func amountsOf(c *resourceapi.CapacityRequirements) map[resourceapi.QualifiedName]resource.Quantity {
-	if c == nil {
-		return nil
-	}
-	return c.Requests
-}
-
-// named says in words what a choice names of a share: "20Gi of memory".
-func (ch choice) named() string {
-	texts := map[string]string{}
-	for name, q := range ch.amounts {
-		texts[string(name)] = q.String()
-	}
-	return strings.Join(cluster.Amounts(texts, true), ", ")
 }

@@ -1,0 +1,7 @@
+// Package demand finds what a pod asks for: its claims, what would satisfy each of their
+// requests, and what else decides on which nodes the pod can run.
+//
+// Everything is pure.
+//
+// Imports: pkg/cluster.
+package demand

@@ -11,12 +11,12 @@ const (
 	EventGPUError = "GPUError"
 	// EventGPUBusy (Warning): a process without a claim blocks a mode change.
 	EventGPUBusy = "GPUBusy"
-	// EventGPUBusyOver (Normal): the process of GPUBusy ended.
-	EventGPUBusyOver = "GPUBusyOver"
+	// EventGPUNoLongerBusy (Normal): the process of GPUBusy ended.
+	EventGPUNoLongerBusy = "GPUNoLongerBusy"
 	// EventPartitionMissing (Warning): an AMD partition that the mode should have is missing.
 	EventPartitionMissing = "PartitionMissing"
-	// EventPartitionMissingOver (Normal): a missing partition returned.
-	EventPartitionMissingOver = "PartitionMissingOver"
+	// EventPartitionFound (Normal): a missing partition returned.
+	EventPartitionFound = "PartitionFound"
 	// EventHeldDeviceGone (Warning): a partition that a claim holds was removed by somebody
 	// else.
 	EventHeldDeviceGone = "HeldDeviceGone"
@@ -62,17 +62,17 @@ const (
 	EventStrayDaemonStopped = "StrayDaemonStopped"
 	// EventDaemonsUnreadable (Warning): MPS daemons cannot be listed.
 	EventDaemonsUnreadable = "DaemonsUnreadable"
-	// EventBadSettings (Warning): the sharing configuration has an error (file and key), the
-	// previous one stays.
-	EventBadSettings = "BadSettings"
-	// EventSettingsGood (Normal): the sharing configuration was corrected.
-	EventSettingsGood = "SettingsGood"
+	// EventDevicePluginConfigInvalid (Warning): the device plugin configuration has an error (file
+	// and key), the previous one stays.
+	EventDevicePluginConfigInvalid = "DevicePluginConfigInvalid"
+	// EventDevicePluginConfigValid (Normal): the device plugin configuration was corrected.
+	EventDevicePluginConfigValid = "DevicePluginConfigValid"
 	// EventSettingsApplied (Normal): new sharing settings apply to these GPUs.
 	EventSettingsApplied = "SettingsApplied"
-	// EventSettingsWait (Normal): new sharing settings wait until shares are released.
-	EventSettingsWait = "SettingsWait"
-	// EventSettingsWithoutEffect (Normal): ignored keys of a device plugin configuration.
-	EventSettingsWithoutEffect = "SettingsWithoutEffect"
+	// EventSettingsPending (Normal): new sharing settings wait until shares are released.
+	EventSettingsPending = "SettingsPending"
+	// EventDevicePluginConfigKeysIgnored (Normal): ignored keys of a device plugin configuration.
+	EventDevicePluginConfigKeysIgnored = "DevicePluginConfigKeysIgnored"
 	// EventProfileNotRestored (Warning): GPUs do not match the profile after a reboot or
 	// driver reload; retried.
 	EventProfileNotRestored = "ProfileNotRestored"

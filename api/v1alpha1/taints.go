@@ -32,7 +32,7 @@ const (
 )
 
 // RepartitioningTaintValue is the value of the taint while a node is switched to a
-// profile: the profile's name, cut and completed by a hash where it is longer than the
+// profile: the profile's name, truncated and completed by a hash where it is longer than the
 // 63 characters that a taint value can have; "none" for no profile.
 func RepartitioningTaintValue(profile string) string {
 	const most = validation.LabelValueMaxLength

@@ -198,7 +198,7 @@ func TestBusyGPU(t *testing.T) {
 
 	require.NoError(t, amdgpu.EndProcess(m.simulated.Root, 4711))
 	awaitDevices(t, m.api, false, untainted)
-	nodetest.AwaitEvent(t, m.api, "GPUBusyOver", "python3")
+	nodetest.AwaitEvent(t, m.api, "GPUNoLongerBusy", "python3")
 	k.works(nodetest.Allocate(t, m.api, "c", cpx3))
 }
 

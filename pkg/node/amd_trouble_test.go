@@ -215,7 +215,7 @@ func TestMissingPartition(t *testing.T) {
 	require.Empty(t, k.unprepare(b))
 	m.amdFaults(amdgpu.Faults{})
 	awaitDevices(t, m.api, false, untainted)
-	nodetest.AwaitEvent(t, m.api, "PartitionMissingOver", "")
+	nodetest.AwaitEvent(t, m.api, "PartitionFound", "")
 }
 
 // What becomes wrong with an AMD GPU takes it out of service, tells who is on

@@ -83,16 +83,16 @@ func (p *plugin) readConfig(ctx context.Context) {
 	if err != nil {
 		if text := err.Error(); text != d.toldBad {
 			d.toldBad = text
-			p.events.Warn(ctx, v1alpha1.EventBadSettings, fmt.Sprintf("The settings of this node's GPUs have an error, so the previous ones stay: %v", err))
+			p.events.Warn(ctx, v1alpha1.EventDevicePluginConfigInvalid, fmt.Sprintf("The device plugin configuration of this node is invalid, so the previous one stays: %v", err))
 		}
 		return
 	}
 	if d.toldBad != "" {
 		d.toldBad = ""
-		p.events.Note(ctx, v1alpha1.EventSettingsGood, "The settings of this node's GPUs have no error any more")
+		p.events.Note(ctx, v1alpha1.EventDevicePluginConfigValid, "The device plugin configuration of this node is valid again")
 	}
 	if now != nil && now != d.config && len(now.Notes) > 0 {
-		p.events.Note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("These settings of %s have no effect on this node: %s", now.Profile, strings.Join(now.Notes, "; ")))
+		p.events.Note(ctx, v1alpha1.EventDevicePluginConfigKeysIgnored, fmt.Sprintf("Ignored keys of the %s: %s", now.Profile, strings.Join(now.Notes, "; ")))
 	}
 	d.config, d.read = now, true
 }

@@ -83,8 +83,8 @@ func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []
 
 // eventOf has the reasons of the events that report an obstacle, and its end.
 var eventOf = map[gpu.ObstacleKind]struct{ began, over string }{
-	gpu.ObstacleBusy:    {v1alpha1.EventGPUBusy, v1alpha1.EventGPUBusyOver},
-	gpu.ObstacleMissing: {v1alpha1.EventPartitionMissing, v1alpha1.EventPartitionMissingOver},
+	gpu.ObstacleBusy:    {v1alpha1.EventGPUBusy, v1alpha1.EventGPUNoLongerBusy},
+	gpu.ObstacleMissing: {v1alpha1.EventPartitionMissing, v1alpha1.EventPartitionFound},
 }
 
 // shortNames names devices without the name of their GPU.

@@ -172,7 +172,7 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	m.profile("{sharing: {replicas: 4}}")
 	awaitReplicas(t, m.api, card1+"-fraction-share", 250)
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "SettingsApplied", "4 replicas"), card1+" are")
-	wait := nodetest.AwaitEvent(t, m.api, "SettingsWait", card0)
+	wait := nodetest.AwaitEvent(t, m.api, "SettingsPending", card0)
 	assert.Contains(t, wait, "4 replicas")
 	assert.Contains(t, wait, fraction0+" is held by claim team/claim-a, pod pod-a")
 	awaitReplicas(t, m.api, fraction0, 100)
@@ -187,7 +187,7 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 }
 
 // A misspelt key is named, and the settings before stay.
-func TestBadSettings(t *testing.T) {
+func TestInvalidDevicePluginConfig(t *testing.T) {
 	const shared = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %s}]}}"
 	m := newMachine(t, nodetest.NewAPI())
 	m.label(deviceplugin.Label, "shared")
@@ -195,7 +195,7 @@ func TestBadSettings(t *testing.T) {
 	k, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 200)
 	m.devicePluginConfig("sharings: {}")
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "BadSettings", "sharings"), "the previous ones stay")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "DevicePluginConfigInvalid", "sharings"), "the previous one stays")
 	k.works(nodetest.Allocate(t, m.api, "a", fraction0))
 	awaitReplicas(t, m.api, fraction0, 200)
 	stop()
@@ -206,7 +206,7 @@ func TestBadSettings(t *testing.T) {
 	assert.Equal(t, writes, nodetest.SliceWrites(m.api), "also over a restart")
 	m.devicePluginConfig(fmt.Sprintf(shared, "2"))
 	awaitReplicas(t, m.api, fraction0, 500)
-	nodetest.AwaitEvent(t, m.api, "SettingsGood", "no error any more")
+	nodetest.AwaitEvent(t, m.api, "DevicePluginConfigValid", "valid again")
 }
 
 // The node's label chooses the device plugin's configuration, while the plugin runs. A

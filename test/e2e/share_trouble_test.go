@@ -145,7 +145,7 @@ func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
 		return s.sharing(nodeA, gpus[1].PCI) == "mps", s.sharing(nodeA, gpus[1].PCI)
 	})
 	assert.Equal(t, "timeslicing", s.sharing(nodeA, gpus[0].PCI), "somebody has a share of it")
-	s.waitNodeEvent(nodeA, "SettingsWait", gpu.NameOf(gpus[0].PCI), "pod holder")
+	s.waitNodeEvent(nodeA, "SettingsPending", gpu.NameOf(gpus[0].PCI), "pod holder")
 	assert.Equal(t, before, s.daemons(nodeA))
 	s.requireSeesShare(holder, "main")
 	s.sharePodAt(nodeA, "beside", gpus[0].PCI, classFractionShare, nil)

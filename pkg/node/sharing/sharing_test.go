@@ -85,7 +85,7 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 	c.expect(with(4), 4, false)
 	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
 	c.expect(with(5), 4, false)
-	nodetest.AwaitEvent(t, c.api, "SettingsWait", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
+	nodetest.AwaitEvent(t, c.api, "SettingsPending", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
 
 	// The next plugin goes by what was in force.
 	c = newSharingCase(t, path)

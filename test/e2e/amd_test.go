@@ -177,7 +177,7 @@ const pciDevices = "/sys/bus/pci/devices/"
 // amdFile reads a file of the AMD node's simulated kernel.
 func (s *suite) amdFile(name string) string {
 	s.t.Helper()
-	return strings.TrimSpace(s.byHandOn(nodeC, deed{Read: name}))
+	return strings.TrimSpace(s.byHandOn(nodeC, action{Read: name}))
 }
 
 // firstMinor is the number of the render node of a GPU's first partition.
@@ -187,7 +187,7 @@ func (s *suite) firstMinor(gpuID string) int {
 		s.firstMinors = map[string]int{}
 		for _, pci := range s.amdGPUs() {
 			var primary, render int
-			nodes := s.byHandOn(nodeC, deed{List: pciDevices + pci + "/drm"})
+			nodes := s.byHandOn(nodeC, action{List: pciDevices + pci + "/drm"})
 			_, err := fmt.Sscanf(nodes, "card%d renderD%d", &primary, &render)
 			require.NoError(s.t, err, nodes)
 			s.firstMinors[gpu.NameOf(pci)] = render

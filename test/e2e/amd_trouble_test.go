@@ -24,7 +24,7 @@ const busyTaint = v1alpha1.TaintBusy
 func (s *suite) setAMDFaults(faults amdgpu.Faults) {
 	s.t.Helper()
 	require.NoError(s.t, faults.Check())
-	s.byHandOn(nodeC, deed{Faults: &faults})
+	s.byHandOn(nodeC, action{Faults: &faults})
 }
 
 // A process of somebody else keeps a GPU in its mode. What needs another mode is
@@ -78,7 +78,7 @@ func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
 	s.gpuPodAt(nodeC, "patient", classCPX, pci)
 	s.waitPodEvent("patient", prepareFailed, gpu.NameOf(pci), "4712", "late-comer")
 	assert.Equal(t, "DPX", s.modes()[gpu.NameOf(pci)])
-	s.byHandOn(nodeC, deed{EndProcess: 4712})
+	s.byHandOn(nodeC, action{EndProcess: 4712})
 	s.clearFaults(nodeC)
 	s.requireSeesAMD(s.waitRunning("patient"), "main", s.allocated(s.pod("patient"), ""), "cpx")
 }

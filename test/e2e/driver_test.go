@@ -93,7 +93,7 @@ func TestDriverUpgrade(t *testing.T) {
 	all := s.deviceCount()
 	plugin := s.plugin(nodeA)
 	restarts := plugin.Status.ContainerStatuses[0].RestartCount
-	out, err := s.tryByHandOn(nodeA, deed{Unload: true})
+	out, err := s.tryByHandOn(nodeA, action{Unload: true})
 	require.Error(t, err, "the plugin uses the driver")
 	assert.Contains(t, out, "Module nvidia is in use")
 
@@ -105,8 +105,8 @@ func TestDriverUpgrade(t *testing.T) {
 	s.gpuPodAt(nodeA, "waits", classWhole, s.machine(nodeA).GPUs[2].PCI)
 	s.waitUnschedulable("waits")
 	s.delete("leaves", "whole")
-	s.byHand(deed{Unload: true})
-	s.byHand(deed{Load: true})
+	s.byHand(action{Unload: true})
+	s.byHand(action{Load: true})
 
 	s.labelNode(nodeA, upgradeLabel, "")
 	s.waitNodeEvent(nodeA, "DriverFound", "NVIDIA")

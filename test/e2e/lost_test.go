@@ -86,7 +86,7 @@ func TestAPartitionRemovedUnderAClaim(t *testing.T) {
 	device := s.allocated(s.waitRunning("held"), "").Device
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
 
-	s.byHand(deed{Remove: device})
+	s.byHand(action{Remove: device})
 	s.waitNodeEvent(nodeA, "HeldDeviceGone", device, "somebody other than Tranche has removed the partition", "pod held")
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
 	s.eventually("the device is tainted", func() (bool, string) {

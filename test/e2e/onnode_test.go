@@ -18,13 +18,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
-// deedVariable makes the test binary do something on a node and end: nodes see
+// actionVariable makes the test binary do something on a node and end: nodes see
 // this machine's files, and what an administrator does there by nvidia-smi has
 // no command with simulated GPUs.
-const deedVariable = "TRANCHE_E2E_DEED"
+const actionVariable = "TRANCHE_E2E_ACTION"
 
-// deed is what an administrator does to a GPU of node-a, or looks at on node-c.
-type deed struct {
+// action is what an administrator does to a GPU of node-a, or looks at on node-c.
+type action struct {
 	// Make and Remove name a placement.
 	Make, Remove string
 	// Reset is the address of a GPU.
@@ -40,8 +40,8 @@ type deed struct {
 }
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(deedVariable); text != "" {
-		var d deed
+	if text := os.Getenv(actionVariable); text != "" {
+		var d action
 		err := json.Unmarshal([]byte(text), &d)
 		if err == nil {
 			err = d.do(context.Background())
@@ -56,30 +56,30 @@ func TestMain(m *testing.M) {
 }
 
 // byHand does something to a GPU of node-a behind the plugin's back.
-func (s *suite) byHand(d deed) {
+func (s *suite) byHand(d action) {
 	s.t.Helper()
 	s.byHandOn(nodeA, d)
 }
 
-// byHandOn is byHand for any node. It returns what the deed prints.
-func (s *suite) byHandOn(node string, d deed) string {
+// byHandOn is byHand for any node. It returns what the action prints.
+func (s *suite) byHandOn(node string, d action) string {
 	s.t.Helper()
 	out, err := s.tryByHandOn(node, d)
 	require.NoError(s.t, err, out)
 	return out
 }
 
-// tryByHandOn is byHandOn for a deed that may fail.
-func (s *suite) tryByHandOn(node string, d deed) (string, error) {
+// tryByHandOn is byHandOn for a action that may fail.
+func (s *suite) tryByHandOn(node string, d action) (string, error) {
 	s.t.Helper()
 	program, err := os.Executable()
 	require.NoError(s.t, err)
 	text, err := json.Marshal(d)
 	require.NoError(s.t, err)
-	return s.tryOnNode(node, "env", deedVariable+"="+string(text), program)
+	return s.tryOnNode(node, "env", actionVariable+"="+string(text), program)
 }
 
-func (d deed) do(ctx context.Context) error {
+func (d action) do(ctx context.Context) error {
 	if d.Reset != "" {
 		return nvdriver.ResetGPU(simulateRoot, d.Reset)
 	}
@@ -133,7 +133,7 @@ func (d deed) do(ctx context.Context) error {
 }
 
 // look prints what the simulated kernel of node-c shows.
-func (d deed) look() error {
+func (d action) look() error {
 	inv, err := models.LoadInventory("mi300x8")
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ func TestARepairThatFailsLeavesThePartitionInUse(t *testing.T) {
 
 	const unknown = nvdriver.Return(999)
 	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: unknown}}})
-	s.byHand(deed{Remove: results[1].Device})
+	s.byHand(action{Remove: results[1].Device})
 	// A kubelet asks for a claim once. After a restart it asks again when the next pod
 	// comes.
 	s.onHost("cluster", "restart-kubelet", "--dir", s.cluster, "--node", nodeA)

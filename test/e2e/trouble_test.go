@@ -32,8 +32,8 @@ func TestAForeignPartition(t *testing.T) {
 	gpuID := gpu.NameOf(pci)
 	// 3g.40gb at 4 covers the second half.
 	foreign := gpuID + "-mig-3g-40gb-4"
-	s.byHand(deed{Make: foreign})
-	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
+	s.byHand(action{Make: foreign})
+	t.Cleanup(func() { s.byHand(action{Remove: foreign}) })
 	id := s.machine(nodeA).GPUs[index].Instances[0].ID
 
 	covered := func(device string) bool {
@@ -64,7 +64,7 @@ func TestAForeignPartition(t *testing.T) {
 	s.waitAllRunning(8)
 	assert.Equal(t, 2, s.machine(nodeA).instances(), "it is still there")
 
-	s.byHand(deed{Remove: foreign})
+	s.byHand(action{Remove: foreign})
 	s.eventually("the taints are gone", func() (bool, string) {
 		tainted := s.taintedDevices(nodeA, foreignTaint)
 		return len(tainted) == 0, strings.Join(tainted, "\n")
@@ -119,7 +119,7 @@ func TestAFatalXID(t *testing.T) {
 	s.waitUnschedulable("waits")
 
 	s.delete("held")
-	s.byHand(deed{Reset: pci})
+	s.byHand(action{Reset: pci})
 	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeA, gpuID, unhealthyTaint), "it is still there" })
 	s.waitNodeEvent(nodeA, "GPUHealthy", gpuID)
 	s.waitRunning("waits")
@@ -145,8 +145,8 @@ func TestHardwareCommand(t *testing.T) {
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "").Device
 	foreign := gpu.NameOf(pci) + "-mig-1g-10gb-2"
-	s.byHand(deed{Make: foreign})
-	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
+	s.byHand(action{Make: foreign})
+	t.Cleanup(func() { s.byHand(action{Remove: foreign}) })
 	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: idle, PID: 4711}}})
 
 	plugin := s.plugin(nodeA).Name
@@ -176,5 +176,5 @@ func TestHardwareCommand(t *testing.T) {
 	assert.Len(t, owners, 2, text)
 	assert.Equal(t, owner, owners[device])
 	s.clearFaults(nodeA)
-	s.byHand(deed{Remove: foreign})
+	s.byHand(action{Remove: foreign})
 }

@@ -1,4 +1,4 @@
-# Tranche: a Kubernetes DRA driver that cuts GPUs. `make help` lists what there is.
+# Tranche: a Kubernetes DRA driver that partitions and shares GPUs. `make help` lists what there is.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help

@@ -57,7 +57,7 @@ func TestExampleOfProfiles(t *testing.T) {
 	var shapes []string
 	for _, g := range gpus {
 		shape := resolved[g.PCIAddress].Layout
-		shapes = append(shapes, fmt.Sprintf("%s%s%s %d %v %v", shape.Cut, shape.Compute, shape.Memory, len(shape.Static), shape.Profiles, shape.NoWhole))
+		shapes = append(shapes, fmt.Sprintf("%s%s%s %d %v %v", shape.Partitioning, shape.Compute, shape.Memory, len(shape.Static), shape.Profiles, shape.NoWhole))
 	}
 	slices.Sort(shapes)
 	// 3g and four of 1g.

@@ -117,7 +117,7 @@ func TestTemplatesMistakes(t *testing.T) {
 	require.NoError(t, os.WriteFile(unfit, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{mig: {profiles: [1g]}}]}"), 0o600))
 	for want, args := range map[string][]string{
 		"spec.rulez":                                          {"--model", "l4x4", "--profile", misspelt},
-		"NVIDIA L4 cannot be cut by MIG":                      {"--model", "l4x4", "--profile", unfit},
+		"NVIDIA L4 does not support MIG":                      {"--model", "l4x4", "--profile", unfit},
 		"read --profile: open ./none: ":                       {"--model", "l4x4", "--profile", "./none"},
 		`unknown inventory "h100": choose one of a100-40x8, `: {"--model", "h100"},
 		"no inventory named: choose one of a100-40x8, ":       {},

@@ -156,7 +156,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 					}
 					// Under another memory mode the GPU will have other devices.
 					asItIs := g.Layout.Memory == "" || g.Layout.Memory == gpus[i].MemoryMode
-					assert.True(t, held || !asItIs || g.Layout.Cut == profile.CutOff, "%s of %s offers something", gpus[i].Name(), machine)
+					assert.True(t, held || !asItIs || g.Layout.Partitioning == profile.PartitioningOff, "%s of %s offers something", gpus[i].Name(), machine)
 				}
 				fits = append(fits, machine)
 			}

@@ -113,10 +113,10 @@ func TestDeviceClassSelection(t *testing.T) {
 		device cel.Device
 		want   []string
 	}{
-		"whole NVIDIA GPU": {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
-		"legacy GPU":       {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
-		"AMD GPU, no cuts": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
-		"AMD GPU in SPX":   {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
+		"whole NVIDIA GPU":  {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
+		"legacy GPU":        {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
+		"AMD GPU, no modes": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
+		"AMD GPU in SPX":    {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
 		"legacy AMD GPU": {amd("type", "gpu", "computePartition", "SPX", "legacyResource", "amd.com/gpu"),
 			[]string{"gpu", "gpu-amd", "gpu-legacy-amd", "gpu-xcp-spx"}},
 		"partition":       {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},

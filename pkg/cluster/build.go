@@ -227,7 +227,7 @@ func (p *Pool) taints(rules []resourceapi.DeviceTaintRule) []Taint {
 	return out
 }
 
-// bar cuts the positions of a GPU into segments from left to right.
+// bar divides the positions of a GPU into segments, from left to right.
 func (p *Pool) bar(held []Held) []Segment {
 	owners := make([][]int, p.positions)
 	for i, h := range held {

@@ -53,7 +53,7 @@ type GPU struct {
 	// driver is the driver's version, which the node shows once for all GPUs.
 	driver string
 	// Positions is into how many equal parts the bar is divided: the memory
-	// slices of the GPU, or 1 where it cannot be cut.
+	// slices of the GPU, or 1 where it cannot be partitioned.
 	Positions int `json:"positions"`
 	// Bar covers all positions from left to right, without gaps.
 	Bar []Segment `json:"bar"`
@@ -73,7 +73,7 @@ type GPU struct {
 	Problem string `json:"problem,omitempty"`
 	// Held is the devices in use, in the order of the bar.
 	Held []Held `json:"held,omitempty"`
-	// Fits says how often each cut would still fit, each counted alone.
+	// Fits says how often each placement would still fit, each counted alone.
 	Fits []Fit `json:"fits,omitempty"`
 	// Taints keeps new claims from (some of) the devices of the GPU.
 	Taints []Taint `json:"taints,omitempty"`
@@ -82,7 +82,7 @@ type GPU struct {
 	Incomplete string `json:"incomplete,omitempty"`
 }
 
-// Mode is how a GPU is cut now, and with it what else it can give.
+// Mode is the compute mode of a GPU, which decides what else it can offer.
 type Mode struct {
 	// Name is the vendor's: "CPX".
 	Name string `json:"name"`
@@ -102,7 +102,7 @@ const (
 	Taken State = "held"
 	// Blocked would be free but for a taint.
 	Blocked State = "blocked"
-	// Leftover is held by nobody and of no use: every cut that would take it
+	// Leftover is held by nobody and of no use: every placement that would take it
 	// needs something that is held. Seven 1g partitions leave one memory slice
 	// in eight.
 	Leftover State = "leftover"
@@ -124,7 +124,7 @@ type Segment struct {
 type Held struct {
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
-	// Label is the name of the cut: the profile, or "whole GPU".
+	// Label is the name of the placement: the profile, or "whole GPU".
 	Label string `json:"label"`
 	Type  string `json:"type,omitempty"`
 	// Positions of the bar that the device takes.

@@ -55,10 +55,10 @@ func sliceIndex(total gpu.Counters) map[string]int {
 	return index
 }
 
-// placeByMemory serves GPUs without memory slices: those that cannot be cut
-// (one position) and those that are cut into equal parts of their memory, where
+// placeByMemory serves GPUs without memory slices: those that cannot be partitioned
+// (one position) and those that are divided into equal parts of their memory, where
 // the partition's index says which part it is. A GPU may have several such
-// cuts, of two, four and eight parts.
+// divisions, of two, four and eight parts.
 func placeByMemory(total int64, devices []*Device) int {
 	n := 1
 	for _, d := range devices {
@@ -98,7 +98,7 @@ func placeByMemory(total int64, devices []*Device) int {
 	return n
 }
 
-// partsOf tells into how many equal parts a GPU is cut when each takes so much,
+// partsOf tells into how many equal parts a GPU is divided when each takes so much,
 // zero when they are not equal. Six parts of a power of two leave a few bytes.
 func partsOf(total, takes int64) int {
 	k := total / takes

@@ -67,7 +67,7 @@ func says(rules []v1alpha1.Rule) string {
 		}
 		out = append(out, text)
 	}
-	return cmp.Or(strings.Join(out, "; "), "nothing: GPUs are cut on demand")
+	return cmp.Or(strings.Join(out, "; "), "nothing: GPUs are partitioned on demand")
 }
 
 // selected says which GPUs a rule is for; empty: all.
@@ -126,7 +126,7 @@ func migSays(m *v1alpha1.MIG) string {
 		}
 		return "partitions " + cmp.Or(strings.Join(parts, " + "), "none")
 	}
-	text := "cut on demand"
+	text := "partitioned on demand"
 	if len(m.Profiles) > 0 {
 		text += " into " + strings.Join(m.Profiles, " ")
 	}

@@ -72,7 +72,7 @@ const (
 	IsolationNone Isolation = "none"
 )
 
-// GPU is one physical GPU with everything that can be cut from it.
+// GPU is one physical GPU with all its placements.
 type GPU struct {
 	// PCIAddress identifies the GPU for as long as it stays in its slot:
 	// "0000:c1:00.0". UUID, index and minor are facts about it, never keys.
@@ -97,7 +97,7 @@ type GPU struct {
 	// it ("NPS1"); empty for GPUs that know none.
 	MemoryMode string
 	// Modes are the memory modes that an AMD GPU can be put into, with the compute
-	// modes ("SPX") that go with each, the whole GPU first. Nil for GPUs that cannot be cut.
+	// modes ("SPX") that go with each, the whole GPU first. Nil for GPUs that cannot be partitioned.
 	Modes map[string][]string
 	// Memory is the GPU's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
@@ -140,16 +140,16 @@ func (g *GPU) Placement(name string) (Placement, bool) {
 	return Placement{}, false
 }
 
-// Placement is one concrete way to cut a GPU: a profile at a position. The
-// whole GPU is the placement that cuts nothing.
+// Placement is one concrete way to use a GPU: a profile at a position. The
+// whole GPU is the placement without partitions.
 type Placement struct {
 	// GPU is the PCI address of the GPU.
 	GPU string `json:"gpu"`
 	// Type tells whole GPUs from the kinds of partitions.
 	Type Type `json:"type"`
-	// Profile is the vendor's name of the cut ("1g.10gb"; AMD's compute mode in
+	// Profile is the name that the vendor gives the size ("1g.10gb"; AMD's compute mode in
 	// lower case, "cpx"). A whole NVIDIA GPU has none, a whole AMD GPU that can
-	// be cut has "spx".
+	// be partitioned has "spx".
 	Profile string `json:"profile,omitempty"`
 	// Start is the first memory slice of a MIG placement, and the index of an AMD
 	// partition among those of its mode.
@@ -251,7 +251,7 @@ func PCIIDOf(device, vendor uint16) string {
 
 // SortGPUs puts GPUs in PCI order, as their names sort. That order is policy:
 // the scheduler goes through a pool's slices in order and takes the first fit, so one
-// GPU fills up before the next is cut.
+// GPU fills up before the next is partitioned.
 func SortGPUs(gpus []GPU) {
 	slices.SortFunc(gpus, func(a, b GPU) int { return cmp.Compare(a.Name(), b.Name()) })
 }

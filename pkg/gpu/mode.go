@@ -8,7 +8,7 @@ import (
 // Modes is how a whole GPU is set, as far as a profile can say so. What the GPU
 // does not know is empty.
 type Modes struct {
-	// MIG is whether an NVIDIA GPU is cut into instances.
+	// MIG is whether an NVIDIA GPU is divided into instances.
 	MIG MIGMode `json:"mig,omitempty"`
 	// PendingMIG is MIG after the next reset of the GPU.
 	PendingMIG MIGMode `json:"pendingMIG,omitempty"`
@@ -31,7 +31,7 @@ type Modes struct {
 	Legal map[string][]string `json:"legal,omitempty"`
 }
 
-// MIGMode is whether an NVIDIA GPU is cut into instances.
+// MIGMode is whether an NVIDIA GPU is divided into instances.
 type MIGMode string
 
 // The MIG modes.
@@ -44,7 +44,7 @@ const (
 // and counters with g.
 func (g *GPU) WithMIG(mode MIGMode) GPU {
 	other := *g
-	if g.OtherMIG == nil || g.offersCuts() == (mode == MIGOn) {
+	if g.OtherMIG == nil || g.offersMIG() == (mode == MIGOn) {
 		return other
 	}
 	other.Counters, other.Placements = g.OtherMIG.Counters, g.OtherMIG.Placements
@@ -52,8 +52,8 @@ func (g *GPU) WithMIG(mode MIGMode) GPU {
 	return other
 }
 
-// offersCuts tells whether one of the GPU's placements is a MIG partition.
-func (g *GPU) offersCuts() bool {
+// offersMIG tells whether one of the GPU's placements is a MIG partition.
+func (g *GPU) offersMIG() bool {
 	return slices.ContainsFunc(g.Placements, func(p Placement) bool { return p.Type == TypeMIG })
 }
 

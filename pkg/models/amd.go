@@ -14,7 +14,7 @@ import (
 )
 
 // DRM of the kernels that AMD's driver is made for numbers 64 devices, from 128
-// on; amdgpu takes a row of eight for each GPU that can be cut, whatever the
+// on; amdgpu takes a row of eight for each GPU that can be partitioned, whatever the
 // number of its partitions (amdgpu_xcp.c, MAX_XCP; ROCm/k8s-device-plugin
 // testdata/topology-parsing-mi308 shows the row of a GPU with four).
 const (
@@ -29,7 +29,7 @@ type AMDGPU struct {
 	// PCI is the address as sysfs spells it: 0000:c1:00.0.
 	PCI string
 	// ComputeMode and MemoryMode are those at every start of the machine, empty
-	// for a GPU that cannot be cut.
+	// for a GPU that cannot be partitioned.
 	ComputeMode xcp.Mode
 	MemoryMode  xcp.MemoryMode
 	// VF is a virtual function: its modes are the hypervisor's.
@@ -158,7 +158,7 @@ func (f gpuFile) resolveAMD(key string, model *AMDModel) (AMDGPU, error) {
 	}
 	if !model.HasPartitions() {
 		if mode := f.ComputeMode + f.MemoryMode; mode != "" {
-			return g, fmt.Errorf("%s: %s cannot be cut and has no mode like %s; leave out computeMode and memoryMode", key, f.Model, mode)
+			return g, fmt.Errorf("%s: %s cannot be partitioned and has no mode like %s; leave out computeMode and memoryMode", key, f.Model, mode)
 		}
 		return g, nil
 	}
@@ -188,7 +188,7 @@ func checkRenderMinors(gpus []AMDGPU) error {
 		minors += gpus[i].RenderMinors()
 	}
 	if minors > MaxRenderMinors {
-		return fmt.Errorf("gpus: AMD's GPUs take %d DRM numbers, %d for each that can be cut; there are %d", minors, MinorsPerGPU, MaxRenderMinors)
+		return fmt.Errorf("gpus: AMD's GPUs take %d DRM numbers, %d for each that can be partitioned; there are %d", minors, MinorsPerGPU, MaxRenderMinors)
 	}
 	return nil
 }

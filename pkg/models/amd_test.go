@@ -117,7 +117,7 @@ func TestGPUsOfBothVendors(t *testing.T) {
 	assert.EqualValues(t, 38, second.Placements[0].ComputeUnits)
 }
 
-func TestGPUsThatCannotBeCut(t *testing.T) {
+func TestGPUsWithoutModes(t *testing.T) {
 	inv, err := ParseInventory([]byte("gpus: [{model: MI210, count: 2}, {model: MI300X}, {model: MI300X, virtualFunction: true, computeMode: DPX}]"))
 	require.NoError(t, err)
 	gpus := inv.Hardware("node-a")
@@ -165,7 +165,7 @@ func TestBrokenAMDInventoriesNameTheKey(t *testing.T) {
 		"gpus: [{model: MI300X, computeMode: SPX, memoryMode: NPS4}]":                             `gpus[0].computeMode: MI300X has no mode "SPX" under NPS4`,
 		"gpus: [{model: MI300X, computeMode: cpx}]":                                               `gpus[0].computeMode: MI300X has no mode "cpx"`,
 		"gpus: [{model: MI300A, memoryMode: NPS4}]":                                               `gpus[0].memoryMode: MI300A has no mode "NPS4": choose one of NPS1`,
-		"gpus: [{model: MI210, computeMode: SPX}]":                                                "gpus[0]: MI210 cannot be cut",
+		"gpus: [{model: MI210, computeMode: SPX}]":                                                "gpus[0]: MI210 cannot be partitioned",
 		"gpus: [{model: L4-24GB, computeMode: SPX}]":                                              "gpus[0]: computeMode, memoryMode and virtualFunction are for AMD's GPUs",
 		"gpus: [{model: L4-24GB, virtualFunction: true}]":                                         "gpus[0]: computeMode, memoryMode and virtualFunction are for AMD's GPUs",
 		"gpus: [{model: MI300X, count: 9}]":                                                       "gpus: AMD's GPUs take 72 DRM numbers",

@@ -40,7 +40,7 @@ type AMDModel struct {
 	CUsPerArray int `json:"cusPerArray"`
 	// MemoryMiB is what mem_info_vram_total says.
 	MemoryMiB int64 `json:"memoryMiB"`
-	// MemoryModes are those that the GPU can be put into; none: it cannot be cut.
+	// MemoryModes are those that the GPU can be put into; none: it cannot be partitioned.
 	MemoryModes []xcp.MemoryMode `json:"memoryModes,omitempty"`
 	Engines     AMDEngines       `json:"engines"`
 	// PowerWatts is what the GPU may draw.
@@ -83,7 +83,7 @@ func AMDModelByKey(key string) (*AMDModel, bool) {
 	return m, ok
 }
 
-// HasPartitions says whether the GPU can be cut.
+// HasPartitions says whether the GPU can be partitioned.
 func (m *AMDModel) HasPartitions() bool { return len(m.MemoryModes) > 0 }
 
 // Architecture is the chip generation as the compiler names it: gfx942.

@@ -69,7 +69,7 @@ func (g *GPU) facts() mig.Facts {
 	}
 }
 
-// profiles is what the model's GPU can be cut into.
+// profiles are the MIG profiles of the model.
 func (m *NVIDIAModel) profiles() []mig.Profile {
 	var all []mig.Profile
 	for _, p := range m.Profiles {

@@ -98,7 +98,7 @@ func NVIDIAModelByKey(key string) (*NVIDIAModel, bool) {
 	return m, ok
 }
 
-// HasMIG says whether the GPU can be cut by the hardware.
+// HasMIG says whether the GPU supports MIG.
 func (m *NVIDIAModel) HasMIG() bool { return len(m.Profiles) > 0 }
 
 // KeepsMIGMode says whether the GPU stores MIG mode and needs a reset to

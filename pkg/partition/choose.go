@@ -49,12 +49,12 @@ func (n *Node) before(to v1alpha1.ProfileSnapshot) resolvedProfile {
 // slot.
 func canHave(g *gpu.GPU, layout profile.Layout) bool {
 	if len(g.Modes) > 0 {
-		return layout.Cut == profile.CutDynamic && !layout.Named
+		return layout.Partitioning == profile.PartitioningDynamic && !layout.Named
 	}
-	cut := g.WithMIG(gpu.MIGOn)
+	inMIG := g.WithMIG(gpu.MIGOn)
 	isWhole := layout.Compute == "" || ofMode(gpu.Placement{Profile: layout.Compute}, "spx")
 	return isWhole && layout.Memory == "" && !slices.ContainsFunc(layout.Static, func(p gpu.Placement) bool {
-		_, ok := cut.Placement(p.Name())
+		_, ok := inMIG.Placement(p.Name())
 		return !ok
 	})
 }

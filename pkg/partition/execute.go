@@ -151,7 +151,7 @@ func (n *Node) groups(seen []GPU) [][]gpu.GPU {
 // sameLayout tells whether two layouts have the same static partitions, which claims do
 // not remove when they are released.
 func sameLayout(a, b profile.Layout) bool {
-	return a.Cut == b.Cut && slices.EqualFunc(a.Static, b.Static, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })
+	return a.Partitioning == b.Partitioning && slices.EqualFunc(a.Static, b.Static, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })
 }
 
 // group is a set of GPUs that change under one lock.

@@ -45,7 +45,7 @@ func held(placements ...gpu.Placement) func(*GPU) {
 func to(s profile.Layout) func(*GPU) { return func(c *GPU) { c.To = s } }
 
 func static(placements ...gpu.Placement) profile.Layout {
-	return profile.Layout{Cut: profile.CutStatic, Static: placements}
+	return profile.Layout{Partitioning: profile.PartitioningStatic, Static: placements}
 }
 
 func before(m gpu.Modes) func(*GPU) { return func(c *GPU) { c.Before = m } }
@@ -63,7 +63,7 @@ func memory(mode string) func(*GPU) {
 }
 
 var (
-	off   = profile.Layout{Cut: profile.CutOff}
+	off   = profile.Layout{Partitioning: profile.PartitioningOff}
 	named = profile.Layout{Named: true}
 )
 
@@ -310,7 +310,7 @@ func TestPlanForAMD(t *testing.T) {
 		},
 		"no compute modes": {
 			[]GPU{gpuOf(mi210, to(cpx))},
-			outcome{refused: "GPU gpu-0000-83-00-0 cannot be cut, so it cannot be put into compute mode CPX"},
+			outcome{refused: "GPU gpu-0000-83-00-0 cannot be partitioned, so it cannot be put into compute mode CPX"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan(tt.gpus))) })
@@ -349,7 +349,7 @@ func TestPlanForAnotherVendor(t *testing.T) {
 		"the whole GPU as one mode":  {gpu: acme(to(profile.Layout{Compute: "SPX"}))},
 		"a claim holds it":           {gpu: acme(held(wholeOf(plain)))},
 		"partitions that stay":       {gpu: acme(to(static())), want: "does not support MIG"},
-		"a compute mode":             {gpu: acme(to(profile.Layout{Compute: "CPX"})), want: "cannot be cut"},
+		"a compute mode":             {gpu: acme(to(profile.Layout{Compute: "CPX"})), want: "cannot be partitioned"},
 		"a memory mode":              {gpu: acme(to(profile.Layout{Memory: "NPS4"})), want: "knows no memory modes"},
 		"MIG, as a profile names it": {gpu: acme(to(named))},
 	} {

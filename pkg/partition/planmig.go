@@ -11,7 +11,7 @@ import (
 func (c *planner) planMIG() {
 	want := c.desiredMIG()
 	if c.Modes.MIG == "" {
-		if c.To.Cut == profile.CutStatic {
+		if c.To.Partitioning == profile.PartitioningStatic {
 			c.refuse("does not support MIG, so it cannot have static partitions")
 		}
 		return
@@ -22,7 +22,7 @@ func (c *planner) planMIG() {
 		return
 	}
 	// exact: no other partitions may exist.
-	exact := want == gpu.MIGOff || c.To.Cut == profile.CutStatic
+	exact := want == gpu.MIGOff || c.To.Partitioning == profile.PartitioningStatic
 	if switched {
 		c.mustLeave(everything)
 	} else if exact {
@@ -32,7 +32,7 @@ func (c *planner) planMIG() {
 	if switched || want != "" && c.Modes.PendingMIG != "" && c.Modes.PendingMIG != want {
 		c.step(OpMIG, string(want))
 	}
-	if c.To.Cut != profile.CutStatic {
+	if c.To.Partitioning != profile.PartitioningStatic {
 		return
 	}
 	for _, p := range c.To.Static {
@@ -52,9 +52,9 @@ func (c *planner) planMIG() {
 // profile disables it. A profile that does not mention MIG leaves the mode as it was.
 func (c *planner) desiredMIG() gpu.MIGMode {
 	switch {
-	case c.To.Cut == profile.CutOff:
+	case c.To.Partitioning == profile.PartitioningOff:
 		return gpu.MIGOff
-	case c.To.Cut == profile.CutStatic:
+	case c.To.Partitioning == profile.PartitioningStatic:
 		return gpu.MIGOn
 	case !c.Modes.MIGNeedsReset:
 		return ""
@@ -91,6 +91,6 @@ func placementOf(q gpu.Partition) gpu.Placement {
 
 // inLayout tells whether the placement is a static partition of the layout.
 func (c *planner) inLayout(p gpu.Placement) bool {
-	return c.To.Cut == profile.CutStatic &&
+	return c.To.Partitioning == profile.PartitioningStatic &&
 		slices.ContainsFunc(c.To.Static, func(l gpu.Placement) bool { return l.Name() == p.Name() })
 }

@@ -86,7 +86,7 @@ func (c *planner) planModes() {
 	case m.Compute == "" && ofMode(gpu.Placement{Profile: want}, "spx"):
 		// A GPU that cannot be partitioned is whole.
 	case m.Compute == "":
-		c.refuse("cannot be cut, so it cannot be put into compute mode %s", want)
+		c.refuse("cannot be partitioned, so it cannot be put into compute mode %s", want)
 	case len(offers) > 0 && !slices.Contains(offers, want):
 		memory := c.memory
 		if memory == "" {

@@ -50,7 +50,7 @@ func (d *drawing) drawBar(c cluster.GPU, width int) []terminal.Span {
 	for i, s := range c.Bar {
 		border := "│"
 		if i > 0 && s.State != cluster.Taken && c.Bar[i-1].State == s.State {
-			border = "┊" // a place where the GPU may be cut, and is not
+			border = "┊" // a place where the GPU can be divided, and is not
 		}
 		inner := column(s.Start+s.Size) - column(s.Start) - 1
 		out = append(out, plain(border), d.cell(s, inner, boxes))

@@ -217,7 +217,7 @@ func (d *drawing) taint(t cluster.Taint) {
 	if t.Key == v1alpha1.TaintRepartitioning && t.Value != "" {
 		reason = "being switched to " + cluster.TaintProfile(t.Value)
 	}
-	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)
+	extent := fmt.Sprintf("%d of %d devices", t.Devices, t.Of)
 	if t.Devices == t.Of {
 		extent = "the whole GPU"
 	}

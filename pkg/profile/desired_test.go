@@ -64,7 +64,7 @@ func TestDesired(t *testing.T) {
 func TestDesiredKeepsPartitions(t *testing.T) {
 	hopper := machine(t, "h100x8")[0]
 	cut := hopper.WithMIG(gpu.MIGOn)
-	placed := Layout{Cut: CutStatic, Static: []gpu.Placement{cut.Placements[3]}}
+	placed := Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{cut.Placements[3]}}
 	for name, profiles := range map[string][]string{"fits": {"1g"}, "does not fit": {"9g"}} {
 		t.Run(name, func(t *testing.T) {
 			applied := replicated("p", 4, v1alpha1.FromLabel)

@@ -1,6 +1,6 @@
 // Package profile turns profiles into the desired state of each GPU of a node.
 //
-// profile.go, rules.go, cutting.go and selector.go read PartitionProfiles. configs.go reads
+// profile.go, rules.go, partitions.go and selector.go read PartitionProfiles. configs.go reads
 // the configuration files of NVIDIA's device plugin, which the package deviceplugin
 // translates into rules. resolve.go applies rules to the GPUs of a node, or says why they
 // do not fit. desired.go decides which of profile, configuration and default applies.

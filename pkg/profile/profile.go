@@ -29,8 +29,8 @@ type rule struct {
 	path string
 	gpus selector
 	gpu  Desired
-	// mig and amd are how the GPUs are cut, as far as it can be said without a
-	// GPU. Nil: the rule does not speak of it.
+	// mig and amd are the layout of the GPUs, checked as far as possible without a GPU.
+	// Nil: the rule does not mention it.
 	mig *v1alpha1.MIG
 	amd *v1alpha1.AMD
 }

@@ -146,19 +146,19 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 	return resolved
 }
 
-// mig is how an NVIDIA GPU is cut.
+// mig is the layout of an NVIDIA GPU.
 func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Layout {
 	var s Layout
 	capable := len(packing.Profiles(g)) > 0
 	restricted := m.Mode == v1alpha1.MIGStatic || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
 	switch {
 	case !capable && restricted:
-		r.add(path, g, "%s cannot be cut by MIG: put a rule for it before this one, or select other GPUs", cmp.Or(g.ProductName, "it"))
+		r.add(path, g, "%s does not support MIG: put a rule for it before this one, or select other GPUs", cmp.Or(g.ProductName, "it"))
 	case !capable:
 	case m.Mode == v1alpha1.MIGDisabled:
-		s.Cut = CutOff
+		s.Partitioning = PartitioningOff
 	case m.Mode == v1alpha1.MIGStatic:
-		s.Cut = CutStatic
+		s.Partitioning = PartitioningStatic
 		s.Static = r.layout(g, strict.Key(path, "partitions"), m.Partitions)
 	default:
 		s.Named = true
@@ -204,7 +204,7 @@ func withoutGPU(g *gpu.GPU, err error) string {
 	return strings.TrimPrefix(err.Error(), "GPU "+g.Name()+": ")
 }
 
-// amd is how an AMD GPU is cut. The memory mode holds for all GPUs of the node.
+// amd is the layout of an AMD GPU. The memory mode holds for all GPUs of the node.
 func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
 	var wanted v1alpha1.AMD
 	path := ""
@@ -215,7 +215,7 @@ func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
 	if len(g.Modes) == 0 {
 		switch {
 		case wanted.ComputePartition != "" && wanted.ComputePartition != wholeMode:
-			r.add(compute, g, "is %s, and %s cannot be cut", wanted.ComputePartition, cmp.Or(g.ProductName, "it"))
+			r.add(compute, g, "is %s, and %s cannot be partitioned", wanted.ComputePartition, cmp.Or(g.ProductName, "it"))
 		case wanted.MemoryPartition != "":
 			r.add(strict.Key(path, "memoryPartition"), g, "is %s, and %s has no memory modes", wanted.MemoryPartition, cmp.Or(g.ProductName, "it"))
 		}

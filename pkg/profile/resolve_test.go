@@ -38,7 +38,7 @@ func fromRules(t testing.TB, text string) *Profile {
 
 // spell is a shape in few words: the layout by name and start.
 func spell(s Layout) string {
-	text := string(s.Cut) + s.Compute + s.Memory
+	text := string(s.Partitioning) + s.Compute + s.Memory
 	if s.Named {
 		text += "dynamic"
 	}
@@ -142,8 +142,8 @@ func TestCountIsInPCIOrder(t *testing.T) {
 	slices.Reverse(gpus)
 	got, err := fromRules(t, "[{gpus: {count: 1}, mig: {mode: Disabled}}]").Resolve(gpus, nil)
 	require.NoError(t, err)
-	assert.Equal(t, CutOff, got["0000:1b:00.0"].Layout.Cut)
-	assert.Equal(t, CutDynamic, got[gpus[0].PCIAddress].Layout.Cut)
+	assert.Equal(t, PartitioningOff, got["0000:1b:00.0"].Layout.Partitioning)
+	assert.Equal(t, PartitioningDynamic, got[gpus[0].PCIAddress].Layout.Partitioning)
 	assert.Equal(t, "0000:df:00.0", gpus[0].PCIAddress)
 }
 
@@ -160,9 +160,9 @@ func TestWhatDoesNotFit(t *testing.T) {
 		"too many": {"h100x8", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 8}]}}]",
 			[]string{"spec.rules[0].mig.partitions: GPUs gpu-0000-1b-00-0, gpu-0000-43-00-0, gpu-0000-52-00-0, gpu-0000-61-00-0 and 4 more: 1g.10gb x 8 do not fit: at most 7"}},
 		"no MIG": {"l4x4", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
-			[]string{"spec.rules[0].mig: GPU gpu-0000-17-00-0: NVIDIA L4 cannot be cut by MIG: put a rule for it before this one, or select other GPUs"}},
-		"profiles without MIG":  {"l4x4", "[{mig: {profiles: [1g]}}]", []string{"NVIDIA L4 cannot be cut by MIG"}},
-		"only parts, of an L4":  {"l4x4", "[{mig: {wholeGPUs: false}}]", []string{"NVIDIA L4 cannot be cut by MIG"}},
+			[]string{"spec.rules[0].mig: GPU gpu-0000-17-00-0: NVIDIA L4 does not support MIG: put a rule for it before this one, or select other GPUs"}},
+		"profiles without MIG":  {"l4x4", "[{mig: {profiles: [1g]}}]", []string{"NVIDIA L4 does not support MIG"}},
+		"only parts, of an L4":  {"l4x4", "[{mig: {wholeGPUs: false}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"too few GPUs":          {"h100x8", "[{gpus: {count: 9}}]", []string{"spec.rules[0].gpus.count: is 9, and the node has 8 GPUs that fit and that no earlier rule takes"}},
 		"too few GPUs left":     {"h100x8", "[{gpus: {indexes: [0, 1]}}, {gpus: {count: 7}}]", []string{"spec.rules[1].gpus.count: is 7, and the node has 6 GPUs"}},
 		"no such GPUs":          {"h100x8", "[{gpus: {vendor: amd, count: 1}}]", []string{"spec.rules[0].gpus.count: is 1, and the node has 0 GPUs"}},
@@ -197,8 +197,8 @@ func TestWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A GPU that cannot be cut beside those that can.
-func TestAMDGPUThatCannotBeCut(t *testing.T) {
+// A GPU that cannot be partitioned beside those that can.
+func TestAMDGPUWithoutModes(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
 	require.NoError(t, err)
 	gpus := inv.Hardware("node")
@@ -212,7 +212,7 @@ func TestAMDGPUThatCannotBeCut(t *testing.T) {
 		assert.Equal(t, want, spell(got[g.PCIAddress].Layout))
 	}
 	for rule, want := range map[string]string{
-		"[{amd: {computePartition: CPX}}]":             "spec.rules[0].amd.computePartition: GPU gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be cut",
+		"[{amd: {computePartition: CPX}}]":             "spec.rules[0].amd.computePartition: GPU gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be partitioned",
 		"[{amd: {memoryPartition: NPS1}}]":             "spec.rules[0].amd.memoryPartition: GPU gpu-0000-11-00-0: is NPS1, and AMD Instinct MI210 has no memory modes",
 		"[{amd: {computePartition: SPX}}]":             "",
 		"[{sharing: {partitions: {profiles: [cpx]}}}]": "",
@@ -276,7 +276,7 @@ func TestOffers(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tt.parts, parts)
-			if layout.Cut == CutStatic {
+			if layout.Partitioning == PartitioningStatic {
 				assert.Equal(t, len(layout.Static), offered)
 			}
 		})

@@ -80,9 +80,9 @@ func (n Node) gpus() ([]gpu.GPU, map[string]profile.Desired, error) {
 	gpus := machine.Hardware(n.Name)
 	for i := range gpus {
 		switch layout := resolved[gpus[i].PCIAddress].Layout; {
-		case layout.Cut == profile.CutOff:
+		case layout.Partitioning == profile.PartitioningOff:
 			gpus[i] = gpus[i].WithMIG(gpu.MIGOff)
-		case layout.Cut == profile.CutStatic, layout.Named:
+		case layout.Partitioning == profile.PartitioningStatic, layout.Named:
 			gpus[i] = gpus[i].WithMIG(gpu.MIGOn)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// twoNodes is a node with two H100 and one with an L4, which cannot be cut.
+// twoNodes is a node with two H100 and one with an L4, which cannot be partitioned.
 func twoNodes(t *testing.T) *world {
 	return newWorld(t).node("node-a", "H100-80GB", 2).node("node-b", "L4-24GB", 1)
 }

@@ -31,7 +31,7 @@ type Nearest struct {
 // oneMode is why a GPU that has room may have none for a partition.
 const oneMode = "A GPU changes its mode only when no claim holds a part of it."
 
-// whole is the mode of a GPU that is not cut.
+// whole is the mode of a GPU without partitions.
 const whole = "SPX"
 
 // modesClash tells whether requests want modes that no GPU of the node can be

@@ -125,18 +125,18 @@ func validate(t *testing.T, all []resourceapi.ResourceSlice) {
 func checkScheduler(t *testing.T, m *machine) {
 	scheduler := schedulerOf(published(t, gpusOf(t, m)))
 	for _, g := range gpusOf(t, m) {
-		for _, cut := range slices.CompactFunc(slices.Clone(g.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
+		for _, placement := range slices.CompactFunc(slices.Clone(g.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
 			request := allocator.Request("gpu", anyClass, 1)
-			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&g, cut)}}}
+			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&g, placement)}}}
 			grant, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("claim", request))
 			require.NoError(t, err)
-			if !assert.NotNil(t, grant, "%s is not granted on an idle machine", cut.Name()) {
+			if !assert.NotNil(t, grant, "%s is not granted on an idle machine", placement.Name()) {
 				continue
 			}
-			if cut.Type == gpu.TypeGPU {
+			if placement.Type == gpu.TypeGPU {
 				second, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("second", request))
 				require.NoError(t, err)
-				assert.Nil(t, second, "%s is granted twice", cut.Name())
+				assert.Nil(t, second, "%s is granted twice", placement.Name())
 			}
 			scheduler.ReleaseAll()
 		}
@@ -158,7 +158,7 @@ func schedulerOf(objects []resourceapi.ResourceSlice) *allocator.Scheduler {
 	return allocator.New([]*resourceapi.DeviceClass{class}, seen)
 }
 
-// selects is a selector for the cuts of a GPU with the profile of this one, or for
+// selects is a selector for the placements of a GPU with the profile of this one, or for
 // the share.
 func selects(g *gpu.GPU, p gpu.Placement) string {
 	of := func(attribute, value string) string {
@@ -216,7 +216,7 @@ func checkEdits(t *testing.T, m *machine, edits *cdispecs.ContainerEdits) {
 	}
 }
 
-// checkDeviceEdits: every GPU that is not cut and every partition that exists
+// checkDeviceEdits: every GPU without partitions and every partition that exists
 // can be described to a container, in a file that the runtime reads.
 func checkDeviceEdits(t *testing.T, m *machine) {
 	if !m.hasNodes {

@@ -72,7 +72,7 @@ func checkShareDevices(t *testing.T, m *machine) {
 	}
 }
 
-// checkShareEdits: a share of each GPU that is not cut can be described in a file
+// checkShareEdits: a share of each GPU without partitions can be described in a file
 // that the runtime reads, with what containers read of its size.
 func checkShareEdits(t *testing.T, m *machine) {
 	if !m.hasNodes {
@@ -103,7 +103,7 @@ func checkShareEdits(t *testing.T, m *machine) {
 		require.NoError(t, sharer.Leave(m.ctx(t), h))
 	}
 	if tried == 0 {
-		t.Skip("every GPU is cut, or in MIG mode: there is no share of a whole one")
+		t.Skip("every GPU has partitions, or is in MIG mode: there is no share of a whole one")
 	}
 }
 

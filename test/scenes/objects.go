@@ -138,7 +138,7 @@ func XCP(slot int, profile string, index int) string {
 	return fmt.Sprintf("%s-%s-%d", GPUOf(slot), profile, index)
 }
 
-// L4 is a GPU that cannot be cut.
+// L4 is a GPU that cannot be partitioned.
 func L4(node string, slot int) []resourceapi.ResourceSlice {
 	total := gpu.Counters{"memory": 24 << 30}
 	return OnePool(node, GPUOf(slot), total, Device(GPUOf(slot), GPUOf(slot), "NVIDIA L4", "gpu", slot, total))

@@ -42,20 +42,20 @@ func sliceCounter(slice int) string { return fmt.Sprintf("memory-slice-%d", slic
 
 func instancesCounter(profile string) string { return "instances-" + gpu.ProfileSlug(profile) }
 
-// layout is what keeps the cuts of a GPU apart: its memory slices, and the
+// layout is what keeps the placements of a GPU apart: its memory slices, and the
 // parts that need a counter beside them.
 type layout struct {
 	// end is the number of memory slices. slices are those that have a counter: the
-	// first of each run of slices that every cut takes all of or nothing of.
+	// first of each run of slices that every placement takes all of or nothing of.
 	end    int
 	slices []int
 	scarce []part
-	// memory is the counter of that name: at least as much as any cuts that fit
-	// together show, so that it never keeps cuts apart, and never zero.
+	// memory is the counter of that name: at least as much as any placements that fit
+	// together show, so that it never keeps placements apart, and never zero.
 	memory int64
 }
 
-// layoutOf finds the fewest counters that say exactly which cuts fit together on a GPU
+// layoutOf finds the fewest counters that say exactly which placements fit together on a GPU
 // with so much memory. Each counter costs the whole cluster time on every scheduling
 // attempt.
 func layoutOf(profiles []Profile, memory int64) layout {
@@ -105,9 +105,9 @@ func (l layout) counters() gpu.Counters {
 	return counters
 }
 
-// consumption is what a cut takes of it. Every cut takes memory, also one whose size
+// consumption is what a placement takes of it. Every placement takes memory, also one whose size
 // the driver does not tell, so that the whole GPU excludes it.
-func (l layout) consumption(c cut) gpu.Counters {
+func (l layout) consumption(c placement) gpu.Counters {
 	if c.at.Start == 0 && c.at.end() == l.end {
 		return l.all()
 	}
@@ -133,7 +133,7 @@ func (l layout) all() gpu.Counters { return gpu.Counters{gpu.CounterMemory: l.me
 func memoryOf(p Profile) int64 { return max(p.Memory, 1) }
 
 // largest is the most that any profile takes, which is what the GPU has for
-// cuts: the largest profile has it all.
+// placements: the largest profile has it all.
 func largest(profiles []Profile, takes func(Profile) int64) int64 {
 	var n int64
 	for _, p := range profiles {
@@ -142,7 +142,7 @@ func largest(profiles []Profile, takes func(Profile) int64) int64 {
 	return n
 }
 
-// sliceCount is the number of memory slices that the cuts reach. NVML does not
+// sliceCount is the number of memory slices that the placements reach. NVML does not
 // tell it: H100 has 8, A30 has 4, RTX PRO 6000 has 12.
 func sliceCount(profiles []Profile) int {
 	n := 0
@@ -154,8 +154,8 @@ func sliceCount(profiles []Profile) int {
 	return n
 }
 
-// sliceRuns divides the memory slices where a cut begins or ends, and lists the first
-// slice of each run. RTX PRO 6000 has 12 slices and no cut smaller than three.
+// sliceRuns divides the memory slices where a placement begins or ends, and lists the first
+// slice of each run. RTX PRO 6000 has 12 slices and no placement smaller than three.
 func sliceRuns(profiles []Profile) []int {
 	var edges []int
 	for _, p := range profiles {
@@ -168,7 +168,7 @@ func sliceRuns(profiles []Profile) []int {
 	return edges[:max(len(edges)-1, 0)]
 }
 
-// peak is the largest sum of takes over all sets of cuts that do not overlap in
+// peak is the largest sum of takes over all sets of placements that do not overlap in
 // memory slices and keep within the limits. It goes through the slices from the
 // left and keeps, for each way to use up the limits, the best sum so far.
 func peak(profiles []Profile, takes func(Profile) int64, limits []part) int64 {

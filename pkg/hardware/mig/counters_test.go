@@ -55,7 +55,7 @@ func TestCountersOfModels(t *testing.T) {
 	}
 }
 
-// What the counters allow must be what the hardware allows: no set of cuts that
+// What the counters allow must be what the hardware allows: no set of placements that
 // takes more of an engine than there is, and every profile as often as NVML
 // says, no more and no less.
 func TestCountersSayExactlyWhatFits(t *testing.T) {
@@ -72,19 +72,19 @@ func TestCountersSayExactlyWhatFits(t *testing.T) {
 	}
 }
 
-// An exhaustive look at all sets of cuts of one GPU, against the arithmetic
+// An exhaustive look at all sets of placements of one GPU, against the arithmetic
 // that the scheduler does with the counters.
 func TestEverySetOfCutsOfA30(t *testing.T) {
 	profiles := a30()
 	l := layoutOf(profiles, 1)
 	total := l.counters()
-	cuts := ordered(profiles)
-	for set := range 1 << len(cuts) {
+	placements := ordered(profiles)
+	for set := range 1 << len(placements) {
 		sum := gpu.Counters{}
 		engines := map[string]int64{}
 		free := true
 		var taken [4]bool
-		for i, c := range cuts {
+		for i, c := range placements {
 			if set&(1<<i) == 0 {
 				continue
 			}
@@ -98,7 +98,7 @@ func TestEverySetOfCutsOfA30(t *testing.T) {
 			}
 		}
 		legal := free && engines[CopyEngines] <= 4 && engines[Decoders] <= 4 && engines[JPEGEngines] <= 1 && engines[OFAEngines] <= 1
-		require.Equal(t, legal, sum.Exceeds(total) == "", "cuts %b", set)
+		require.Equal(t, legal, sum.Exceeds(total) == "", "placements %b", set)
 	}
 }
 
@@ -136,21 +136,21 @@ func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
 	})
 	l := layoutOf(profiles, 1)
 	assert.Equal(t, map[string]int64{"instances-1g-10gb-nvl": 2}, beside(l.counters()))
-	assert.Contains(t, l.consumption(cut{Profile: profiles[1], at: Span{3, 1}}), "instances-1g-10gb-nvl")
-	assert.NotContains(t, l.consumption(cut{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-nvl")
+	assert.Contains(t, l.consumption(placement{Profile: profiles[1], at: Span{3, 1}}), "instances-1g-10gb-nvl")
+	assert.NotContains(t, l.consumption(placement{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-nvl")
 }
 
-// The memory counter never keeps cuts apart that fit together, and the whole GPU always
-// excludes every cut, whatever sizes the driver tells.
+// The memory counter never keeps placements apart that fit together, and the whole GPU always
+// excludes every placement, whatever sizes the driver tells.
 func TestMemoryCounter(t *testing.T) {
 	for name, test := range map[string]struct {
 		gpu, each, want int64
 	}{
-		"as much as the cuts":       {70, 10, 70},
-		"the cuts add up to more":   {60, 10, 70},
-		"the cuts leave a rest":     {80, 10, 80},
-		"sizes that nobody tells":   {0, 0, 7},
-		"cuts whose size is untold": {80, 0, 80},
+		"as much as the placements":       {70, 10, 70},
+		"the placements add up to more":   {60, 10, 70},
+		"the placements leave a rest":     {80, 10, 80},
+		"sizes that nobody tells":         {0, 0, 7},
+		"placements whose size is untold": {80, 0, 80},
 	} {
 		t.Run(name, func(t *testing.T) {
 			profiles := table([]row{{"1g", 1, 1, ones, 16, [5]int64{1}, 7}, {"7g", 7, 7, []int{0}, 132, [5]int64{7}, 1}})
@@ -167,7 +167,7 @@ func TestMemoryCounter(t *testing.T) {
 				both.Add(whole.Consumes)
 				assert.Equal(t, gpu.CounterMemory, both.Exceeds(counters), "%s beside the whole GPU", p.Name())
 			}
-			assert.Empty(t, all.Exceeds(counters), "all small cuts together")
+			assert.Empty(t, all.Exceeds(counters), "all small placements together")
 		})
 	}
 }

@@ -89,7 +89,7 @@ func TestKnownDefectWholeGPUInMIGMode(t *testing.T) {
 
 	m.create(m.placement("1g.10gb", 6))
 	_, err := m.Create(t.Context(), m.whole())
-	require.ErrorContains(t, err, "GPU 0000:1b:00.0 is cut: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
+	require.ErrorContains(t, err, "GPU 0000:1b:00.0 is partitioned: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
 	assert.Len(t, m.live("0000:1b:00.0"), 1, "and what is there stays")
 }
 

@@ -108,7 +108,7 @@ func TestCountersAgreeWithTheHardware(t *testing.T) {
 	}
 }
 
-func TestGPUsAreCutAtTheSameTime(t *testing.T) {
+func TestGPUsArePartitionedAtTheSameTime(t *testing.T) {
 	m := simulated(t, "h100x8")
 	var wait sync.WaitGroup
 	for _, g := range m.gpus() {

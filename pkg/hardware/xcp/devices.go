@@ -16,8 +16,8 @@ type Facts struct {
 	ComputeUnits int64
 	// Memory is that of the whole GPU, in bytes: mem_info_vram_total.
 	Memory int64
-	// MemoryMode is the one that the GPU is in, empty for a GPU that cannot be
-	// cut.
+	// MemoryMode is the one that the GPU is in, empty for a GPU without
+	// modes.
 	MemoryMode MemoryMode
 	// Modes are the compute modes that the GPU can be in now, in any order.
 	Modes []Mode
@@ -112,7 +112,7 @@ func isolation(memory MemoryMode, n int) gpu.Isolation {
 	return gpu.IsolationKernel
 }
 
-// wholeGPU is the placement that cuts nothing. It takes all there is.
+// wholeGPU is the placement without partitions. It takes all there is.
 func wholeGPU(f Facts, m Mode, takes gpu.Counters) gpu.Placement {
 	return gpu.Placement{
 		GPU:          f.PCIAddress,

@@ -145,7 +145,7 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 	assert.Equal(t, f.Memory, counters[gpu.CounterMemory])
 }
 
-func TestGPUThatCannotBeCut(t *testing.T) {
+func TestGPUWithoutModes(t *testing.T) {
 	for name, f := range map[string]Facts{
 		"an MI210: no modes at all": {},
 		"no memory mode":            {Modes: []Mode{SPX, CPX}, XCCs: 8},

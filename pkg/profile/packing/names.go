@@ -17,9 +17,9 @@ var short = regexp.MustCompile(`^[1-9][0-9]*g$`)
 // stands for the smallest profile of so many slices without extra engines. An error
 // names the GPU and lists the profiles that it has.
 func Profile(g *gpu.GPU, name string) (string, error) {
-	cut := g.WithMIG(gpu.MIGOn)
+	inMIG := g.WithMIG(gpu.MIGOn)
 	var best *gpu.Placement
-	for i, p := range cut.Placements {
+	for i, p := range inMIG.Placements {
 		switch {
 		case p.Type != gpu.TypeMIG:
 			continue
@@ -28,7 +28,7 @@ func Profile(g *gpu.GPU, name string) (string, error) {
 		}
 		plain := !strings.ContainsAny(p.Profile, "+-")
 		if plain && short.MatchString(name) && strings.HasPrefix(p.Profile, name+".") && (best == nil || compare(p, *best) < 0) {
-			best = &cut.Placements[i]
+			best = &inMIG.Placements[i]
 		}
 	}
 	if best != nil {
@@ -36,16 +36,16 @@ func Profile(g *gpu.GPU, name string) (string, error) {
 	}
 	all := Profiles(g)
 	if len(all) == 0 {
-		return "", fmt.Errorf("GPU %s: %s cannot be cut by MIG", g.Name(), cmp.Or(g.ProductName, "it"))
+		return "", fmt.Errorf("GPU %s: %s does not support MIG", g.Name(), cmp.Or(g.ProductName, "it"))
 	}
 	return "", fmt.Errorf("GPU %s: has no profile %s; it has %s", g.Name(), name, strings.Join(all, ", "))
 }
 
 // Profiles are the full names of the MIG profiles of the GPU, the smallest first.
 func Profiles(g *gpu.GPU) []string {
-	cut := g.WithMIG(gpu.MIGOn)
+	inMIG := g.WithMIG(gpu.MIGOn)
 	var names []string
-	for _, p := range cut.Placements {
+	for _, p := range inMIG.Placements {
 		if p.Type == gpu.TypeMIG && !slices.Contains(names, p.Profile) {
 			names = append(names, p.Profile)
 		}

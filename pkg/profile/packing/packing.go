@@ -34,15 +34,15 @@ func (p Part) String() string {
 //
 // An error names the GPU, says which part does not fit, and what would.
 func Solve(g *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, error) {
-	cut := g.WithMIG(gpu.MIGOn)
-	full, err := named(&cut, parts)
+	inMIG := g.WithMIG(gpu.MIGOn)
+	full, err := named(&inMIG, parts)
 	if err != nil {
 		return nil, err
 	}
-	if found := search(&cut, full, there); found != nil {
+	if found := search(&inMIG, full, there); found != nil {
 		return found, nil
 	}
-	return nil, misfit(&cut, full)
+	return nil, misfit(&inMIG, full)
 }
 
 // named checks the parts and spells their profiles in full.

@@ -129,8 +129,8 @@ func TestMisfits(t *testing.T) {
 			h100 + "has no profile 1g.5gb; it has 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb"},
 		"unknown size": {"a30x4", []Part{{"3g", 1}}, "has no profile 3g; it has 1g.6gb, 1g.6gb+me, 2g.12gb, 2g.12gb+me, 4g.24gb"},
 		"not a name":   {"a30x4", []Part{{"", 1}}, "has no profile ; it has"},
-		"no MIG":       {"l4x4", []Part{{"1g", 1}}, "NVIDIA L4 cannot be cut by MIG"},
-		"AMD":          {"mi300x8", []Part{{"cpx", 1}}, "AMD Instinct MI300X OAM cannot be cut by MIG"},
+		"no MIG":       {"l4x4", []Part{{"1g", 1}}, "NVIDIA L4 does not support MIG"},
+		"AMD":          {"mi300x8", []Part{{"cpx", 1}}, "AMD Instinct MI300X OAM does not support MIG"},
 		"negative":     {"h100x8", []Part{{"1g", -1}}, h100 + "1g x -1: a number of partitions is at least 1"},
 		"two rests":    {"h100x8", []Part{{"1g", 0}, {"2g", 0}}, h100 + "both 1g and 2g are to fill the GPU: give one of them a number"},
 	} {

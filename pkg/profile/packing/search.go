@@ -9,15 +9,15 @@ import (
 // searcher goes through the sets of placements that can exist together and hold
 // all parts, and keeps the best.
 type searcher struct {
-	cuts []cut
+	candidates []candidate
 	// free is what is left of each counter.
 	free []int64
 	// need is how many placements of each profile are missing still, and rest the
 	// profile of which there may be more, -1 for none.
 	need []int
 	rest int
-	// left is, from each cut on, how many cuts there are of each profile, and kept
-	// how many of all cuts exist already.
+	// left is, from each candidate on, how many candidates there are of each profile, and kept
+	// how many of all candidates exist already.
 	left [][]int
 	kept []int
 
@@ -27,8 +27,8 @@ type searcher struct {
 	bestScore score
 }
 
-// cut is a placement with what the search asks of it all the time.
-type cut struct {
+// candidate is a placement with what the search asks of it all the time.
+type candidate struct {
 	placement *gpu.Placement
 	profile   int
 	// takes is what it takes of each counter.
@@ -56,7 +56,7 @@ func search(g *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
 	found := []gpu.Placement{}
 	for i, taken := range s.best {
 		if taken {
-			found = append(found, *s.cuts[i].placement)
+			found = append(found, *s.candidates[i].placement)
 		}
 	}
 	return found
@@ -96,39 +96,39 @@ func newSearcher(g *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
 			takes[j] = p.Consumes[name]
 		}
 		exists := slices.ContainsFunc(there, func(q gpu.Partition) bool { return q.Complete && q.Is(*p) })
-		s.cuts = append(s.cuts, cut{placement: p, profile: profile, takes: takes, exists: exists})
+		s.candidates = append(s.candidates, candidate{placement: p, profile: profile, takes: takes, exists: exists})
 	}
-	s.taken = make([]bool, len(s.cuts))
+	s.taken = make([]bool, len(s.candidates))
 	s.look()
 	return s
 }
 
-// look counts from the end what is left from each cut on.
+// look counts from the end what is left from each candidate on.
 func (s *searcher) look() {
-	s.left = make([][]int, len(s.cuts)+1)
-	s.kept = make([]int, len(s.cuts)+1)
-	s.left[len(s.cuts)] = make([]int, len(s.need))
-	for i := len(s.cuts) - 1; i >= 0; i-- {
+	s.left = make([][]int, len(s.candidates)+1)
+	s.kept = make([]int, len(s.candidates)+1)
+	s.left[len(s.candidates)] = make([]int, len(s.need))
+	for i := len(s.candidates) - 1; i >= 0; i-- {
 		s.left[i] = slices.Clone(s.left[i+1])
-		s.left[i][s.cuts[i].profile]++
+		s.left[i][s.candidates[i].profile]++
 		s.kept[i] = s.kept[i+1]
-		if s.cuts[i].exists {
+		if s.candidates[i].exists {
 			s.kept[i]++
 		}
 	}
 }
 
-// from decides about the cuts from the i-th on: first with it, then without. Only
+// from decides about the candidates from the i-th on: first with it, then without. Only
 // what is better than the best so far replaces it, so of equals the first wins.
 func (s *searcher) from(i int) {
 	if s.hopeless(i) {
 		return
 	}
-	if i == len(s.cuts) {
+	if i == len(s.candidates) {
 		s.best, s.bestScore = slices.Clone(s.taken), s.score
 		return
 	}
-	c := &s.cuts[i]
+	c := &s.candidates[i]
 	if (s.need[c.profile] > 0 || c.profile == s.rest) && s.fits(c) {
 		s.take(i, 1)
 		s.from(i + 1)
@@ -153,7 +153,7 @@ func (s *searcher) hopeless(i int) bool {
 	return s.best != nil && !most.beats(s.bestScore)
 }
 
-func (s *searcher) fits(c *cut) bool {
+func (s *searcher) fits(c *candidate) bool {
 	for j, n := range c.takes {
 		if n > s.free[j] {
 			return false
@@ -162,9 +162,9 @@ func (s *searcher) fits(c *cut) bool {
 	return true
 }
 
-// take takes a cut, or with -1 gives it back.
+// take takes a candidate, or with -1 gives it back.
 func (s *searcher) take(i, sign int) {
-	c := &s.cuts[i]
+	c := &s.candidates[i]
 	s.taken[i] = sign > 0
 	for j, n := range c.takes {
 		s.free[j] -= int64(sign) * n

@@ -30,7 +30,7 @@ func (d *device) CreateGpuInstance(info *nvml.GpuInstanceProfileInfo) (nvml.GpuI
 	return d.createInstance(info, nil)
 }
 
-// CreateGpuInstanceWithPlacement cuts the GPU at a placement: NOT_SUPPORTED
+// CreateGpuInstanceWithPlacement creates a GPU instance at a placement: NOT_SUPPORTED
 // without MIG mode, INVALID_ARGUMENT for a profile or placement that the GPU
 // does not have, INSUFFICIENT_RESOURCES when slices or engines are taken.
 func (d *device) CreateGpuInstanceWithPlacement(info *nvml.GpuInstanceProfileInfo, placement *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {

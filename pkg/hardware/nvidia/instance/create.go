@@ -41,7 +41,7 @@ func (g *GPU) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 		return gpu.Partition{}, err
 	}
 	if len(instances) > 0 {
-		return gpu.Partition{}, fmt.Errorf("GPU %s is cut: %s", g.PCIAddress, g.names(instances))
+		return gpu.Partition{}, fmt.Errorf("GPU %s is partitioned: %s", g.PCIAddress, g.names(instances))
 	}
 	if err := g.setMIG(false); err != nil {
 		return gpu.Partition{}, err

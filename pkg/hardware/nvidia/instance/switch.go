@@ -134,7 +134,7 @@ func (s *migSwitch) refuseInstances(g *GPU) error {
 		return err
 	}
 	if len(instances) > 0 {
-		return s.errorf("%w: it is cut into %s, which must be destroyed first", gpu.ErrInUse, g.names(instances))
+		return s.errorf("%w: it has the partitions %s, which must be destroyed first", gpu.ErrInUse, g.names(instances))
 	}
 	return nil
 }

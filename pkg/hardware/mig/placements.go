@@ -64,9 +64,9 @@ type Facts struct {
 	Multiprocessors int64
 }
 
-// offers decides whether the whole GPU and whether its cuts are published.
+// offers decides whether the whole GPU and whether its MIG placements are published.
 // What would need a mode that we do not switch is not published.
-func (f Facts) offers() (whole, cuts bool) {
+func (f Facts) offers() (whole, mig bool) {
 	switch {
 	case !f.Capable:
 		return true, false
@@ -79,12 +79,12 @@ func (f Facts) offers() (whole, cuts bool) {
 // Devices turns what a GPU can do into its placements, the most preferred
 // first, and the counters that keep them apart.
 func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
-	offerWhole, offerCuts := f.offers()
-	var cuts []Profile
-	if offerCuts {
-		cuts = profiles
+	offerWhole, offerMIG := f.offers()
+	var offered []Profile
+	if offerMIG {
+		offered = profiles
 	}
-	l := layoutOf(cuts, f.Memory)
+	l := layoutOf(offered, f.Memory)
 	if f.Capable && f.NeedsReset {
 		// The counters of both modes: a reset then changes the devices only, which is
 		// one write to the API server.
@@ -93,7 +93,7 @@ func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 	counters := l.counters()
 
 	var all []gpu.Placement
-	for _, p := range ordered(cuts) {
+	for _, p := range ordered(offered) {
 		all = append(all, gpu.Placement{
 			GPU:          f.PCIAddress,
 			Type:         gpu.TypeMIG,
@@ -125,7 +125,7 @@ func Other(f Facts, profiles []Profile) *gpu.Offer {
 	return &o
 }
 
-// wholeGPU is the placement that cuts nothing.
+// wholeGPU is the placement without partitions.
 func wholeGPU(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
 	multiprocessors := f.Multiprocessors
 	if multiprocessors == 0 {
@@ -151,25 +151,25 @@ func wholeGPU(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
 	}
 }
 
-// cut is a profile at one position.
-type cut struct {
+// placement is a profile at one position.
+type placement struct {
 	Profile
 	at Span
 }
 
-// ordered lists all cuts of a GPU in the order in which the scheduler should
-// try them, which is policy: it takes the first that fits, so the cut that
-// spoils least room comes first. Small before large, few compute slices before
+// ordered lists all placements of a GPU in the order in which the scheduler should
+// try them, which is policy: it takes the first that fits, so the placement that
+// wastes the least room comes first. Small before large, few compute slices before
 // many (1g.20gb before 2g.20gb), plain before a variant that takes a scarce
 // engine, and high positions before low ones, because 4g and 7g start at 0.
-func ordered(profiles []Profile) []cut {
-	var cuts []cut
+func ordered(profiles []Profile) []placement {
+	var placements []placement
 	for _, p := range profiles {
 		for _, at := range p.Spans {
-			cuts = append(cuts, cut{Profile: p, at: at})
+			placements = append(placements, placement{Profile: p, at: at})
 		}
 	}
-	slices.SortFunc(cuts, func(a, b cut) int {
+	slices.SortFunc(placements, func(a, b placement) int {
 		return cmp.Or(
 			cmp.Compare(a.at.Size, b.at.Size),
 			cmp.Compare(a.Slices, b.Slices),
@@ -178,7 +178,7 @@ func ordered(profiles []Profile) []cut {
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
-	return cuts
+	return placements
 }
 
 func comparePlain(a, b Variant) int {

@@ -54,9 +54,9 @@ func TestOrderDoesNotDependOnNVMLs(t *testing.T) {
 
 func TestWhatIsOffered(t *testing.T) {
 	for _, test := range []struct {
-		name        string
-		facts       Facts
-		whole, cuts bool
+		name       string
+		facts      Facts
+		whole, mig bool
 	}{
 		{"no MIG", Facts{}, true, false},
 		{"Hopper, mode off", Facts{Capable: true, Switchable: true}, true, true},
@@ -65,9 +65,9 @@ func TestWhatIsOffered(t *testing.T) {
 		{"Ampere, mode on", Facts{Capable: true, On: true}, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			whole, cuts := test.facts.offers()
+			whole, mig := test.facts.offers()
 			assert.Equal(t, test.whole, whole, "whole GPU")
-			assert.Equal(t, test.cuts, cuts, "cuts")
+			assert.Equal(t, test.mig, mig, "MIG")
 		})
 	}
 }

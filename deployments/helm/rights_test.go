@@ -37,7 +37,7 @@ var (
 		{"/nodes get", "pkg/controller/clients.go", "r.Reader.Get(ctx, client.ObjectKey{Name: name}, &node)"},
 		{"/nodes list watch", "pkg/controller/setup.go", "Watches(&corev1.Node{}"},
 		{"/nodes patch", "pkg/controller/clients.go", "r.Client.Patch(ctx, &node, patch)"},
-		{"resource.k8s.io/resourceclaims get", "pkg/controller/drain/holders.go", "d.Reader.Get(ctx, name, &c)"},
+		{"resource.k8s.io/resourceclaims get", "pkg/controller/drain/holders.go", "v.drainer.Reader.Get(ctx, name, &c)"},
 		{"resource.k8s.io/resourceclaims list watch", "pkg/controller/setup.go", "Watches(&resourceapi.ResourceClaim{}"},
 		{"resource.k8s.io/resourceslices list", "pkg/controller/verify.go", "r.Reader.List(ctx, &found"},
 		{"/pods get", "pkg/controller/drain/pods.go", "var pod corev1.Pod"},

@@ -13,10 +13,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// NodeIndex is the name of the index of claims by the nodes that they have devices of.
+// NodeIndex is the index of claims by the nodes of their devices.
 const NodeIndex = "node"
 
-// NodesOf are the nodes that a claim has devices of ours of.
+// NodesOf are the nodes of the devices that a claim has from this driver.
 func NodesOf(o client.Object) []string {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok || c.Status.Allocation == nil {
@@ -32,7 +32,7 @@ func NodesOf(o client.Object) []string {
 	return nodes
 }
 
-// TrimClaim leaves of a claim what holders are found by: a cluster may have very many.
+// TrimClaim keeps only what is needed to find holders: a cluster can have very many claims.
 func TrimClaim(o any) (any, error) {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok {
@@ -41,7 +41,7 @@ func TrimClaim(o any) (any, error) {
 	out := &resourceapi.ResourceClaim{TypeMeta: c.TypeMeta}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = c.Name, c.Namespace, c.UID, c.ResourceVersion
 	if c.Status.Allocation != nil {
-		// That it has something is known also of one that has nothing of ours.
+		// Also of claims without our devices it is known that they are allocated.
 		out.Status.Allocation = &resourceapi.AllocationResult{}
 	}
 	if len(NodesOf(c)) == 0 {
@@ -74,9 +74,9 @@ func podOwners(c *resourceapi.ResourceClaim) []metav1.OwnerReference {
 	return owners
 }
 
-// ofOnePod tells whether a claim was made for one pod, from a template or for an extended
-// resource, and goes with it: nobody but its owner uses it. An owner alone proves
-// nothing, because whoever may create claims can write any owner.
+// ofOnePod tells whether a claim was created for one pod, from a template or for an extended
+// resource, and is deleted with it: only its owner uses it. The owner reference alone proves
+// nothing, because everybody who can create claims can set it.
 func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 	owners := podOwners(c)
 	if len(owners) != 1 {
@@ -85,7 +85,7 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 	return !slices.ContainsFunc(users, func(uid types.UID) bool { return uid != owners[0].UID })
 }
 
-// toleratesAll tells whether our taint on a GPU keeps nothing off.
+// toleratesAll tells whether tolerations make the taint of a switch ineffective.
 func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
 		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == v1alpha1.TaintRepartitioning) &&
@@ -102,7 +102,7 @@ type use struct {
 	admin bool
 }
 
-// useOf finds what a claim has of a node's GPUs beside what is kept. It is pure.
+// useOf finds the devices of GPUs of a node that a claim holds, except those that are kept.
 func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[string]bool) use {
 	u := use{claim: c, admin: true}
 	if c.Status.Allocation == nil {

@@ -1,7 +1,7 @@
-// Package drain finds who holds devices of the GPUs that change, and has them leave: the
-// claims and pods of a node, dry runs of their evictions, and evictions.
+// Package drain finds the claims and pods that hold devices of GPUs that change, and evicts
+// the pods, after a dry run.
 //
-// It decides neither which GPUs change nor when pods are asked; pkg/controller does.
+// Package controller decides which GPUs change and when pods are evicted.
 //
 // Imports: api/v1alpha1, pkg/gpu, pkg/text.
 package drain

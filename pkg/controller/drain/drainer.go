@@ -9,33 +9,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Drainer finds who holds devices, and asks pods to leave. It is safe for concurrent use.
+// Drainer finds holders of devices and evicts pods. It is safe for concurrent use.
 type Drainer struct {
 	// Client reads claims from a cache with the index NodeIndex, and writes; Reader reads
 	// from the API server.
 	Client client.Client
 	Reader client.Reader
 	Clock  clock.PassiveClock
-	// Count counts the answers to evictions: evicted, refused, forced.
+	// Count counts the results of evictions: evicted, refused, forced.
 	Count func(answer string)
 
 	refusals refusals
 }
 
-// On looks at a node. The node's pods are read once, by the first question about them.
+// On returns a view of a node. The node's pods are read once, when first needed.
 func (d *Drainer) On(node string) *View {
 	return &View{drainer: d, pods: &podReader{Reader: d.Reader, node: node}}
 }
 
-// View is who is on a node at a time.
+// View is a snapshot of the pods and claims of a node.
 type View struct {
 	drainer *Drainer
 	pods    *podReader
 }
 
-// Clients are the pods of paused clients that are on the node still. Any tenant can write
-// such a nodeSelector, so only pods in the namespaces of clients count, and of those only
-// DaemonSets': no other pod ends because a label of its node changes.
+// Clients are the pods of paused clients that are still on the node. Any tenant can set such
+// a nodeSelector, so only pods of DaemonSets in the given namespaces count: a changed label
+// ends no other pods.
 func (v *View) Clients(ctx context.Context, paused map[string]string, namespaces []string) ([]string, error) {
 	if len(paused) == 0 {
 		return nil, nil

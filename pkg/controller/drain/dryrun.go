@@ -14,8 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Blockers finds which holders could not leave, before anybody is asked to. A dry run
-// disturbs nobody. It returns those that are known, also with an error.
+// Blockers finds the holders that cannot be evicted, by a dry run. With an error it returns
+// those that were found so far.
 func (d *Drainer) Blockers(ctx context.Context, holders []Holder, force bool) ([]v1alpha1.Blocker, error) {
 	var blockers []v1alpha1.Blocker
 	var errs []error
@@ -24,7 +24,7 @@ func (d *Drainer) Blockers(ctx context.Context, holders []Holder, force bool) ([
 		h := &holders[i]
 		if h.Pod == nil {
 			if hasPods(holders, h.Claim) {
-				continue // Who else has the claim may give it up when they have left.
+				continue // The claim may be released when its pods have left.
 			}
 			for _, device := range h.Devices {
 				blockers = append(blockers, v1alpha1.Blocker{Name: device, Message: fmt.Sprintf("reserved for %s by claim %s", h.Other, h.Claim)})
@@ -49,8 +49,8 @@ func hasPods(holders []Holder, claim types.NamespacedName) bool {
 	return slices.ContainsFunc(holders, func(h Holder) bool { return h.Claim == claim && h.Pod != nil })
 }
 
-// StillBlocks tries again whether a pod that could not leave can. It returns the pod with
-// why it cannot, nil if it can, or is gone.
+// StillBlocks repeats the dry run for a pod that could not be evicted. It returns the pod
+// with the current reason, nil if it can be evicted or is gone.
 func (d *Drainer) StillBlocks(ctx context.Context, b *v1alpha1.Blocker, force bool) (*v1alpha1.Blocker, error) {
 	var pod corev1.Pod
 	err := d.Reader.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, &pod)
@@ -72,8 +72,8 @@ func (d *Drainer) StillBlocks(ctx context.Context, b *v1alpha1.Blocker, force bo
 	return &still, nil
 }
 
-// cannotLeave says why a pod that holds a GPU cannot be evicted, or with force deleted;
-// empty: it can, or it is leaving already.
+// cannotLeave says why a pod that holds a GPU cannot be evicted, or deleted with force. It is
+// empty if it can, or if the pod is already being deleted.
 func (d *Drainer) cannotLeave(ctx context.Context, p *Pod, force bool) (string, error) {
 	if p.Ending != nil || p.Over {
 		return "", nil
@@ -85,5 +85,5 @@ func (d *Drainer) cannotLeave(ctx context.Context, p *Pod, force bool) (string, 
 	case refused(err):
 		return refusalText(err), nil
 	}
-	return "", fmt.Errorf("try whether pod %s, which holds a GPU that changes, can be evicted: %w", p.NamespacedName, err)
+	return "", fmt.Errorf("dry-run the eviction of pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
 }

@@ -20,10 +20,10 @@ import (
 // period is the tenant's to choose, and could be years.
 const forcedGrace = time.Minute
 
-// Evict asks pods to leave, each once, or with force deletes them. Pods of DaemonSets are
-// asked, too: the taint keeps their successors off the GPU, not off the node. Who has
-// admin access is asked when all others have left: monitoring shows the drain. It returns
-// the pods that leave, also with an error.
+// Evict evicts pods, each once, or deletes them with force. Pods of DaemonSets are evicted,
+// too: the taint keeps their replacements off the GPU, not off the node. Pods with admin
+// access are evicted last, because monitoring shows the drain. It returns the pods that
+// leave, also with an error.
 func (d *Drainer) Evict(ctx context.Context, holders []Holder, force bool) ([]*Pod, error) {
 	var leave []*Pod
 	var errs []error
@@ -46,7 +46,7 @@ func (d *Drainer) Evict(ctx context.Context, holders []Holder, force bool) ([]*P
 	return leave, errors.Join(errs...)
 }
 
-// evictOne asks one pod. A refusal is no error.
+// evictOne evicts one pod. A refusal is no error.
 func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error) {
 	err := d.ask(ctx, p, force, false)
 	switch {
@@ -58,7 +58,7 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 		d.Count(outcome)
 		return true, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		// It is gone, or another of that name is there.
+		// The pod is gone, or another one has its name.
 		return false, nil
 	case refused(err):
 		d.Count("refused")
@@ -69,8 +69,7 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 	return false, fmt.Errorf("evict pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
 }
 
-// ask evicts a pod, or with force deletes it. A dry run does everything but that: budgets
-// and webhooks are asked, and nothing changes.
+// ask evicts a pod, or deletes it with force. A dry run only checks budgets and webhooks.
 func (d *Drainer) ask(ctx context.Context, p *Pod, force, dry bool) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
 	if force {
@@ -95,9 +94,9 @@ func (d *Drainer) ask(ctx context.Context, p *Pod, force, dry bool) error {
 	return d.Client.SubResource("eviction").Create(ctx, pod, eviction, options...)
 }
 
-// refused tells whether an error is the server's answer to an eviction, not that it could
-// not answer. Somebody's webhook may refuse with any code; two budgets for one pod are an
-// internal error of the server.
+// refused tells whether an error means that the eviction was refused, not that the API server
+// could not answer. Webhooks refuse with any code. The API server answers with an internal
+// error if a pod has two budgets.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) {
@@ -107,9 +106,8 @@ func refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout || apierrors.IsInternalError(err)
 }
 
-// refusalText is what the API server says against an eviction. For a budget, it names
-// it in the details: "The disruption budget web needs 2 healthy pods and has 2
-// currently".
+// refusalText is why the API server refused an eviction. Its details name the budget: "The
+// disruption budget web needs 2 healthy pods and has 2 currently".
 func refusalText(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

@@ -16,12 +16,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Holder is a pod, or something else that a claim is reserved for, that holds devices
-// of GPUs that change. Pods that came by an extended resource have a claim as all
-// others do: the scheduler makes it.
+// Holder is a pod, or another object that a claim is reserved for, that holds devices of
+// GPUs that change. Pods with extended resources have a claim, too: the scheduler creates it.
 type Holder struct {
 	Claim types.NamespacedName
-	// Devices are those that are in the way, sorted.
+	// Devices are the devices that it holds of these GPUs, sorted.
 	Devices []string
 	// Pod is nil where the claim is reserved for something else, which Other names.
 	Pod   *Pod
@@ -29,24 +28,23 @@ type Holder struct {
 	// Tolerates: the claim tolerates the taint of a switch, so the next pod with such a
 	// claim could get a device of the same GPU.
 	Tolerates bool
-	// Outlives: the claim is not of one pod. A pod that comes in place of this one gets
-	// the devices that the claim has, whatever taints they have by then.
+	// Outlives: the claim was not created for one pod. A replacement of the pod gets the
+	// claim's devices, whatever their taints.
 	Outlives bool
-	// Admin: all of the devices are held by admin access, which takes nothing from
-	// others. Such a pod leaves after the others.
+	// Admin: all of the devices are held by admin access. Such a pod leaves after the others.
 	Admin bool
 }
 
-// overdue is how long after its time the end of a pod is taken for one that hangs.
+// overdue is how long after its grace period a pod is reported as stuck.
 const overdue = 5 * time.Second
 
 // mostFinalizers is how many finalizers are named; the rest is counted.
 const mostFinalizers = 5
 
-// mostBlockerText is how much is written down of why a pod cannot leave.
+// mostBlockerText limits the reason, in bytes, for which a pod cannot be evicted.
 const mostBlockerText = 1024
 
-// Text says who is in the way at a time, and why.
+// Text describes the holder, and why it has not left by a time.
 func (h *Holder) Text(now time.Time) string {
 	what := strings.Join(h.Devices, ", ")
 	if h.Pod == nil {
@@ -71,14 +69,14 @@ func (h *Holder) Text(now time.Time) string {
 	return who
 }
 
-// Blocker is the holder as a switch's status names it, with why it does not leave. The
-// holder is a pod.
+// Blocker describes the pod in the status of a switch, with the reason why it does not
+// leave.
 func (h *Holder) Blocker(why string) v1alpha1.Blocker {
 	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
 }
 
-// asked tells whether the pod can be asked to leave, and has not been. With force it is
-// asked again if it would take longer than forcedGrace.
+// asked tells whether to evict the pod. A pod that is being deleted is not evicted again;
+// with force it is deleted again if it has longer than forcedGrace left.
 func (h *Holder) asked(now time.Time, force bool) bool {
 	if h.Pod == nil || h.Pod.Over {
 		return false
@@ -86,8 +84,8 @@ func (h *Holder) asked(now time.Time, force bool) bool {
 	return h.Pod.Ending == nil || force && h.Pod.Ending.Sub(now) > forcedGrace
 }
 
-// Holders finds who is in the way on GPUs, beside those who hold a device that is kept. A
-// claim that nobody has reserved is not: nothing of it is on the node.
+// Holders finds the holders of devices of GPUs, except of devices that are kept. Claims that
+// are not reserved do not count: nothing of them is on the node.
 func (v *View) Holders(ctx context.Context, gpus []string, keeps map[string]bool) ([]Holder, error) {
 	claims, err := v.claims(ctx)
 	if err != nil {
@@ -114,8 +112,8 @@ func (v *View) Holders(ctx context.Context, gpus []string, keeps map[string]bool
 	return all, nil
 }
 
-// claims are those that have devices of the node: those that the cache knows, and those of
-// the node's pods that it does not know yet.
+// claims are those with devices of the node: from the cache, and of pods on the node whose
+// claims the cache does not have yet.
 func (v *View) claims(ctx context.Context) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
 	claims := map[types.NamespacedName]*resourceapi.ResourceClaim{}
 	var found resourceapi.ResourceClaimList
@@ -133,7 +131,7 @@ func (v *View) claims(ctx context.Context) (map[types.NamespacedName]*resourceap
 		if claims[name] != nil {
 			continue
 		}
-		c, err := v.drainer.claimNow(ctx, name)
+		c, err := v.claimNow(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -144,23 +142,23 @@ func (v *View) claims(ctx context.Context) (map[types.NamespacedName]*resourceap
 	return claims, nil
 }
 
-// claimNow reads the claim of a pod that is on a node from the API server, where the
-// cache has it without devices or not at all: a claim has some before its pod is there,
-// so the cache is late. Nil: there is nothing that the cache does not know.
-func (d *Drainer) claimNow(ctx context.Context, name types.NamespacedName) (*resourceapi.ResourceClaim, error) {
+// claimNow reads the claim of a pod on the node from the API server, if the cache has it
+// without devices or not at all: claims are allocated before their pods are bound, so the
+// cache is late. It returns nil if the cache is up to date.
+func (v *View) claimNow(ctx context.Context, name types.NamespacedName) (*resourceapi.ResourceClaim, error) {
 	var c resourceapi.ResourceClaim
-	err := d.Client.Get(ctx, name, &c)
+	err := v.drainer.Client.Get(ctx, name, &c)
 	if err == nil && c.Status.Allocation != nil {
 		return nil, nil
 	}
 	if client.IgnoreNotFound(err) == nil {
-		err = d.Reader.Get(ctx, name, &c)
+		err = v.drainer.Reader.Get(ctx, name, &c)
 	}
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read ResourceClaim %s, which a pod on node has: %w", name, err)
+		return nil, fmt.Errorf("read ResourceClaim %s of a pod on node %s: %w", name, v.pods.node, err)
 	}
 	return &c, nil
 }
@@ -172,9 +170,9 @@ func (h *Holder) key() string {
 	return h.Other + " " + h.Claim.String()
 }
 
-// usersOf are those that a claim is reserved for and that are there still, and pods on
-// the node that have it: the cache may be late with who has reserved it, and it may be
-// reserved for all pods of a group at once.
+// usersOf are the objects that a claim is reserved for and that still exist, and the pods on
+// the node that refer to it: the cache may be late with reservations, and a claim may be
+// reserved for a group of pods.
 func usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {
 	var all []Holder
 	name := client.ObjectKeyFromObject(u.claim)

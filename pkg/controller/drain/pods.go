@@ -12,30 +12,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Pod is what matters of one that is in the way. It is never a static pod: the kubelet
-// runs none that refers to ResourceClaims. So the annotation of mirror pods, which anybody
-// can write, proves nothing, and such a pod is asked to leave as any other.
+// Pod is a pod that holds a device. It is never a static pod: the kubelet runs none that
+// refers to ResourceClaims. The annotation of mirror pods, which anybody can set, is
+// therefore ignored.
 type Pod struct {
 	types.NamespacedName
 	UID types.UID
-	// Ending is when it should have ended at the latest, nil: it was not asked to.
+	// Ending is the end of its grace period, nil if it is not being deleted.
 	Ending *time.Time
-	// Grace is how long it may take, in seconds.
+	// Grace is its grace period in seconds.
 	Grace int64
-	// Finalizers keep it.
+	// Finalizers delay its deletion.
 	Finalizers []string
 	// Over: all of its containers have ended.
 	Over bool
-	// Refused is what the last try to evict it came to, empty: it was not refused.
+	// Refused is why its last eviction was refused, empty if it was not.
 	Refused string
 }
 
-// podReader reads pods live: the controller keeps none, there are too many.
+// podReader reads pods from the API server: there are too many to cache.
 type podReader struct {
 	client.Reader
 	node string
-	// byUID are the node's, read once; claims, those that are not over by the claims
-	// that they have.
+	// byUID are the pods of the node, read once. claims are those that have not ended, by
+	// their claims.
 	byUID  map[types.UID]*corev1.Pod
 	claims map[types.NamespacedName][]*corev1.Pod
 }
@@ -63,14 +63,14 @@ func (p *podReader) onNode(ctx context.Context) (map[types.UID]*corev1.Pod, erro
 	return p.byUID, nil
 }
 
-// byClaim are the node's pods by the claims that they have.
+// byClaim are the pods of the node that have not ended, by their claims.
 func (p *podReader) byClaim(ctx context.Context) (map[types.NamespacedName][]*corev1.Pod, error) {
 	_, err := p.onNode(ctx)
 	return p.claims, err
 }
 
-// claimsOf are the names of a pod's claims: those that it names, those that were made
-// of templates, and the one for its extended resources.
+// claimsOf are the names of a pod's claims: those that it names, those created from
+// templates, and the one for its extended resources.
 func claimsOf(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {
@@ -90,13 +90,13 @@ func claimsOf(pod *corev1.Pod) []string {
 	return slices.Compact(names)
 }
 
-// over tells whether all containers of a pod have ended for good.
+// over tells whether a pod has succeeded or failed.
 func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// get returns a pod, nil if there is none of that UID any more. A pod that is not on
-// the node yet is about to be: its claim is reserved.
+// get returns a pod, nil if none has that UID any more. A pod that is not on the node yet
+// will be, because its claim is reserved.
 func (p *podReader) get(ctx context.Context, name types.NamespacedName, uid types.UID) (*Pod, error) {
 	there, err := p.onNode(ctx)
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// firstEvictionRetry and lastEvictionRetry are how long a pod is left alone after its
-// eviction was refused: the wait doubles from one to the other.
+// firstEvictionRetry and lastEvictionRetry are the first and the longest wait between
+// evictions of a pod. The wait doubles with each refusal.
 const (
 	firstEvictionRetry = 2 * time.Second
 	lastEvictionRetry  = 30 * time.Second
 )
 
-// refusals remembers what was refused, so that no pod is asked all the time. What it
-// forgets with the controller is asked once more.
+// refusals remembers refused evictions, so that they are not repeated all the time. They are
+// lost when the controller restarts.
 type refusals struct {
 	// mu guards byPod.
 	mu    sync.Mutex
@@ -28,21 +28,21 @@ type refusal struct {
 	wait time.Duration
 }
 
-// refused is why a pod was not evicted, empty: it was not refused.
+// refused is why the eviction of a pod was refused, empty if it was not.
 func (e *refusals) refused(uid types.UID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.byPod[uid].why
 }
 
-// due tells whether a pod may be asked again.
+// due tells whether to try an eviction again.
 func (e *refusals) due(uid types.UID, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !now.Before(e.byPod[uid].next)
 }
 
-// note remembers a refusal. The server may have said how long to wait.
+// note remembers a refusal. asked is the wait that the API server asked for.
 func (e *refusals) note(uid types.UID, why string, now time.Time, asked time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

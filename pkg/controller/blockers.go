@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
-// tryEvictions finds who could not leave, before anybody is asked to.
+// tryEvictions finds pods that cannot be evicted, before any pod is.
 func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) (err error) {
 	if f.Unseen != "" {
 		return nil
@@ -22,8 +22,8 @@ func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode
 	return err
 }
 
-// lookAtBlockers finds which blockers of a failed switch still block it, from time to
-// time. A dry run disturbs nobody.
+// lookAtBlockers checks from time to time, by dry runs, which blockers of a failed switch
+// still block it.
 func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) error {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if sw == nil || len(sw.Blockers) == 0 || report == nil {
@@ -55,8 +55,8 @@ func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNo
 	return nil
 }
 
-// blockersDue tells whether it is time to look at the blockers of a failed switch. What
-// the node holds is in its report, and costs nothing to look at.
+// blockersDue tells whether to check the blockers of a failed switch now. Devices in the
+// node's report are checked at any time, because that needs no request.
 func (r *Reconciler) blockersDue(gpuNode *v1alpha1.GPUNode) bool {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if sw == nil || len(sw.Blockers) == 0 || report == nil {
@@ -74,8 +74,7 @@ func heldByAny(report *v1alpha1.NodeReport, device string) bool {
 	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
 }
 
-// blockedBy is whether a switch of a node is blocked by somebody, as far as the cache
-// knows.
+// blockedBy tells whether the cache has a switch of the node that failed because of blockers.
 func (r *Reconciler) blockedBy(ctx context.Context, node string) bool {
 	var gpuNode v1alpha1.GPUNode
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {

@@ -11,14 +11,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Budget says how many nodes may be without some of their GPUs at once, and which
-// are. Only the leader asks it, and it is the leader that changes states, so it is
-// exact from the moment when it was filled from the API server; what the last words of
-// an earlier leader have begun is counted when it is seen.
+// Budget limits how many nodes are switched at once. Only the leader uses it and changes
+// states, so it is exact once it was filled from the API server. A switch that an earlier
+// leader began is counted when it is seen.
 //
-// Nodes that are away for other reasons (not ready, cordoned, drained by a person) do
-// not count: one that is broken for good would keep all others from their profiles.
-// What must not be away at once is for budgets of pods to say, and those are honoured.
+// Nodes that are unavailable for other reasons (not ready, cordoned, drained by a person) do
+// not count: a broken node would keep all others from their profiles. Which pods must not be
+// unavailable at once is up to PodDisruptionBudgets, which are respected.
 type Budget struct {
 	most intstr.IntOrString
 
@@ -26,16 +25,16 @@ type Budget struct {
 	mu sync.Mutex
 	// taken are the nodes that are being switched.
 	taken map[string]bool
-	// queue are those that wait, the longest first.
+	// queue are the nodes that wait, the longest first.
 	queue []string
-	// nodes is how many there are, for a percentage.
+	// nodes is the number of nodes with GPUs, for a percentage.
 	nodes int
-	// wake is told of a node that need not wait any more.
+	// wake is called for a node that need not wait any more.
 	wake func(node string)
 }
 
-// NewBudget checks what may be unavailable: a number, or a percentage of the nodes with
-// GPUs, rounded down, and at least one.
+// NewBudget makes a budget of so many nodes: a number, or a percentage of the nodes with GPUs,
+// rounded down, at least one.
 func NewBudget(most intstr.IntOrString, wake func(node string)) (*Budget, error) {
 	n, err := intstr.GetScaledValueFromIntOrPercent(&most, 100, false)
 	switch {
@@ -50,8 +49,8 @@ func NewBudget(most intstr.IntOrString, wake func(node string)) (*Budget, error)
 	return &Budget{most: most, taken: map[string]bool{}, wake: wake}, nil
 }
 
-// Fill says which nodes are being switched, when a controller begins, and how many
-// nodes there are.
+// Fill sets the nodes that are being switched when the controller starts, and the number of
+// nodes.
 func (b *Budget) Fill(taken []string, nodes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,14 +60,14 @@ func (b *Budget) Fill(taken []string, nodes int) {
 	b.nodes = nodes
 }
 
-// SetNodes says how many nodes there are.
+// SetNodes sets the number of nodes.
 func (b *Budget) SetNodes(nodes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nodes = nodes
 }
 
-// limit is how many nodes may be unavailable now. The caller holds mu.
+// limit is how many nodes may be switched at once. The caller holds mu.
 func (b *Budget) limit() int {
 	n, err := intstr.GetScaledValueFromIntOrPercent(&b.most, b.nodes, false)
 	if err != nil {
@@ -77,7 +76,7 @@ func (b *Budget) limit() int {
 	return max(n, 1)
 }
 
-// Take asks for a place, and says who has the places if there is none.
+// Take takes a place for a node. If there is none, it says which nodes have the places.
 func (b *Budget) Take(node string) (ok bool, others string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,8 +99,7 @@ func (b *Budget) Take(node string) (ok bool, others string) {
 	return false, fmt.Sprintf(": %d are being switched (%s), and %s may be at once (--max-unavailable)", len(names), text.List(names, mostNamed), strings.TrimSpace(b.most.String()))
 }
 
-// Hold counts a node that is being switched, whether there is room or not: it was begun
-// by somebody else.
+// Hold counts a node that is being switched, even without room: an earlier leader began it.
 func (b *Budget) Hold(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +107,7 @@ func (b *Budget) Hold(node string) {
 	b.leaveQueue(node)
 }
 
-// Give gives a place back, and wakes the node that has waited longest.
+// Give returns a node's place, and wakes the node that has waited longest.
 func (b *Budget) Give(node string) {
 	b.mu.Lock()
 	had := b.taken[node]
@@ -117,8 +115,8 @@ func (b *Budget) Give(node string) {
 	waited := b.leaveQueue(node)
 	var next string
 	if (had || waited) && len(b.queue) > 0 && len(b.taken) < b.limit() {
-		// It stays in the queue until it has taken its place, and goes to the end:
-		// should it be gone, the next is woken in its turn.
+		// It stays in the queue until it takes a place, but at the end: if it is gone, the
+		// next one is woken.
 		next = b.queue[0]
 		b.queue = append(b.queue[1:], next)
 	}
@@ -152,7 +150,7 @@ func (b *Budget) Taken() int {
 	return len(b.taken)
 }
 
-// Limit is how many nodes may be unavailable now.
+// Limit is how many nodes may be switched at once.
 func (b *Budget) Limit() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// pausable are the labels of a node that start clients, as they are. A client whose
-// label says anything but "true" does not run, or somebody else has paused it.
+// pausable are the labels of a node that start clients, with their values. Only "true" starts
+// one; with other values it does not run, or was paused by somebody else.
 func pausable(labels map[string]string, keys []string) map[string]string {
 	var out map[string]string
 	for _, key := range keys {
@@ -28,8 +28,8 @@ func pausable(labels map[string]string, keys []string) map[string]string {
 	return out
 }
 
-// setNode makes a node have our taint or not, and its clients paused or not, by one
-// write. Everything else of the node stays, also if somebody changes it meanwhile.
+// setNode sets or removes our taint and the labels that pause clients. Nothing else of the
+// node changes.
 func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, keys []string) {
 	without := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
 		return t.Key == v1alpha1.TaintRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
@@ -45,7 +45,7 @@ func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, k
 			node.Labels[key] = v1alpha1.PausedValue
 		}
 	}
-	// Also what a controller has paused that did not live to write it down.
+	// Also labels that a controller changed before it crashed.
 	for _, key := range keys {
 		if _, pause := paused[key]; !pause && node.Labels[key] == v1alpha1.PausedValue {
 			node.Labels[key] = "true"
@@ -53,7 +53,7 @@ func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, k
 	}
 }
 
-// unpause gives back what the labels were, where nobody else has changed them.
+// unpause restores labels that nobody else has changed.
 func unpause(node *corev1.Node, paused map[string]string) {
 	for key, was := range paused {
 		if node.Labels[key] == v1alpha1.PausedValue {
@@ -62,12 +62,12 @@ func unpause(node *corev1.Node, paused map[string]string) {
 	}
 }
 
-// leftover tells whether something of ours is on a node.
+// leftover tells whether a node has our taint or a paused client.
 func leftover(node *corev1.Node, keys []string) bool {
 	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == v1alpha1.PausedValue })
 }
 
-// patchNode reads a node and changes it. That it is not there is no error.
+// patchNode reads and changes a node. It is no error if the node does not exist.
 func (r *Reconciler) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
 	var node corev1.Node
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
@@ -82,16 +82,15 @@ func (r *Reconciler) patchNode(ctx context.Context, name string, change func(*co
 	if same, err := unchanged(patch, &node); err != nil || same {
 		return err
 	}
-	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "taint node %s or pause its clients, or take that back", name)
+	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "patch the taint and the client labels of node %s", name)
 }
 
-// unchanged tells whether a patch with a lock says nothing.
+// unchanged tells whether a patch with an optimistic lock is empty.
 func unchanged(patch client.Patch, o client.Object) (bool, error) {
 	data, err := patch.Data(o)
 	if err != nil {
-		return false, fmt.Errorf("compare what is there with what should be: %w", err)
+		return false, fmt.Errorf("compute the patch of node %s: %w", o.GetName(), err)
 	}
-	// The lock itself is all that is in there.
 	return string(data) == fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, o.GetResourceVersion()), nil
 }
 

@@ -1,20 +1,19 @@
-// Package controller is the controller: it brings nodes to the partition profiles
-// that administrators want, one or a few at a time, without losing a pod's budget,
-// a taint, or what was there before.
+// Package controller switches nodes to the desired PartitionProfiles, a few at a time. It
+// respects PodDisruptionBudgets, and rolls back what fails.
 //
-// What comes next for a node, state decides, and who holds GPUs and how pods leave is in
-// drain. This package ties them to the API server: reconciler.go takes the steps, facts.go
-// collects what the state machine asks for, posture.go puts in force what a state needs
-// on the Node, with the labels that pause clients; budget.go and remember.go have what a
-// controller knows besides, and finds out again when it starts. serverclock.go has the
-// time as the API server has it. setup.go connects it all to an API server.
+// Package state decides the next step of a node, package drain evicts pods. This package
+// connects them to the API server: reconciler.go performs steps, facts.go collects what the
+// state machine needs, posture.go sets the taint of the Node and the labels that pause
+// clients. budget.go and remember.go have what the controller keeps in memory and finds out
+// again after a restart. serverclock.go follows the clock of the API server. setup.go adds
+// everything to a manager.
 //
-// The taints of devices are published by the node's plugin, in its ResourceSlices, as the
-// GPUNode's Switch orders them. What is in force on the Node (its taint, paused clients)
-// follows from the GPUNode's state alone. It grows after the state was written and
-// shrinks before, so that a controller that starts at any point knows what there can be.
+// The node's plugin publishes device taints in its ResourceSlices, as the Switch of the
+// GPUNode orders. The taint and labels of the Node follow from the state of the GPUNode alone.
+// They are set after the state is written and removed before, so a controller that starts at
+// any time knows what can be there.
 //
-// Plugin and controller speak through the GPUNode.
+// Plugin and controller communicate through the GPUNode.
 //
 // Imports: api/v1alpha1, pkg/controller/drain, pkg/controller/state, pkg/gpu, pkg/publish, pkg/text.
 package controller

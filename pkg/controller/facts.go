@@ -14,9 +14,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
-// facts puts in force and looks at what the node's state needs. What could not be done
-// or seen is an error, and in the facts, too, where there are any: a state ends at its
-// deadline whatever is refused to the controller.
+// facts collects what the state machine needs, and enforces the current state on the Node. A
+// failure is returned as an error and is also in the facts, because a state ends at its
+// deadline even if the API server refuses everything.
 func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*state.Facts, error) {
 	choice, err := r.choice(ctx, r.Client, gpuNode, node)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	return f, errors.Join(errs...)
 }
 
-// lookAtPods finds who is on the GPUs that change.
+// lookAtPods finds the holders of the GPUs that change, and the paused clients.
 func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) (err error) {
 	sw := gpuNode.Status.Switch
 	on := r.drainer.On(gpuNode.Name)
@@ -80,10 +80,10 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 	return err
 }
 
-// countEvery is how old the number of nodes can be that a percentage is of.
+// countEvery is how often nodes are counted, for a budget in percent.
 const countEvery = 5 * time.Second
 
-// countNodes tells the budget how many nodes there are.
+// countNodes updates the number of nodes in the budget.
 func (r *Reconciler) countNodes(ctx context.Context) error {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
@@ -100,9 +100,9 @@ func (r *Reconciler) countNodes(ctx context.Context) error {
 	return nil
 }
 
-// liveChoice is choice by what the API server has now. What begins or gives up a switch
-// must not be decided by a cache, which may be late: a controller that has just begun to
-// lead would take a node back to a profile of before.
+// liveChoice is choice with objects from the API server. A switch must not begin or be
+// canceled because of an outdated cache: a new leader could switch a node back to an earlier
+// profile.
 func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) (state.Choice, error) {
 	var node corev1.Node
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: gpuNode.Name}, &node); client.IgnoreNotFound(err) != nil {
@@ -111,7 +111,7 @@ func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) 
 	return r.choice(ctx, r.Reader, gpuNode, &node)
 }
 
-// choice looks up the profile that counts for a node.
+// choice finds the desired profile of a node.
 func (r *Reconciler) choice(ctx context.Context, from client.Reader, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (state.Choice, error) {
 	if node.UID == "" {
 		return state.WithoutNode(r.Policy), nil

@@ -19,8 +19,8 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
-	// From a second to an hour: a reload of a driver takes minutes, a drain as long as
-	// it may.
+	// From a second to an hour: reloading a driver takes minutes, a drain up to its
+	// deadline.
 	buckets := []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600}
 	m := &metrics{
 		states: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -68,7 +68,7 @@ var (
 		"Nodes that may be in a switch at once.", nil, nil)
 )
 
-// nodeCollector looks at the nodes when it is asked.
+// nodeCollector reads the nodes when metrics are scraped.
 type nodeCollector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.
@@ -81,7 +81,7 @@ func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	if !c.r.memory.leads() {
-		// Two controllers would count all nodes twice.
+		// Only the leader reports nodes, otherwise they would be counted twice.
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -119,9 +119,9 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(c.r.Budget.Limit()))
 }
 
-// behindSince is since when a node that is not ready needs somebody's attention, zero: it
-// does not. In a large cluster nodes wait for their turn for hours, and nothing is wrong
-// with them; one that has failed before is another matter.
+// behindSince is since when a node that is not ready needs attention, zero if it does not. In
+// a large cluster nodes can wait for other nodes for hours. Only a first attempt that waits
+// needs no attention.
 func behindSince(s *v1alpha1.GPUNodeStatus, notReady time.Time) time.Time {
 	switch sw := s.Switch; {
 	case sw == nil || sw.Attempt > 1:

@@ -8,10 +8,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// DefaultPauseLabels are the labels by which clients that keep GPUs busy are kept off
-// a node: those of NVIDIA's GPU operator (its components' nodeSelector, and that of
-// clients that join them), and one for everything else. AMD's operator has no such
-// labels; its metrics exporter follows ours with spec.metricsExporter.selector.
+// DefaultPauseLabels are the node labels that pause clients which keep GPUs busy: those of
+// NVIDIA's GPU operator, and one for everything else. AMD's operator has no such labels; its
+// metrics exporter can select ours with spec.metricsExporter.selector.
 var DefaultPauseLabels = []string{
 	"nvidia.com/gpu.deploy.dcgm-exporter",
 	"nvidia.com/gpu.deploy.dcgm",
@@ -21,11 +20,10 @@ var DefaultPauseLabels = []string{
 	v1alpha1.LabelGPUClient,
 }
 
-// DefaultClientNamespaces are the usual namespaces of the operators whose DaemonSets the
-// labels start.
+// DefaultClientNamespaces are the usual namespaces of the DaemonSets that the labels pause.
 var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "kube-amd-gpu", "kube-system"}
 
-// mostNamed is how many things a message names; the rest is counted.
+// mostNamed is how many items a message lists; the rest is counted.
 const mostNamed = 5
 
 // hasNodeTaint tells whether our taint is on a node.
@@ -38,7 +36,7 @@ func hasNodeTaint(node *corev1.Node) bool {
 	return false
 }
 
-// wrap says what failed, if anything did.
+// wrap adds what failed to an error; nil stays nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// enforce puts in force what a state needs on the Node: a taint, paused clients. The
-// taints of devices are in the slices, which the node's plugin writes.
+// enforce sets the taint and the client labels of the Node that a state needs. Device taints
+// are in the ResourceSlices, which the node's plugin writes.
 func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) error {
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
@@ -23,13 +23,12 @@ func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 	}
 	return r.patchNode(ctx, gpuNode.Name, func(n *corev1.Node) {
 		setNode(n, taint, sw.Paused, r.PauseLabels)
-		// The next look is at what is there now.
 		n.DeepCopyInto(node)
 	})
 }
 
-// release takes everything of ours off a node: taint, paused labels. The switch is the
-// one that has put it there, nil: none that is known.
+// release removes our taint from a node and unpauses its clients. sw is the switch that set
+// them, nil if it is not known.
 func (r *Reconciler) release(ctx context.Context, name string, sw *v1alpha1.Switch) error {
 	node, err := r.nodeOf(ctx, name)
 	if err != nil {
@@ -43,7 +42,7 @@ func (r *Reconciler) release(ctx context.Context, name string, sw *v1alpha1.Swit
 			keys = append(keys[:len(keys):len(keys)], key)
 		}
 	}
-	// A cache may be late for a node that was tainted, not for one that was not.
+	// The cache can be outdated only for a node that a known switch has tainted.
 	if sw == nil && !leftover(node, keys) {
 		return nil
 	}

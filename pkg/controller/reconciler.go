@@ -21,7 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
-// Reconciler brings one node after the other a step further.
+// Reconciler switches nodes to their desired profiles.
 type Reconciler struct {
 	// Client reads from caches and writes; Reader reads from the API server.
 	Client client.Client
@@ -30,11 +30,11 @@ type Reconciler struct {
 	Events recorder.EventRecorder
 	Budget *Budget
 	state.Machine
-	// Policy has the defaults of what profiles leave open.
+	// Policy has the defaults for profiles.
 	Policy v1alpha1.SwitchPolicy
 	// PauseLabels are the node labels that are changed to pause clients.
 	PauseLabels []string
-	// ClientNamespaces are the namespaces in which the pods of paused clients are waited for.
+	// ClientNamespaces are the namespaces of the clients, whose pods are waited for.
 	ClientNamespaces []string
 
 	drainer *drain.Drainer
@@ -42,27 +42,26 @@ type Reconciler struct {
 	memory  memory
 }
 
-// callTimeout is how long one round over a node may take. A call that hangs would hold
-// up its node only, but for ever.
+// callTimeout limits the reconciliation of a node, so that a request that hangs does not block
+// it forever.
 const callTimeout = 30 * time.Second
 
 const (
-	// firstErrorRetry and lastErrorRetry are how long after an error a node is looked
-	// at again; the wait doubles from one to the other.
+	// firstErrorRetry and lastErrorRetry are the first and the longest wait after errors. The
+	// wait doubles with each error.
 	firstErrorRetry = 50 * time.Millisecond
 	lastErrorRetry  = 10 * time.Second
 )
 
-// Reconcile implements reconcile.Reconciler: a GPUNode, or something that belongs to
-// it, has changed, or its time has come.
+// Reconcile implements reconcile.Reconciler. The request names a GPUNode.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", req.Name))
 	result, err := r.reconcile(ctx, req.Name)
 	if r.memory.clashes(req.Name, apierrors.IsConflict(err)) {
-		// The plugin has reported meanwhile, or what was read was old.
-		klog.FromContext(ctx).V(4).Info("Something has changed meanwhile, looking again", "err", err)
+		// The plugin has reported meanwhile, or the cache was outdated.
+		klog.FromContext(ctx).V(4).Info("Object changed during reconciliation, retrying", "err", err)
 		return reconcile.Result{RequeueAfter: 10 * time.Millisecond}, nil
 	}
 	return result, err
@@ -75,7 +74,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	var gpuNode v1alpha1.GPUNode
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)
 	if apierrors.IsNotFound(err) {
-		// Caches may be late: a node that has just been made is no node that is gone.
+		// The cache may be late: a node that was just created is not gone.
 		err = r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)
 	}
 	if apierrors.IsNotFound(err) {
@@ -91,8 +90,8 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if quiet, wake, err := r.quiet(ctx, &gpuNode, node); err != nil || quiet {
 		return r.again(wake), err
 	}
-	// What follows changes things, and is decided by what is there now. Only the leader
-	// changes a GPUNode's state, and one round at a time is under way for a node.
+	// Decisions that change anything are based on the API server's state. Only the leader
+	// changes the state of a GPUNode, in one reconciliation at a time.
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -100,7 +99,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	return r.again(wake), err
 }
 
-// nodeOf reads the node of a GPUNode, one without a UID if there is none.
+// nodeOf reads the Node of a GPUNode. It has no UID if it does not exist.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	var node corev1.Node
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
@@ -114,19 +113,19 @@ func (r *Reconciler) again(wake time.Time) reconcile.Result {
 	if wake.IsZero() {
 		return reconcile.Result{}
 	}
-	// Never at once by a timer: zero would mean never.
+	// RequeueAfter of zero would mean never.
 	return reconcile.Result{RequeueAfter: max(wake.Sub(r.Clock.Now()), time.Millisecond)}
 }
 
-// quiet tells whether there is nothing to do for a node that rests, by what the caches
-// have: the most common case, which asks nothing of the API server.
+// quiet tells whether there is nothing to do for an idle or failed node, from the caches
+// alone. This is the most common case, and needs no request.
 func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (bool, time.Time, error) {
 	switch gpuNode.Status.State {
 	case v1alpha1.Idle, v1alpha1.Failed:
 	default:
 		return false, time.Time{}, nil
 	}
-	// A place in the budget is left where the answer to the last write got lost.
+	// The place in the budget was not returned if the response to the last write was lost.
 	if leftover(node, r.PauseLabels) || r.Budget.Has(gpuNode.Name) {
 		return false, time.Time{}, nil
 	}
@@ -145,10 +144,10 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status), step.Wake, nil
 }
 
-// manySteps is more than a node can take without waiting for anybody.
+// manySteps is more than the number of steps that a node can take without waiting.
 const manySteps = 8
 
-// advance takes steps until the node waits for something, and says when to look again.
+// advance takes steps until the node waits for something, and returns when to look again.
 func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (time.Time, error) {
 	for range manySteps {
 		facts, looking := r.facts(ctx, gpuNode, node)
@@ -171,7 +170,7 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 		}
 		moved := step.Status.State != gpuNode.Status.State || switchID(&step.Status) != switchID(&gpuNode.Status)
 		if !moved && apierrors.IsConflict(looking) {
-			return time.Time{}, looking // It is looked again at once: nothing to tell people.
+			return time.Time{}, looking // It is retried at once, so nothing is reported.
 		}
 		if err := errors.Join(looking, evicting, r.take(ctx, gpuNode, &step, moved)); err != nil {
 			return time.Time{}, err
@@ -200,7 +199,7 @@ func (r *Reconciler) untaintDeadline(s *v1alpha1.GPUNodeStatus) time.Time {
 	return time.Time{}
 }
 
-// earliest is the earlier of two times, of which zero is never.
+// earliest is the earlier of two times. Zero means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -208,7 +207,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// changesCourse tells whether a step begins a switch, or gives one up.
+// changesCourse tells whether a step begins or cancels a switch.
 func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 	if switchID(&step.Status) == switchID(before) {
 		return false
@@ -216,7 +215,7 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1alpha1.ResultSucceeded
 }
 
-// drain asks pods to leave, and looks again who is there.
+// drain evicts pods, and updates the holders.
 func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *state.Facts, force bool) error {
 	leave, err := r.drainer.Evict(ctx, facts.Holders, force)
 	for _, pod := range leave {
@@ -236,8 +235,8 @@ func switchID(s *v1alpha1.GPUNodeStatus) string {
 	return s.Switch.ID
 }
 
-// take does what a step says. What is in force outside grows after the state is
-// written, and shrinks before.
+// take performs a step. The taint and labels of the Node are removed before the new state is
+// written; enforce sets them after it.
 func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *state.Step, moved bool) error {
 	before := gpuNode.Status.DeepCopy()
 	if !step.Status.OrdersTaints() {
@@ -251,7 +250,7 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 	}
 	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
 		if !before.OrdersTaints() && refusedForGood(err) {
-			// Others must not wait for a node whose status cannot be written.
+			// Other nodes must not wait for a node whose status cannot be written.
 			r.Budget.Give(gpuNode.Name)
 		}
 		return err
@@ -268,14 +267,12 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 	return nil
 }
 
-// refusedForGood tells whether a write was certainly not obeyed, and is not going to be
-// if it is just repeated.
+// refusedForGood tells whether a write certainly failed, and would fail again.
 func refusedForGood(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// write writes the status, if it is another. What only tells people how far it is can
-// wait a little.
+// write writes the status if it changed. Changes that only inform people can be delayed.
 func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *state.Step, urgent bool) error {
 	if equality.Semantic.DeepEqual(step.Status, gpuNode.Status) {
 		return nil
@@ -296,9 +293,9 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 	return nil
 }
 
-// patchStatus writes a status. Where GPUs are given back, it has been done by then, and
-// would be undone and done again if the plugin had just reported something: what it
-// reports is not the controller's to decide about any more.
+// patchStatus writes a status. If it ends the taints, they have been removed from the Node
+// already; a conflict with a report of the plugin is then retried here, so that they are not
+// set and removed once more.
 func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
 	leaves := gpuNode.Status.OrdersTaints() && !status.OrdersTaints()
 	for {
@@ -326,7 +323,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 	}
 }
 
-// onlyTells tells whether two statuses differ in words and numbers for people only.
+// onlyTells tells whether two statuses differ only in messages and counts.
 func onlyTells(a, b *v1alpha1.GPUNodeStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1alpha1.GPUNodeStatus{a, b} {
@@ -347,7 +344,7 @@ func since(s *v1alpha1.GPUNodeStatus) time.Time {
 	return s.Switch.Since.Time
 }
 
-// gone clears what is left of a GPUNode that is not there any more.
+// gone cleans up after a GPUNode that was deleted.
 func (r *Reconciler) gone(ctx context.Context, name string) error {
 	if err := r.release(ctx, name, nil); err != nil {
 		return err
@@ -357,7 +354,7 @@ func (r *Reconciler) gone(ctx context.Context, name string) error {
 	return nil
 }
 
-// requestFor asks for a round over a node.
+// requestFor is the request to reconcile a node.
 func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// lead begins as soon as the controller leads, also where there is no node to look at:
-// the metrics tell that it works.
+// lead fills the budget as soon as the controller leads, also without nodes: the metrics then
+// show that it works.
 func (r *Reconciler) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := r.begin(ctx)
 		if err == nil {
 			break
 		}
-		klog.FromContext(ctx).Error(err, "The controller leads, and cannot begin; trying again")
+		klog.FromContext(ctx).Error(err, "Cannot list the GPUNodes after becoming leader, retrying")
 		select {
 		case <-ctx.Done():
 		case <-time.After(lastErrorRetry):
@@ -28,8 +28,7 @@ func (r *Reconciler) lead(ctx context.Context) error {
 	return nil
 }
 
-// begin fills the budget from the API server, once, before the first node is looked
-// at.
+// begin fills the budget from the API server, once, before the first node is reconciled.
 func (r *Reconciler) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -40,7 +39,7 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	}
 	var all v1alpha1.GPUNodeList
 	if err := r.Reader.List(ctx, &all); err != nil {
-		return fmt.Errorf("list the GPUNodes to see which are being switched: %w", err)
+		return fmt.Errorf("list the GPUNodes to fill the budget: %w", err)
 	}
 	var taken []string
 	for i := range all.Items {
@@ -53,7 +52,7 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	return nil
 }
 
-// memory is what a controller remembers while it runs, and can do without.
+// memory is what the controller remembers while it runs. A restart may lose it.
 type memory struct {
 	// mu guards what follows.
 	mu sync.Mutex
@@ -61,41 +60,39 @@ type memory struct {
 	begun bool
 	// counted is when the nodes were counted.
 	counted time.Time
-	// last is when each node's status was written last.
+	// last is when the status of each node was last written.
 	last map[string]time.Time
-	// clashed counts each node's rounds in a row that met a conflict.
+	// clashed counts the consecutive conflicts of each node.
 	clashed map[string]int
-	// left counts the pods of each node that were asked to leave and that no status
-	// tells of yet.
+	// left counts the evicted pods of each node that are not in its status yet.
 	left map[string]int32
-	// looks says when the blockers of each node's failed switch are looked at again.
+	// looks is when the blockers of the failed switch of each node are checked.
 	looks map[string]blockerLook
 }
 
-// blockerLook is when blockers are looked at again, and how long after the last time.
+// blockerLook is when blockers were and will be checked.
 type blockerLook struct {
 	last, next time.Time
 	wait       time.Duration
 }
 
 const (
-	// firstLook and lastLook are how long after one look at blockers the next is; the
-	// wait doubles from one to the other.
+	// firstLook and lastLook are the first and the longest wait between checks of blockers.
+	// The wait doubles with each check.
 	firstLook = time.Minute
 	lastLook  = 30 * time.Minute
-	// leastLook is the least time between two looks, however often something happens to
-	// a claim.
+	// leastLook is the shortest time between checks, however often claims change.
 	leastLook = 5 * time.Second
 )
 
-// lookAt is when to look at a node's blockers, zero: at once.
+// lookAt is when to check the blockers of a node, zero: now.
 func (m *memory) lookAt(node string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.looks[node].next
 }
 
-// looked notes that a node's blockers were looked at, and says when to do so again.
+// looked records a check of the blockers of a node, and returns the time of the next one.
 func (m *memory) looked(node string, now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +106,7 @@ func (m *memory) looked(node string, now time.Time) time.Time {
 	return l.next
 }
 
-// lookSoon has a node's blockers looked at soon: something has happened to a claim.
+// lookSoon has the blockers of a node checked soon, because a claim changed.
 func (m *memory) lookSoon(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +116,7 @@ func (m *memory) lookSoon(node string) {
 	}
 }
 
-// unblocked forgets when a node's blockers were looked at.
+// unblocked forgets the checks of the blockers of a node.
 func (m *memory) unblocked(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,14 +124,13 @@ func (m *memory) unblocked(node string) {
 }
 
 const (
-	// tellEvery and tellAtMost are how often a message that has changed is written: in
-	// the beginning of a state often, later less so, each time after half as long
-	// again as the state has lasted.
+	// tellEvery and tellAtMost are the shortest and the longest wait between writes of
+	// messages. In between it is half of the time that the state has lasted.
 	tellEvery  = 5 * time.Second
 	tellAtMost = 10 * time.Minute
 )
 
-// leads tells whether the controller has begun to look at nodes.
+// leads tells whether the controller leads and has filled its budget.
 func (m *memory) leads() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +152,7 @@ func (m *memory) mayTell(node string, now, since time.Time) time.Time {
 	return last.Add(wait)
 }
 
-// told notes that a node's status was written.
+// told records that the status of a node was written.
 func (m *memory) told(node string, now time.Time, switching bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,12 +162,12 @@ func (m *memory) told(node string, now time.Time, switching bool) {
 	m.last[node] = now
 	delete(m.left, node)
 	if !switching {
-		// A node that rests has its next message written at once.
+		// The next message of an idle node is written at once.
 		delete(m.last, node)
 	}
 }
 
-// evicted counts pods that were asked to leave, and says how many it has counted.
+// evicted adds to the count of evicted pods, and returns it.
 func (m *memory) evicted(node string, more int32) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,11 +180,11 @@ func (m *memory) evicted(node string, more int32) int32 {
 	return m.left[node]
 }
 
-// manyClashes is more conflicts in a row than come of several writers.
+// manyClashes is more consecutive conflicts than concurrent writers cause.
 const manyClashes = 10
 
-// clashes tells whether a node's round has met a conflict after which it is looked again
-// at once. Many in a row are an error as others are: somebody's webhook may answer so.
+// clashes tells whether a reconciliation met a conflict and is retried at once. Many in a row
+// are treated as an error: a webhook may cause them.
 func (m *memory) clashes(node string, conflict bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,12 +8,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ServerClock is the time as the API server has it. Deadlines are written down by one
-// controller and judged by the next, maybe on a machine whose clock is ahead: by its own
-// clock it would delete pods at once whose drain has just begun. It is safe for
-// concurrent use.
+// ServerClock follows the clock of the API server. A deadline that one controller writes may be
+// checked by another, on a machine whose clock is ahead: by its own clock it would delete pods
+// too early. It is safe for concurrent use.
 type ServerClock struct {
-	// Local is the clock that is corrected, nil: the machine's.
+	// Local is the clock to correct, nil: the clock of the machine.
 	Local clock.PassiveClock
 
 	// mu guards offset.
@@ -22,8 +21,8 @@ type ServerClock struct {
 	offset time.Duration
 }
 
-// tolerated is by how much the clocks may differ before that is corrected. Answers tell
-// the time in seconds, and are under way for a while.
+// tolerated is the difference between the clocks that is not corrected. The Date header has a
+// resolution of a second, and responses take time.
 const tolerated = 2 * time.Second
 
 var _ clock.PassiveClock = (*ServerClock)(nil)
@@ -45,8 +44,7 @@ func (c *ServerClock) Now() time.Time {
 // Since implements clock.PassiveClock.
 func (c *ServerClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
 
-// Wrap reads the server's time from the answers of a transport. It fits
-// rest.Config.Wrap.
+// Wrap reads the server's time from the responses of a transport, for rest.Config.Wrap.
 func (c *ServerClock) Wrap(next http.RoundTripper) http.RoundTripper {
 	return &timedTransport{next: next, clock: c}
 }
@@ -66,8 +64,8 @@ func (t *timedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// heard takes a time that the server told between a question and now. An answer that was
-// long under way tells little.
+// heard takes the Date of a response to a request that was sent at asked. Slow responses are
+// ignored, because they are too inexact.
 func (c *ServerClock) heard(asked time.Time, date string) {
 	said, err := http.ParseTime(date)
 	if err != nil {

@@ -28,22 +28,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
-// Options are what flags say.
+// Options are the options of the controller.
 type Options struct {
 	// MaxUnavailable is how many nodes may be switched at once: a number or a
 	// percentage of the nodes with GPUs.
 	MaxUnavailable string
 	Deadlines      state.Deadlines
-	// Policy has the defaults of what profiles leave open.
+	// Policy has the defaults for profiles.
 	Policy      v1alpha1.SwitchPolicy
 	PauseLabels []string
-	// ClientNamespaces are those in which paused clients run.
+	// ClientNamespaces are the namespaces of clients that are paused.
 	ClientNamespaces []string
-	// Workers is how many nodes are looked at side by side.
+	// Workers is how many nodes are reconciled concurrently.
 	Workers int
-	// Clock says what time it is. Nil: the machine's.
+	// Clock is the clock, nil: that of the machine.
 	Clock clock.PassiveClock
-	// Registry takes the metrics.
+	// Registry is where metrics are registered.
 	Registry prometheus.Registerer
 }
 
@@ -60,8 +60,8 @@ func NewScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// CacheOptions keep in memory what is needed and no more: of nodes, labels and taints;
-// of claims, who has which of our devices. Pods and slices are not kept at all.
+// CacheOptions keep in memory only what is needed: labels and taints of nodes, and who holds
+// our devices by claims. Pods and slices are not cached.
 func (o *Options) CacheOptions() cache.Options {
 	kept := map[client.Object]cache.ByObject{
 		&corev1.Node{}:               {Transform: trimNode(o.PauseLabels)},
@@ -74,7 +74,7 @@ func (o *Options) CacheOptions() cache.Options {
 	}
 }
 
-// trimNode leaves of a node what is asked of it.
+// trimNode keeps only what the controller uses of a node.
 func trimNode(pauseLabels []string) func(any) (any, error) {
 	keys := append([]string{v1alpha1.LabelProfile, state.ControlPlaneLabel}, pauseLabels...)
 	return func(o any) (any, error) {
@@ -94,7 +94,7 @@ func trimNode(pauseLabels []string) func(any) (any, error) {
 	}
 }
 
-// New makes a Reconciler. Nodes that need not wait any more are told to wake.
+// New makes a Reconciler. wake is called for nodes that need not wait any more.
 func New(c client.Client, reader client.Reader, o Options, wake func(node string)) (*Reconciler, error) {
 	budget, err := NewBudget(intstr.Parse(o.MaxUnavailable), wake)
 	if err != nil {
@@ -118,7 +118,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	wake := func(node string) {
 		select {
 		case woken <- event.GenericEvent{Object: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
-		default: // It looks by itself, too, only later.
+		default: // The node is also checked by a timer, only later.
 		}
 	}
 	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), o, wake)
@@ -133,7 +133,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.lead)); err != nil {
-		return fmt.Errorf("have the controller begin when it leads: %w", err)
+		return fmt.Errorf("add the start of leadership to the manager: %w", err)
 	}
 	b := builder.ControllerManagedBy(mgr).Named("gpunode").
 		For(&v1alpha1.GPUNode{}).
@@ -143,14 +143,13 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers,
-			// An API server that was away for a while must not be waited for longer
-			// than that.
+			// Reconciliation resumes soon after an outage of the API server.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
 		})
 	return b.Complete(r)
 }
 
-// fillCaches has the caches filled before anybody leads: whoever takes over goes on at
+// fillCaches fills the caches before the controller leads, so that a new leader continues at
 // once.
 func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
@@ -162,7 +161,7 @@ func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
-// ofNode: a node is of interest if it has a GPUNode, or something of ours on it.
+// ofNode returns requests for nodes that have a GPUNode, our taint or paused clients.
 func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -177,7 +176,7 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 	return []reconcile.Request{requestFor(node.Name)}
 }
 
-// ofProfile: any node may want a profile that has come, changed, or gone.
+// ofProfile returns requests for all nodes: each may follow the profile that changed.
 func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile.Request {
 	var all v1alpha1.GPUNodeList
 	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
@@ -190,8 +189,8 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 	return requests
 }
 
-// ofClaim: nodes that are being switched wait for claims to go, and so do those whose
-// switch was blocked by who has them.
+// ofClaim returns requests for nodes of a claim that are being switched, or whose switch failed
+// because of blockers: they wait for claims to be released.
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, node := range drain.NodesOf(o) {

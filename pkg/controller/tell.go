@@ -15,8 +15,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// tell says what a node has come to: in the log, in metrics, and by an event where
-// people should know.
+// tell reports a change of state: in the log, in metrics, and by an event where people should
+// know.
 func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *state.Step) {
 	log := klog.FromContext(ctx)
 	now := &gpuNode.Status
@@ -57,7 +57,7 @@ func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
 	return ""
 }
 
-// mostNote is how long the text of an event can be.
+// mostNote is the longest text of an event that the API server accepts.
 const mostNote = 1024
 
 func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
@@ -69,9 +69,9 @@ func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note
 	r.Events.Eventf(o, about(gpuNode, note), kind, state.ReasonWord(reason), action, "%s", note)
 }
 
-// about tells events of one reason apart. The recorder takes two of them with the same
-// objects and reason for one that happens again, and keeps the first one's text: of a
-// switch there and one back, the second would be told as if it was the first.
+// about makes events with different texts distinct. The recorder otherwise counts events with
+// the same objects and reason as one, with the text of the first: a switch back would be
+// reported as the switch before.
 func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(note))
@@ -81,7 +81,7 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 	}
 }
 
-// tellPod says to who looks at a pod why it had to go.
+// tellPod writes an event that explains why a pod was evicted.
 func (r *Reconciler) tellPod(p *drain.Pod, profile string, force bool) {
 	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
 	if force {

@@ -16,8 +16,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// verify compares node and API server after a change, and finds who holds a device that
-// there is not any more.
+// verify compares the ResourceSlices with the node's report after a change, and finds holders
+// of devices that no longer exist.
 func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) error {
 	slices, err := r.slicesOf(ctx, gpuNode.Name)
 	if err == nil {
@@ -32,13 +32,13 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *s
 	return err
 }
 
-// strays are those that hold a device of the GPUs that were changed which is not
-// published any more: a claim that was allocated in the last moment, or whose pod came
-// back in spite of the taints. They cannot work.
+// strays are holders of devices of changed GPUs that are no longer published: claims that were
+// allocated at the last moment, or whose pod returned in spite of the taints. They cannot
+// work.
 func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]drain.Holder, error) {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if len(sw.GPUs) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
-		// A device can be withheld that a claim has and that is not prepared yet.
+		// Devices of claims that are not prepared yet can be withheld.
 		return nil, nil
 	}
 	there := map[string]bool{}
@@ -50,10 +50,9 @@ func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slic
 	return r.drainer.On(gpuNode.Name).Holders(ctx, sw.GPUs, there)
 }
 
-// slicesOf are the slices of ours of a node.
+// slicesOf lists the ResourceSlices that our driver publishes for a node.
 func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.ResourceSlice, error) {
 	var found resourceapi.ResourceSliceList
-	// The API server can select slices by these two.
 	err := r.Reader.List(ctx, &found, client.MatchingFields{
 		resourceapi.ResourceSliceSelectorNodeName: node,
 		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
@@ -64,8 +63,8 @@ func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.R
 	return found.Items, nil
 }
 
-// differs compares what the API server has of a node's GPUs with what its plugin says
-// that it publishes, and says what is not the same.
+// differs compares the ResourceSlices of a node with the digests that its plugin reports, and
+// says what differs.
 func differs(node string, report *v1alpha1.NodeReport, slices []resourceapi.ResourceSlice) string {
 	digests := publish.DigestsOf(node, slices)
 	var texts []string

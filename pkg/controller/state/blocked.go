@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// blockedPatience is how long pods that cannot leave are looked at before the switch
-	// is given up: a disruption budget allows nothing for a moment while the API server
-	// counts its pods.
+	// blockedPatience is how long pods can refuse eviction before the switch is canceled: a
+	// disruption budget allows no eviction while its controller counts pods.
 	blockedPatience = 10 * time.Second
-	// mostBlockers is how many are written down.
+	// mostBlockers limits the blockers in a status.
 	mostBlockers = 16
 )
 
-// blocked ends a switch because of pods that cannot leave. It is not tried again while
-// they cannot: everybody else on the GPUs would be evicted again for nothing.
+// blocked ends a switch because of pods that cannot be evicted. It is not retried while they
+// cannot: other pods would be evicted again for nothing.
 func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 	sw := t.Status.Switch
 	if t.begun() {
@@ -28,13 +27,12 @@ func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 	t.fail(v1alpha1.ResultFailed, reason, message)
 	sw.Blockers = by[:min(len(by), mostBlockers)]
 	if len(by) == 0 || reason == v1alpha1.ReasonDrainDeadline || slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return b.UID == "" }) {
-		// Pods were evicted, or it cannot be asked whether what blocks can leave: not at
-		// once, whatever happens to the blockers.
+		// Pods were evicted, or a dry run cannot check the blockers: do not retry at once.
 		t.retryLater()
 	}
 }
 
-// unblock begins a failed switch again once all that blocked it can leave.
+// unblock retries a failed switch once all of its blockers can leave.
 func (t *turn) unblock(desired *v1alpha1.ProfileSnapshot) {
 	sw := t.Status.Switch
 	if sw.Retry != nil && t.Now.Before(sw.Retry.Time) {
@@ -58,7 +56,7 @@ func (t *turn) unblock(desired *v1alpha1.ProfileSnapshot) {
 	}
 }
 
-// boundRetry keeps the next try from being far away where the clock was set back.
+// boundRetry limits the wait for the next attempt if the clock was set back.
 func (t *turn) boundRetry() {
 	sw := t.Status.Switch
 	if latest := t.Now.Add(retryAfter(sw.Attempt)); sw.Retry.After(latest) {
@@ -66,7 +64,7 @@ func (t *turn) boundRetry() {
 	}
 }
 
-// blockedText says who cannot leave.
+// blockedText lists the blockers.
 func (t *turn) blockedText() string {
 	texts := make([]string, len(t.Blockers))
 	for i := range t.Blockers {
@@ -82,7 +80,7 @@ func blockerText(b *v1alpha1.Blocker) string {
 	return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name, b.Message)
 }
 
-// stuck are those that were still there at the end of a drain.
+// stuck are the pods and devices that remain at the end of a drain.
 func (t *turn) stuck() []v1alpha1.Blocker {
 	var all []v1alpha1.Blocker
 	known := map[string]bool{}
@@ -90,7 +88,7 @@ func (t *turn) stuck() []v1alpha1.Blocker {
 	for i := range t.Holders {
 		h := &t.Holders[i]
 		if h.Pod == nil || h.Pod.Over {
-			continue // What the node still holds tells when it is gone.
+			continue // The node reports its devices until they are released.
 		}
 		for _, device := range h.Devices {
 			known[device] = true

@@ -34,14 +34,14 @@ type Choice struct {
 	Overruled, Overruler string
 }
 
-// Named is who says what of a node.
+// Named has the profiles that the label and the GPUNode of a node name.
 type Named struct {
 	label, spec  string
 	controlPlane bool
 	disabled     bool
 }
 
-// NamedBy reads it from a GPUNode and the labels of its node.
+// NamedBy reads the names from a GPUNode and the labels of its node.
 func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) Named {
 	_, controlPlane := labels[ControlPlaneLabel]
 	return Named{
@@ -52,7 +52,7 @@ func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) Named {
 	}
 }
 
-// Profile is the name that counts, and whose it is.
+// Profile is the name of the desired profile, and its source.
 func (n Named) Profile() (string, v1alpha1.Source) {
 	switch {
 	case n.label != "" && !n.controlPlane:
@@ -76,9 +76,8 @@ func (n Named) overruled() (reason, message string) {
 	return "", ""
 }
 
-// Choose says what is wanted of a node. found is the profile that counts by
-// Named.Profile, nil if there is none of that name; others are the names of those
-// that there are.
+// Choose returns the desired profile of a node. found is the profile that Named.Profile names,
+// nil if it does not exist; others are the names of the existing profiles.
 func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
 	c := Choice{Policy: withDefaults(nil, defaults)}
 	c.Overruler, c.Overruled = n.overruled()
@@ -104,12 +103,12 @@ func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults
 	return c
 }
 
-// WithoutNode is the choice for a GPUNode that has no node. The node's labels are not known:
-// one that registers anew is without them for a moment, and must not be switched for that.
+// WithoutNode is the choice for a GPUNode without a Node. Its labels are not known: a node that
+// registers again lacks them for a moment, and must not be switched for that.
 func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 	return Choice{
 		Policy: withDefaults(nil, defaults), Keep: v1alpha1.ReasonNodeNotFound,
-		Message: "there is no node of that name, so nobody knows what its labels want",
+		Message: "the Node does not exist, so its labels are not known",
 	}
 }
 
@@ -136,7 +135,7 @@ func ProfileText(name string) string {
 	return "profile " + name
 }
 
-// defaultDrainDeadline is how long pods have to leave where nobody says otherwise.
+// defaultDrainDeadline is the default of drainDeadline.
 const defaultDrainDeadline = 10 * time.Minute
 
 // withDefaults fills in the defaults of a policy.

@@ -40,15 +40,14 @@ func (t *turn) describe(generation int64) {
 	}
 }
 
-// reasonPattern is what the API server takes as the reason of a condition. What the
-// plugin sends is not checked anywhere, and a status that is refused would stop it all.
+// reasonPattern is the pattern of reasons that the API server accepts in conditions. Reasons
+// from the plugin can be anything, and a refused status would stop the switch.
 var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-// mostReason is how long the reason of an event can be; that of a condition can be
-// longer.
+// mostReason is the longest reason of an event. Those of conditions can be longer.
 const mostReason = 128
 
-// ReasonWord is a reason as conditions, events and metrics take it.
+// ReasonWord is the reason if conditions, events and metrics accept it, otherwise ReasonOther.
 func ReasonWord(reason string) string {
 	if len(reason) <= mostReason && reasonPattern.MatchString(reason) {
 		return reason
@@ -56,7 +55,7 @@ func ReasonWord(reason string) string {
 	return v1alpha1.ReasonOther
 }
 
-// mostMessage limits messages to what people can read.
+// mostMessage is the longest message of a condition, in bytes.
 const mostMessage = 4096
 
 func (t *turn) conflictText() string {

@@ -13,11 +13,11 @@ import (
 const (
 	firstRetry = time.Minute
 	lastRetry  = 30 * time.Minute
-	// keptRecords is how many switches the history has.
+	// keptRecords is the length of the history.
 	keptRecords = 10
 )
 
-// retryAfter is how long after a failed try the next begins.
+// retryAfter is the wait after a failed attempt.
 func retryAfter(attempt int32) time.Duration {
 	wait := firstRetry
 	for ; attempt > 1 && wait < lastRetry; attempt-- {
@@ -26,18 +26,18 @@ func retryAfter(attempt int32) time.Duration {
 	return min(wait, lastRetry)
 }
 
-// triedAgain tells whether a switch that failed for a reason is tried again by itself
-// after a while. The others would disturb pods for nothing until somebody does something.
+// triedAgain tells whether a switch that failed for a reason is retried after a while. Retrying
+// for other reasons would disturb pods for nothing until somebody intervenes.
 func triedAgain(sw *v1alpha1.Switch, reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonProfileDoesNotFit, v1alpha1.ReasonRebootRequired, v1alpha1.ReasonNeedsReset, v1alpha1.ReasonDrainBlocked:
 		return false
 	}
-	// A GPU that fails after each boot would have the node reboot for ever.
+	// Otherwise a GPU that fails after each boot would reboot the node forever.
 	return !sw.Rebooted
 }
 
-// stop ends a switch in a way that suits how far it is.
+// stop rolls a switch back if it has begun to change GPUs, and fails it otherwise.
 func (t *turn) stop(reason, message string) {
 	if t.begun() {
 		t.rollBack(reason, message)
@@ -46,19 +46,19 @@ func (t *turn) stop(reason, message string) {
 	t.fail(v1alpha1.ResultFailed, reason, message)
 }
 
-// rollBack has the plugin put back what was.
+// rollBack has the plugin restore the previous profile.
 func (t *turn) rollBack(reason, message string) {
 	t.because(reason, message)
 	t.enter(v1alpha1.RollingBack)
 }
 
-// because writes down why a switch ends without its profile. Much of it comes from the
-// plugin, and is kept in the history ten times.
+// because records why a switch ends without success. The message is limited because it can come
+// from the plugin, and the history keeps several.
 func (t *turn) because(reason, message string) {
 	t.Status.Switch.Reason, t.Status.Switch.Message = ReasonWord(reason), text.Cut(message, mostMessage)
 }
 
-// fail ends a switch whose profile is not reached.
+// fail ends a switch without success.
 func (t *turn) fail(result, reason, message string) {
 	sw := t.Status.Switch
 	t.because(reason, message)
@@ -68,19 +68,19 @@ func (t *turn) fail(result, reason, message string) {
 	} else {
 		sw.Retry, t.Wake = nil, time.Time{}
 	}
-	// What the plugin could tell from then, to notice when that is something else.
+	// The switch is retried when the input of the plugin's plans changes.
 	sw.InputHash = t.node.InputHash
 	t.Status.State = v1alpha1.Failed
 	sw.Since, sw.Deadline, sw.Paused = metav1.NewMicroTime(t.Now), nil, nil
 }
 
-// retryLater has the next try begin after a while, which is longer from try to try.
+// retryLater schedules the next attempt. The wait grows with each.
 func (t *turn) retryLater() {
 	retry := metav1.NewMicroTime(t.Now.Add(retryAfter(t.Status.Switch.Attempt)))
 	t.Status.Switch.Retry, t.Wake = &retry, retry.Time
 }
 
-// succeed ends a switch whose profile is reached.
+// succeed ends a switch whose profile is applied.
 func (t *turn) succeed() {
 	t.record(v1alpha1.ResultSucceeded)
 	to := t.Status.Switch.To
@@ -88,13 +88,13 @@ func (t *turn) succeed() {
 	t.rest()
 }
 
-// rest ends a switch, if there is one, with nothing to be done.
+// rest makes the node idle.
 func (t *turn) rest() {
 	t.Status.State, t.Status.Switch = v1alpha1.Idle, nil
 	t.Wake = time.Time{}
 }
 
-// record writes a switch into the history.
+// record adds a switch to the history.
 func (t *turn) record(result string) {
 	sw := t.Status.Switch
 	r := v1alpha1.SwitchRecord{
@@ -102,20 +102,20 @@ func (t *turn) record(result string) {
 		Started: sw.Started, Duration: metav1.Duration{Duration: t.Now.Sub(sw.Started.Time).Round(time.Millisecond)}, Evicted: sw.Evicted,
 	}
 	if sw.From.Profile == "" && sw.To.Profile == "" && result == v1alpha1.ResultSucceeded {
-		return // The node and the controller have met, no more.
+		return // The first report of a node without a profile is not a switch.
 	}
 	t.Record = &r
 	old := t.Status.History
 	if len(old) > 0 && old[0].To == r.To && old[0].Result == r.Result && old[0].Reason == r.Reason && result != v1alpha1.ResultSucceeded {
-		// A switch that fails again and again keeps one place.
+		// Repeated failures of the same kind keep one record.
 		old = old[1:]
 	}
 	t.Status.History = append([]v1alpha1.SwitchRecord{r}, old...)
 	t.Status.History = t.Status.History[:min(len(t.Status.History), keptRecords)]
 }
 
-// abandon gives up a switch of which nothing was applied yet, where something else is
-// wanted by now.
+// abandon cancels a switch that has not changed anything yet, if another profile is desired
+// now.
 func (t *turn) abandon() bool {
 	sw := t.Status.Switch
 	desired := t.Choice.Desired
@@ -123,7 +123,7 @@ func (t *turn) abandon() bool {
 	case t.conflict():
 		t.because(v1alpha1.ReasonConflict, t.conflictText())
 	case desired == nil && t.Choice.Keep == v1alpha1.ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
-		// The profile was deleted; what it said was copied.
+		// The profile was deleted, but the switch has a copy of it.
 		return false
 	case desired == nil:
 		t.because(t.Choice.Keep, t.Choice.Message)
@@ -144,8 +144,8 @@ func (t *turn) abandon() bool {
 	t.rest()
 	t.idle()
 	if next := t.Status.Switch; next != nil && kept {
-		// The GPUs that were drained stay empty until it is known what the new profile
-		// wants of them. Otherwise their pods would come back to be evicted again.
+		// GPUs that were drained stay tainted until the new profile is planned. Otherwise
+		// their pods would return and be evicted again.
 		next.GPUs, next.Shrinking, next.Order = sw.GPUs, sw.Shrinking, sw.Order
 		next.Withhold = sw.Withhold
 		next.Paused, next.NodeTaint = sw.Paused, sw.NodeTaint
@@ -153,7 +153,7 @@ func (t *turn) abandon() bool {
 	return true
 }
 
-// renew takes over what may change on the way: who wants it, and the policy.
+// renew updates what may change during a switch: the source of the profile, and the policy.
 func (t *turn) renew(source v1alpha1.Source) {
 	sw := t.Status.Switch
 	sw.To.Source = source

@@ -11,17 +11,17 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
-// Deadlines are how long each state can last.
+// Deadlines are how long the states can last.
 type Deadlines struct {
 	Planning, Tainted, Applying, Rebooting, Verifying, RollingBack time.Duration
-	// Force is how long pods that were deleted after the drain's deadline have.
+	// Force is how long pods that are deleted after the drain deadline have to end.
 	Force time.Duration
-	// Clients is how long paused clients have to be gone. What is there still is left
-	// to the plugin, which finds out whether it is in the way.
+	// Clients is how long paused clients have to end. After that, the plugin finds out
+	// whether they block the change.
 	Clients time.Duration
 }
 
-// DefaultDeadlines are what flags start from. A reload of AMD's driver takes minutes.
+// DefaultDeadlines are the defaults of the flags. Reloading AMD's driver takes minutes.
 func DefaultDeadlines() Deadlines {
 	return Deadlines{
 		Planning: time.Minute, Tainted: time.Minute, Applying: 10 * time.Minute, Rebooting: 15 * time.Minute,
@@ -30,60 +30,60 @@ func DefaultDeadlines() Deadlines {
 	}
 }
 
-// Facts are what the machine looks at beside the GPUNode itself. Only those are asked
-// for that the node's state needs.
+// Facts are the input of the machine beside the GPUNode. Only those that the state needs are
+// collected.
 type Facts struct {
 	Now    time.Time
 	Choice Choice
 	// Granted: the budget has room for the node, or counts it already. For Planning and
-	// Waiting. Others says who uses it up otherwise, and how much it is.
+	// Waiting. Otherwise Others names the nodes that use it, and its size.
 	Granted bool
 	Others  string
-	// Pausable are the node's labels that would pause clients, as they are. For
+	// Pausable are the labels of the node that can pause clients, with their values. For
 	// Planning and Waiting.
 	Pausable map[string]string
-	// Tainted: what the state needs on the Node (a taint, paused clients) is in force.
-	// Trouble says what is not.
+	// Tainted: the taint and labels that the state needs are set on the Node. Otherwise
+	// Trouble is the error.
 	Tainted bool
 	Trouble string
-	// Holders are in the way on the GPUs that change, by the plan. For Tainted and
-	// Draining; for Verifying, those whose device is not there any more. Unseen says why
-	// it is not known who is, empty: it is.
+	// Holders hold devices of the GPUs that change, by the plan. For Tainted and Draining;
+	// for Verifying, those whose device no longer exists. Unseen is the error if they are
+	// not known.
 	Holders []drain.Holder
 	Unseen  string
-	// Blockers could not leave now, as the API server says. For Tainted, once the plan
-	// is known; and for Failed, those of the switch's that still could not, if Looked.
+	// Blockers cannot be evicted now, by a dry run. For Tainted, once the plan is known;
+	// for Failed, if Looked, the blockers of the switch that still cannot be evicted.
 	Blockers []v1alpha1.Blocker
 	Looked   bool
-	// LookAgain is when to look at the blockers of a failed switch next, zero: never.
+	// LookAgain is when to check the blockers of a failed switch again, zero: never.
 	LookAgain time.Time
-	// Evicted counts the pods that were asked to leave since the status was written.
+	// Evicted counts the pods that were evicted since the status was written.
 	Evicted int32
-	// Clients are pods of paused clients that are on the node still.
+	// Clients are pods of paused clients that are still on the node.
 	Clients []string
-	// Differs says what is published otherwise than the plugin says, empty: nothing.
-	// For the states in which the plugin may have said that it is done.
+	// Differs says how the ResourceSlices differ from the plugin's report, empty if they do
+	// not. For the states in which the plugin may have reported that it is done.
 	Differs string
 }
 
-// Step is what comes next.
+// Step is the next step.
 type Step struct {
-	// Status is the new one; Node in it is as it was.
+	// Status is the new status. Its Node does not change.
 	Status v1alpha1.GPUNodeStatus
-	// Evict: pods that are in the way are asked to leave, or with Force deleted.
+	// Evict: the holders are evicted, or deleted with Force.
 	Evict, Force bool
-	// Wake is when to look again if nothing happens, zero: never.
+	// Wake is when to reconcile again if nothing happens, zero: never.
 	Wake time.Time
-	// Record is of the switch that has just ended.
+	// Record is the record of the switch that has just ended.
 	Record *v1alpha1.SwitchRecord
 }
 
-// Machine decides. It is pure.
+// Machine is the state machine. It is pure.
 type Machine struct {
 	Deadlines Deadlines
 }
 
-// disturbing are the states in which GPUs are kept from pods for the switch itself.
+// disturbing tells whether a state keeps pods off GPUs.
 func disturbing(s v1alpha1.State) bool {
 	switch s {
 	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
@@ -92,8 +92,8 @@ func disturbing(s v1alpha1.State) bool {
 	return false
 }
 
-// Next says what comes after a state. Called again with what it returned, it stays
-// there until the facts change: then the node waits for something.
+// Next returns the next step. Called with the status that it returned, it returns the same one
+// until the facts change.
 func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
 	t := &turn{Machine: m, Facts: f, node: gpuNode.Status.Node}
 	gpuNode.Status.DeepCopyInto(&t.Status)
@@ -108,7 +108,7 @@ func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
 	case v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining,
 		v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
 		if t.Status.Switch == nil {
-			// Somebody has edited the status: there is nothing to go on with.
+			// Somebody has edited the status.
 			t.Status.State = v1alpha1.Idle
 			break
 		}
@@ -173,7 +173,7 @@ func (t *turn) begin(to *v1alpha1.ProfileSnapshot, attempt int32) {
 		from = t.Status.Applied
 	}
 	t.Status.Switch = &v1alpha1.Switch{
-		// Two tries are never of the same microsecond.
+		// Two attempts never begin in the same microsecond.
 		ID:   strconv.FormatInt(t.Now.UnixMicro(), 36),
 		From: *from.DeepCopy(), To: *to.DeepCopy(), Policy: t.Choice.Policy,
 		Attempt: attempt, Started: metav1.NewMicroTime(t.Now),
@@ -194,7 +194,7 @@ func (t *turn) enter(s v1alpha1.State) {
 	t.wakeAtDeadline()
 }
 
-// lasts is how long a state can last, zero: as long as it takes.
+// lasts is how long a state can last, zero: without limit.
 func (t *turn) lasts(s v1alpha1.State) time.Duration {
 	d := &t.Deadlines
 	switch s {
@@ -208,7 +208,7 @@ func (t *turn) lasts(s v1alpha1.State) time.Duration {
 		if policy.AfterDeadline == v1alpha1.Force {
 			lasts += d.Force
 		}
-		// A deadline of zero is one that is over at once, not none.
+		// A drainDeadline of zero ends at once. It does not mean no deadline.
 		return max(lasts, time.Microsecond)
 	case v1alpha1.Applying:
 		return d.Applying
@@ -233,14 +233,14 @@ func (t *turn) wakeAtDeadline() {
 	}
 }
 
-// wake asks for another look, at the latest then.
+// wake asks to be called again at a time, at the latest.
 func (t *turn) wake(at time.Time) {
 	if t.Wake.IsZero() || at.Before(t.Wake) {
 		t.Wake = at
 	}
 }
 
-// answer is the plugin's to one of the states of this switch, nil: none yet.
+// answer is the plugin's task for one of the states of this switch, nil if there is none yet.
 func (t *turn) answer(states ...v1alpha1.State) *v1alpha1.Task {
 	task := t.node.Task
 	if task == nil || task.Switch != t.Status.Switch.ID || !slices.Contains(states, task.State) {
@@ -249,7 +249,7 @@ func (t *turn) answer(states ...v1alpha1.State) *v1alpha1.Task {
 	return task
 }
 
-// begun tells whether the plugin may have changed something already.
+// begun tells whether the plugin may have changed GPUs.
 func (t *turn) begun() bool {
 	switch t.Status.State {
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
@@ -260,8 +260,8 @@ func (t *turn) begun() bool {
 
 func (t *turn) underWay() {
 	if t.Now.Before(t.Status.Switch.Since.Time) {
-		// The clock was set back, or is that of another controller: what is left of a
-		// state must not be longer than the whole of it.
+		// The clock was set back, or another controller's clock differs: the rest of a state
+		// must not last longer than the whole state.
 		t.enter(t.Status.State)
 	}
 	t.wakeAtDeadline()

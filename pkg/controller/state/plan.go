@@ -8,9 +8,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// planOf is the plugin's answer to the current order of a switch, nil if there is none
-// yet. It was made after the API server had accepted the taints, so it is the plan that
-// the drain follows.
+// planOf is the plugin's plan for the current order of taints, nil if there is none yet. It was
+// made after the API server accepted the taints, so the drain follows it.
 func planOf(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	if sw == nil || node == nil || node.Task == nil {
 		return nil
@@ -22,13 +21,12 @@ func planOf(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	return task
 }
 
-// publishedFor tells whether the taints of the current order stand in the node's slices.
+// publishedFor tells whether the taints of the current order are published.
 func publishedFor(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) bool {
 	return sw != nil && node != nil && node.Taints != nil && node.Taints.Switch == sw.ID && node.Taints.Order == sw.Order
 }
 
-// drainPlan is the plan whose holders have to leave, nil while it is not known, or orders
-// more taints first.
+// drainPlan is the plan to drain for, nil while there is none or it needs more taints first.
 func drainPlan(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	plan := planOf(sw, node)
 	if plan == nil || plan.Phase != v1alpha1.TaskPlanned || !publishedFor(sw, node) {
@@ -40,12 +38,11 @@ func drainPlan(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	return plan
 }
 
-// PlanStands tells whether the plan is known by which pods leave, and its taints are
-// published.
+// PlanStands tells whether there is a plan to drain for, and its taints are published.
 func PlanStands(s *v1alpha1.GPUNodeStatus) bool { return drainPlan(s.Switch, s.Node) != nil }
 
-// Drained are the GPUs that pods have to leave by a plan, and the devices on them whose
-// holders may stay. A node that reboots is left by everybody.
+// Drained are the GPUs to drain, and the devices on them whose holders may stay. For a reboot,
+// all GPUs are drained.
 func Drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, keeps map[string]bool) {
 	keeps = map[string]bool{}
 	if sw == nil || node == nil {
@@ -76,8 +73,8 @@ func changing(plan *v1alpha1.Task) []string {
 	return slices.Compact(gpus)
 }
 
-// shrinking are those of the GPUs that offer less afterwards that are not among the GPUs
-// that change, sorted.
+// shrinking are the names of GPUs that offer less afterwards and are not among the GPUs that
+// change, sorted.
 func shrinking(names, gpus []string) []string {
 	var out []string
 	for _, name := range names {
@@ -89,8 +86,8 @@ func shrinking(names, gpus []string) []string {
 	return slices.Compact(out)
 }
 
-// grown are the GPUs to taint for a switch after a plan. They never become fewer, so the
-// orders of a switch come to an end.
+// grown are the GPUs to taint for a switch after a plan. Their number never decreases, so a
+// switch has a limited number of orders.
 func grown(sw *v1alpha1.Switch, plan *v1alpha1.Task) (gpus, shrinks []string) {
 	gpus = slices.Concat(sw.GPUs, changing(plan))
 	slices.Sort(gpus)
@@ -102,7 +99,7 @@ func sameSets(sw *v1alpha1.Switch, gpus, shrinks []string) bool {
 	return slices.Equal(sw.GPUs, gpus) && slices.Equal(sw.Shrinking, shrinks)
 }
 
-// order has the plugin taint GPUs and plan again.
+// order has the plugin taint GPUs and make a new plan.
 func (t *turn) order(gpus, shrinks []string) {
 	sw := t.Status.Switch
 	sw.GPUs, sw.Shrinking = gpus, shrinks
@@ -110,8 +107,8 @@ func (t *turn) order(gpus, shrinks []string) {
 	t.enter(v1alpha1.Tainted)
 }
 
-// invalid says what is wrong with a plan, empty: nothing. What a plugin says decides whose
-// pods leave, so it may name only GPUs of its own node.
+// invalid says what is wrong with a plan, empty if it is valid. Plans decide which pods are
+// evicted, so they may name only GPUs of their node.
 func (t *turn) invalid(plan *v1alpha1.Task) string {
 	known := map[string]bool{}
 	for i := range t.node.GPUs {
@@ -126,7 +123,7 @@ func (t *turn) invalid(plan *v1alpha1.Task) string {
 	return ""
 }
 
-// mostName is how much of a name that nobody knows is quoted.
+// mostName limits how much of an unknown name is quoted.
 const mostName = 80
 
 // gpuNames are the names of a node's GPUs.

@@ -2,8 +2,8 @@ package state
 
 import "github.com/tranche-dev/tranche/api/v1alpha1"
 
-// Enforced tells whether a state needs anything on the Node. A switch that waits for the
-// first word of its plugin disturbs nobody yet.
+// Enforced tells whether a state needs the taint or labels on the Node. A switch does not until
+// the plugin has planned it.
 func Enforced(s *v1alpha1.GPUNodeStatus) bool {
 	if !s.OrdersTaints() {
 		return false
@@ -17,7 +17,7 @@ func PlanChanges(s *v1alpha1.GPUNodeStatus) bool {
 		s.Node.Task.Phase == v1alpha1.TaskPlanned && len(s.Node.Task.Changes) > 0
 }
 
-// Answered tells whether the plugin says that it is done.
+// Answered tells whether the plugin reports that it is done.
 func Answered(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Switch != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID && s.Node.Task.Phase == v1alpha1.TaskDone
 }

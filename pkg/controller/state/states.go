@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
-// lookAgain is how often a state looks at what no watch tells: slices, pods that were
-// asked to leave, room in the budget that another node has given back.
+// How often states check what is not watched: slices, pods that are leaving, and room in the
+// budget.
 const (
 	lookAtSlices = time.Second
 	lookAtPods   = 2 * time.Second
@@ -34,8 +34,8 @@ func (t *turn) planning() {
 	}
 }
 
-// planned goes on with the first plan. Nothing is tainted by it before the node's turn
-// comes; what an earlier switch has tainted stays so until then.
+// planned continues with the first plan. Nothing is tainted before the budget has room for the
+// node; taints of an earlier switch stay until then.
 func (t *turn) planned(plan *v1alpha1.Task) {
 	sw := t.Status.Switch
 	if wrong := t.invalid(plan); wrong != "" {
@@ -61,11 +61,11 @@ func (t *turn) waiting() {
 		t.planned(a)
 		return
 	}
-	// The plugin has lost its plan: it makes another.
+	// The plugin has lost its plan and makes a new one.
 	t.enter(v1alpha1.Planning)
 }
 
-// taint begins what others notice; the wait for their turn does not count.
+// taint begins to disturb pods. The wait for other nodes does not count as part of the switch.
 func (t *turn) taint(plan *v1alpha1.Task) {
 	sw := t.Status.Switch
 	sw.Started.Time = t.Now
@@ -78,7 +78,7 @@ func (t *turn) taint(plan *v1alpha1.Task) {
 	t.order(gpus, shrinking(plan.Shrinking, gpus))
 }
 
-// merged are labels that are paused already, of an earlier switch, and others.
+// merged are the labels that an earlier switch has paused, and more.
 func merged(paused, more map[string]string) map[string]string {
 	if len(paused) == 0 {
 		return more
@@ -88,8 +88,8 @@ func merged(paused, more map[string]string) map[string]string {
 	return out
 }
 
-// tainted waits for the taints and for the plan that was made behind them: nothing new
-// comes to the GPUs by then. Nobody is disturbed before it is known that all can leave.
+// tainted waits for the taints and for the plan that the plugin makes after them, when no new
+// claims can get the GPUs. No pod is evicted before a dry run shows that all can be.
 func (t *turn) tainted() {
 	sw := t.Status.Switch
 	plan := planOf(sw, t.node)
@@ -120,7 +120,7 @@ func (t *turn) tainted() {
 		t.wake(t.Now)
 	case !t.Tainted, t.node.Taints.Withheld && !sw.NodeTaint:
 		if t.late() {
-			t.stop(v1alpha1.ReasonTaintFailed, "the node could not be tainted or its clients not paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
+			t.stop(v1alpha1.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
 		}
 		t.wake(t.Now.Add(lookAtPods))
 	case len(t.Blockers) > 0:
@@ -157,10 +157,9 @@ func (t *turn) draining() {
 	}
 	if t.keepOffNode() {
 		t.wake(t.Now)
-		return // Nobody is evicted before the taint is there.
+		return // No pod is evicted before the taint is set.
 	}
-	// Without the taints they would come back; without the plan nobody knows who may
-	// stay.
+	// Without the taints pods would return; without the plan it is not known which may stay.
 	t.Evict = t.Tainted && len(t.Holders) > 0 && t.planStands()
 	t.Force = sw.Policy.AfterDeadline == v1alpha1.Force && !t.Now.Before(t.drainedBy())
 	t.wake(t.Now.Add(lookAtPods))
@@ -169,15 +168,13 @@ func (t *turn) draining() {
 	}
 }
 
-// planStands tells whether the plan that is drained for is known and its taints are
-// published.
+// planStands is PlanStands for the current status.
 func (t *turn) planStands() bool { return drainPlan(t.Status.Switch, t.node) != nil }
 
-// keepOffNode has the whole node tainted where it must be, and tells whether that is
-// new. The scheduler looks at the taints of devices only when it gives them to a claim:
-// a pod whose claim has them already comes to them by any taint, and takes the claim
-// over before the pod that leaves has given it up. Who has admin access tolerates device
-// taints more often than not, since monitoring is to go on.
+// keepOffNode has the whole node tainted if device taints are not enough, and tells whether that
+// is new. The scheduler checks device taints only when it allocates a claim: a replacement pod
+// with the same, allocated claim would be scheduled in spite of them. Claims with admin access
+// usually tolerate device taints.
 func (t *turn) keepOffNode() bool {
 	sw := t.Status.Switch
 	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h drain.Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
@@ -187,8 +184,8 @@ func (t *turn) keepOffNode() bool {
 	return true
 }
 
-// withhold has the plugin publish only those devices of the GPUs that claims hold, if a
-// claim tolerates the taint. It tells whether that is new; the plugin plans again then.
+// withhold has the plugin publish only allocated devices of the GPUs if a claim tolerates the
+// taint. It tells whether that is new; the plugin then makes a new plan.
 func (t *turn) withhold() bool {
 	sw := t.Status.Switch
 	already := sw.Withhold || t.node.Taints != nil && t.node.Taints.Withheld
@@ -200,13 +197,13 @@ func (t *turn) withhold() bool {
 	return true
 }
 
-// drainedBy is when pods should have left by themselves.
+// drainedBy is the drain deadline.
 func (t *turn) drainedBy() time.Time {
 	sw := t.Status.Switch
 	return sw.Since.Add(sw.Policy.DrainDeadline.Duration)
 }
 
-// proceed changes the GPUs, or reboots the node for those that change only then.
+// proceed changes the GPUs, or reboots the node if they change only then.
 func (t *turn) proceed() {
 	sw := t.Status.Switch
 	if sw.RebootRequired {
@@ -217,7 +214,7 @@ func (t *turn) proceed() {
 	t.enter(v1alpha1.Applying)
 }
 
-// inTheWay says who keeps the GPUs from being changed, in words.
+// inTheWay lists what keeps the GPUs from being changed.
 func (t *turn) inTheWay() []string {
 	sw := t.Status.Switch
 	var left []string
@@ -247,10 +244,10 @@ func (t *turn) inTheWay() []string {
 	return left
 }
 
-// heldText is what is said of a device that no pod is known to hold.
+// heldText describes a device that no known pod holds.
 const heldText = "still held on the node, for a claim that is being released or whose pod is gone"
 
-// heldOnNode are the devices in the way that claims hold, as the node sees it.
+// heldOnNode are the devices to drain that claims hold, by the node's report.
 func (t *turn) heldOnNode() []string {
 	gpus, keeps := Drained(t.Status.Switch, t.node)
 	var held []string
@@ -278,7 +275,7 @@ func (t *turn) applying() {
 	case a.Phase == v1alpha1.TaskDone:
 		t.done()
 	case a.Phase == v1alpha1.TaskRebootRequired && sw.Policy.Reboot == v1alpha1.RebootAllowed && len(sw.GPUs) > 0:
-		// The node goes down, so all of its GPUs must be free.
+		// The node reboots, so all of its GPUs must be drained.
 		sw.RebootRequired = true
 		t.order(gpuNames(t.node), nil)
 	case a.Phase == v1alpha1.TaskRebootRequired:
@@ -294,7 +291,7 @@ func (t *turn) rebooting() {
 	case a != nil && a.Phase == v1alpha1.TaskDone:
 		t.done()
 	case a != nil && a.Phase == v1alpha1.TaskRebootRequired && a.State == v1alpha1.Rebooting:
-		t.rollBack(v1alpha1.ReasonRebootRequired, "after the reboot the GPUs still ask for one: "+a.Message)
+		t.rollBack(v1alpha1.ReasonRebootRequired, "the GPUs still need a reboot after one: "+a.Message)
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
 		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
 	case t.late():
@@ -302,9 +299,8 @@ func (t *turn) rebooting() {
 	}
 }
 
-// done ends a switch whose plugin says that it is done, if node and API server agree
-// already: they do most of the time, and the state in between would be written for
-// nobody.
+// done ends a switch when the plugin reports that it is done. If node and API server agree
+// already, as they mostly do, Verifying is skipped.
 func (t *turn) done() {
 	if t.differs(t.Status.Switch.To.Hash) == "" && len(t.Holders) == 0 {
 		t.succeed()
@@ -322,7 +318,7 @@ func (t *turn) verifying() {
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
 		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
 	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "" && (len(t.Holders) == 0 || t.late()):
-		// What a pod that does not leave has lost comes not back by a roll back.
+		// A rollback would not restore the device of a pod that does not leave.
 		t.succeed()
 	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "":
 		t.Evict = true
@@ -334,8 +330,8 @@ func (t *turn) verifying() {
 	}
 }
 
-// differs says why the profile is not completely applied, as far
-// as node and API server tell; empty: nothing.
+// differs says how the node's report or the ResourceSlices differ from the applied profile,
+// empty if they do not.
 func (t *turn) differs(hash string) string {
 	if t.node.Applied != hash {
 		return fmt.Sprintf("the node's plugin reports another applied profile (hash %s, not %s)", cmp.Or(t.node.Applied, "none"), hash)
@@ -350,17 +346,17 @@ func (t *turn) rollingBack() {
 	case a != nil && a.Phase == v1alpha1.TaskDone && t.differs(sw.From.Hash) == "":
 		t.fail(v1alpha1.ResultRolledBack, sw.Reason, sw.Message)
 	case a != nil && a.Phase != v1alpha1.TaskDone:
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(a.Message))
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(a.Message))
 	case t.late() && a == nil:
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(t.silentText("put back what was")))
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(t.silentText("restore the previous profile")))
 	case t.late():
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(t.differs(sw.From.Hash)))
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(t.differs(sw.From.Hash)))
 	default:
 		t.wake(t.Now.Add(lookAtSlices))
 	}
 }
 
-func (t *turn) notPutBack(why string) string {
+func (t *turn) rollbackFailedText(why string) string {
 	sw := t.Status.Switch
 	return fmt.Sprintf("%s; and the rollback to %s failed: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.Profile), why)
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// capacityName leaves out the driver's domain, with or without which a capacity of
-// ours may be spelt.
+// capacityName removes the driver's domain, which is optional in names of capacities.
 func capacityName(name resourceapi.QualifiedName) string {
 	return strings.TrimPrefix(string(name), gpu.DriverName+"/")
 }
@@ -26,9 +25,8 @@ func texts(amounts map[string]resource.Quantity) map[string]string {
 	return out
 }
 
-// Amounts says in words what a share has: "20Gi of memory, 50% of compute". One
-// client is what everybody has, and no compute is no limit: neither is said, but all
-// says how much is left of everything.
+// Amounts describes the amounts of a share: "20Gi of memory, 50% of compute". Without all, it
+// leaves out defaults: one client, and compute without a limit.
 func Amounts(of map[string]string, all bool) []string {
 	var out []string
 	for _, name := range amountNames(of) {
@@ -50,7 +48,7 @@ func Amounts(of map[string]string, all bool) []string {
 	return out
 }
 
-// amountNames are the capacities, what shares are measured in first.
+// amountNames are the names of the capacities, those that measure shares first.
 func amountNames(of map[string]string) []string {
 	names := slices.Sorted(maps.Keys(of))
 	known := []string{"memory", "fraction", "compute", "clients"}
@@ -64,7 +62,7 @@ func amountNames(of map[string]string) []string {
 	return names
 }
 
-// decimal spells a quantity of thousandths as people write fractions: "0.5".
+// decimal formats a quantity as a decimal fraction: "0.5".
 func decimal(quantity string) string {
 	q, err := resource.ParseQuantity(quantity)
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// View limits what a Summary has.
+// View selects the content of a Summary.
 type View struct {
 	// Nodes are the nodes to show, none for all.
 	Nodes []string
-	// Namespace is the one whose holders are named, empty for all. Others stay in the
-	// summary without a name, since what they hold is not free.
+	// Namespace is the namespace whose holders are named, empty for all. Holders of other
+	// namespaces are anonymous, because their devices are not free.
 	Namespace string
 }
 
@@ -53,8 +53,8 @@ func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
 	return s
 }
 
-// addProgress adds what the GPUNodes say. A node that publishes no GPU now is shown if
-// that has to do with its profile.
+// addProgress adds the GPUNodes. A node that publishes no GPUs is shown if its profile is the
+// reason.
 func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 	for i := range c.GPUNodes {
 		g := &c.GPUNodes[i]
@@ -106,8 +106,8 @@ func nodeState(n *corev1.Node) string {
 	return strings.Join(states, ", ")
 }
 
-// gpu sums up one GPU. Nothing is promised about one that the scheduler does not use, or
-// whose holders are partly unknown.
+// gpu sums up one GPU. It has no free capacity if the scheduler does not use the GPU, or if
+// holders may be missing.
 func (c *Cluster) gpu(p *Pool, v View) GPU {
 	out := GPU{Name: p.GPU, Pool: p.Name, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode()}
 	if p.Incomplete() {
@@ -126,7 +126,7 @@ func (c *Cluster) gpu(p *Pool, v View) GPU {
 		out.Held = append(out.Held, h.by(d.Holders, v))
 	}
 	for _, h := range p.gone {
-		// The device may be in the part of the pool that is still to come.
+		// The device may be in a slice that is not published yet.
 		out.Held = append(out.Held, h.unpublished(!p.Incomplete(), v))
 	}
 	slices.SortFunc(out.Held, func(a, b Held) int {
@@ -152,13 +152,12 @@ func (h *held) unpublished(sure bool, v View) Held {
 	return Held{Device: h.device, Pool: h.pool, Label: labelOfName(h.device), Unpublished: sure}.by(h.holders, v)
 }
 
-// onlyAdmin tells whether all holders have admin access, which holds nothing.
+// onlyAdmin tells whether all holders have admin access.
 func (h *Held) onlyAdmin() bool {
 	return !slices.ContainsFunc(h.Holders, func(o Holder) bool { return !o.Admin })
 }
 
-// describe copies the facts about the GPU from its devices: all of them carry the
-// product's name, the whole GPU also what only it has.
+// describe copies attributes of the GPU from its devices.
 func (c *GPU) describe(p *Pool) {
 	set := func(to *string, value string) { *to = cmp.Or(*to, value) }
 	for _, d := range p.Devices {
@@ -175,11 +174,11 @@ func (c *GPU) describe(p *Pool) {
 		set(&c.MemoryMode, d.text("memoryPartition"))
 		c.MemoryBytes = max(c.MemoryBytes, d.memory())
 	}
-	// Where no whole GPU is published, the counter still tells what it has.
+	// Without a whole GPU, the counter has the memory.
 	c.MemoryBytes = max(c.MemoryBytes, p.Total[gpu.CounterMemory])
 }
 
-// mode is that of the devices that are held, nil if none is or none has a mode.
+// mode is the mode of the held devices, nil if none is held or has a mode.
 func (p *Pool) mode() *Mode {
 	name, _ := p.Users()
 	if name == "" {
@@ -187,7 +186,7 @@ func (p *Pool) mode() *Mode {
 	}
 	m := &Mode{Name: name}
 	for _, d := range p.Devices {
-		// A share is no piece beside the device that it is a share of.
+		// A share does not count in addition to its device.
 		if d.Mode() == name && !d.Shared() {
 			m.Of++
 		}
@@ -201,7 +200,7 @@ func (p *Pool) mode() *Mode {
 func (p *Pool) taints(rules []resourceapi.DeviceTaintRule) []Taint {
 	var out []Taint
 	for _, d := range p.Devices {
-		// A device may have one taint twice, from the driver and from a rule.
+		// The driver and a rule can set the same taint.
 		counted := map[int]bool{}
 		for _, t := range d.Taints {
 			i := slices.IndexFunc(out, func(o Taint) bool { return o.Key == t.Key && o.Value == t.Value && o.Effect == string(t.Effect) })
@@ -254,8 +253,7 @@ func (p *Pool) bar(held []Held) []Segment {
 	return out
 }
 
-// doubt marks what may not be free after all: what looks so, or everything that is not
-// known to be held.
+// doubt marks free positions as unknown, or all that are not held.
 func doubt(segments []Segment, all bool) {
 	for i, s := range segments {
 		if s.State == Free || (all && s.State != Taken) {
@@ -264,7 +262,7 @@ func doubt(segments []Segment, all bool) {
 	}
 }
 
-// state tells what a position is that nobody holds.
+// state is the state of a position that nobody holds.
 func (p *Pool) state(position int) State {
 	found := Leftover
 	for _, d := range p.Devices {

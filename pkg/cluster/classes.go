@@ -26,9 +26,9 @@ func (c *Cluster) isOurs(ctx context.Context, class string) bool {
 	return known != nil && c.selectsOurs(ctx, known.Spec.Selectors)
 }
 
-// selectsOurs tells whether selectors choose devices of ours and not those of any driver.
-// It looks at published devices only where the driver does not decide: what a class is for
-// need not be published now.
+// selectsOurs tells whether selectors choose our devices, and not those of any driver. It checks
+// published devices only if the driver alone does not decide: the devices of a class need not be
+// published now.
 func (c *Cluster) selectsOurs(ctx context.Context, selectors []resourceapi.DeviceSelector) bool {
 	if c.matches(ctx, selectors, cel.Device{Driver: gpu.DriverName}) == no {
 		return false
@@ -43,7 +43,7 @@ func (c *Cluster) selectsOurs(ctx context.Context, selectors []resourceapi.Devic
 	})
 }
 
-// answer is whether a device is chosen. Attributes that it lacks can leave that open.
+// answer is whether selectors choose a device. It is open if the device lacks an attribute.
 type answer int
 
 const (

@@ -48,7 +48,7 @@ type Cluster struct {
 	DeviceClasses allocation.Classes
 	// Selectors are the compiled selectors of classes and claims.
 	Selectors *cel.Cache
-	// lost are devices of ours that claims hold and no slice has.
+	// lost are our devices that claims hold and that are not in any slice.
 	lost []*held
 }
 
@@ -74,7 +74,7 @@ func New(o Objects) *Cluster {
 	return c
 }
 
-// hold adds to every device who holds it.
+// hold adds the holders to the devices.
 func (c *Cluster) hold() {
 	devices, gpus := map[deviceKey]*Device{}, map[deviceKey]*Pool{}
 	for _, p := range c.Pools {
@@ -94,7 +94,7 @@ func (c *Cluster) hold() {
 			}
 		case key.driver != gpu.DriverName:
 		default:
-			if p := gpus[deviceKey{key.driver, key.pool, gpuOf(key.device)}]; p != nil {
+			if p := gpus[deviceKey{key.driver, key.pool, GPUOf(key.device)}]; p != nil {
 				p.gone = append(p.gone, h)
 			} else {
 				c.lost = append(c.lost, h)
@@ -102,7 +102,7 @@ func (c *Cluster) hold() {
 		}
 	}
 	slices.SortFunc(c.lost, func(a, b *held) int {
-		return cmp.Or(cmp.Compare(gpu.NodeOfPool(a.pool), gpu.NodeOfPool(b.pool)), cmp.Compare(gpuOf(a.device), gpuOf(b.device)), cmp.Compare(a.device, b.device))
+		return cmp.Or(cmp.Compare(gpu.NodeOfPool(a.pool), gpu.NodeOfPool(b.pool)), cmp.Compare(GPUOf(a.device), GPUOf(b.device)), cmp.Compare(a.device, b.device))
 	})
 }
 

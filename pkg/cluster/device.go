@@ -55,7 +55,7 @@ func (d *Device) CEL() cel.Device {
 // Shared tells whether several claims can hold the device at once.
 func (d *Device) Shared() bool { return ptr.Deref(d.AllowMultipleAllocations, false) }
 
-// holding are the holders without those that have admin access, which holds nothing.
+// holding are the holders without admin access.
 func (d *Device) holding() []Holder {
 	return slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return h.Admin })
 }
@@ -70,7 +70,7 @@ func (d *Device) barred() bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Effect != resourceapi.DeviceTaintEffectNone })
 }
 
-// On tells whether the device can be used on a node.
+// On tells whether the device is available to a node.
 func (d *Device) On(node *corev1.Node) bool {
 	spec := d.Slice.Spec
 	name, all, selector := ptr.Deref(spec.NodeName, ""), ptr.Deref(spec.AllNodes, false), spec.NodeSelector
@@ -81,7 +81,7 @@ func (d *Device) On(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
-// attribute finds an attribute of ours, with or without the driver's domain.
+// attribute finds an attribute, with or without the driver's domain.
 func (d *Device) attribute(name string) resourceapi.DeviceAttribute {
 	if v, ok := d.Attributes[resourceapi.QualifiedName(name)]; ok {
 		return v
@@ -135,7 +135,7 @@ func (d *Device) label() string {
 
 // labelOfName is the label of a device of which only the name is known.
 func labelOfName(device string) string {
-	gpuID := gpuOf(device)
+	gpuID := GPUOf(device)
 	if device == gpuID {
 		return WholeGPU
 	}

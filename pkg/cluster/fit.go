@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// fits counts for each kind of device how many more can be allocated if no other kind
-// is, the largest kind first. Placements of one kind are runs of equal length, so taking
-// them from left to right finds the greatest number.
+// fits counts how many more devices of each kind can be allocated if no other kind is, the
+// largest kind first. Placements of one kind have equal lengths, so taking them from left to right
+// finds the maximum.
 func (p *Pool) fits() []Fit {
 	kinds := map[string][]*Device{}
 	for _, d := range p.Devices {
@@ -38,8 +38,8 @@ func (p *Pool) fits() []Fit {
 	return out
 }
 
-// largerFirst orders kinds as a person would list them: the whole GPU, then by memory
-// and compute; a variant ("+me") follows the profile that it varies.
+// largerFirst orders kinds: the whole GPU, then by memory and compute; a variant ("+me") follows
+// its profile.
 func largerFirst(a, b Fit) int {
 	if a.Whole != b.Whole {
 		return map[bool]int{true: -1, false: 1}[a.Whole]
@@ -47,8 +47,7 @@ func largerFirst(a, b Fit) int {
 	return cmp.Or(cmp.Compare(b.Positions, a.Positions), cmp.Compare(computeSlices(b.Label), computeSlices(a.Label)), cmp.Compare(a.Label, b.Label))
 }
 
-// computeSlices is the number in front of a profile's "g": the share of the GPU's
-// compute, whatever the driver says about the number of its units.
+// computeSlices is the number before the "g" of a profile: its compute slices.
 func computeSlices(label string) int {
 	n := 0
 	for _, c := range label {
@@ -60,8 +59,7 @@ func computeSlices(label string) int {
 	return n
 }
 
-// BaseProfile is the profile that a variant of a profile ("1g.10gb+me") varies, empty if
-// it is none.
+// BaseProfile is the profile of a variant ("1g.10gb" of "1g.10gb+me"), empty if it is none.
 func BaseProfile(label string) string {
 	if end := strings.IndexAny(label, "+-"); end > 0 {
 		return label[:end]
@@ -69,8 +67,7 @@ func BaseProfile(label string) string {
 	return ""
 }
 
-// Plain drops the variants of a profile that fit no more often than the profile itself:
-// six names are easier to read than ten.
+// Plain drops variants that fit no more often than their profile, for shorter output.
 func Plain(all []Fit) []Fit {
 	count := map[string]int{}
 	for _, f := range all {
@@ -98,6 +95,5 @@ func Sum(gpus []GPU) []Fit {
 	return out
 }
 
-// Free is what still fits on the GPUs of a node, without the variants that say nothing
-// new.
+// Free is the free capacity of the GPUs of a node, without the variants that Plain drops.
 func (n Node) Free() []Fit { return Plain(Sum(n.GPUs)) }

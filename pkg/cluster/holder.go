@@ -11,8 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// deviceKey identifies a device. A claim of version 0.1 names a pool of one GPU, which
-// stands for the pool of its node.
+// deviceKey identifies a device. Claims of version 0.1 name a pool for each GPU, which is mapped to
+// the pool of the node.
 type deviceKey struct{ driver, pool, device string }
 
 func keyOf(driver, pool, device string) deviceKey {
@@ -28,7 +28,7 @@ type held struct {
 	holders      []Holder
 }
 
-// holdersOf sorts what claims hold by device.
+// holdersOf returns the holders of each device.
 func holdersOf(claims []resourceapi.ResourceClaim) map[deviceKey]*held {
 	out := map[deviceKey]*held{}
 	for i := range claims {
@@ -72,7 +72,7 @@ func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocati
 	return h
 }
 
-// seenFrom leaves out the names of a holder in another namespace; empty: all are shown.
+// seenFrom removes the names of a holder in another namespace; empty keeps all.
 func (h Holder) seenFrom(namespace string) Holder {
 	if namespace == "" || h.Namespace == namespace {
 		return h
@@ -82,7 +82,7 @@ func (h Holder) seenFrom(namespace string) Holder {
 
 func (h Holder) sameClaim(o Holder) bool { return h.Namespace == o.Namespace && h.Claim == o.Claim }
 
-// Left is what nobody has of a shared device, by capacity.
+// Left is the free amount of a shared device, by capacity.
 func (d *Device) Left() map[string]resource.Quantity {
 	rest := map[string]resource.Quantity{}
 	for name, capacity := range d.Capacity {
@@ -95,8 +95,8 @@ func (d *Device) Left() map[string]resource.Quantity {
 	return rest
 }
 
-// Users are the claims that hold devices of a GPU in a mode, and that mode; empty if
-// nobody does. A claim that holds several devices is listed once.
+// Users are the claims that hold devices with a mode, each once, and that mode. It is empty if
+// there are none.
 func (p *Pool) Users() (mode string, holders []Holder) {
 	for _, d := range p.Devices {
 		if !d.Held() || d.Mode() == "" {

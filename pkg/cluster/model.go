@@ -11,17 +11,17 @@ import (
 // meaning.
 type Summary struct {
 	Nodes []Node `json:"nodes"`
-	// Lost is held by claims and belongs to a GPU that nobody publishes.
+	// Lost are devices that claims hold, of GPUs that are not published.
 	Lost []Held `json:"lost,omitempty"`
-	// Waiting is the claims and pods that want a piece and have none.
+	// Waiting are the claims and pods that wait for a device.
 	Waiting []Waiting `json:"waiting,omitempty"`
-	// Partial is set when not all claims could be read: what looks free may be
-	// held by somebody, so nothing is said about free capacity.
+	// Partial is set if not all claims could be read: devices that look free may be held, so
+	// free capacity is left out.
 	Partial bool `json:"partial,omitempty"`
-	// Notes says what could not be read and what that means.
+	// Notes say what could not be read, and the consequence.
 	Notes []string `json:"notes,omitempty"`
 
-	// Only are the nodes that were asked for, none for all.
+	// Only are the selected nodes, none for all.
 	Only []string `json:"-"`
 	// System is the namespace of Tranche, empty if it is not known.
 	System string `json:"-"`
@@ -32,16 +32,15 @@ type Summary struct {
 // Node is a machine that publishes GPUs.
 type Node struct {
 	Name string `json:"name"`
-	// State is what a person should know of the node: "NotReady", "cordoned".
+	// State is the state of the node: "NotReady", "cordoned", empty if it is ready.
 	State         string `json:"state,omitempty"`
 	DriverVersion string `json:"driverVersion,omitempty"`
-	// Profile is how far the node is with its partition profile, nil where there is
-	// no GPUNode.
+	// Profile is the node's progress with its PartitionProfile, nil without a GPUNode.
 	Profile *Progress `json:"profile,omitempty"`
 	GPUs    []GPU     `json:"gpus"`
 }
 
-// GPU is one physical GPU with its pieces.
+// GPU is one physical GPU with its devices.
 type GPU struct {
 	Name        string `json:"name"`
 	Pool        string `json:"pool"`
@@ -50,35 +49,32 @@ type GPU struct {
 	PCIBusID    string `json:"pciBusID,omitempty"`
 	UUID        string `json:"uuid,omitempty"`
 	MemoryBytes int64  `json:"memoryBytes,omitempty"`
-	// driver is the driver's version, which the node shows once for all GPUs.
+	// driver is the version of the driver, which is shown once for the node.
 	driver string
 	// Positions is into how many equal parts the bar is divided: the memory
 	// slices of the GPU, or 1 where it cannot be partitioned.
 	Positions int `json:"positions"`
 	// Bar covers all positions from left to right, without gaps.
 	Bar []Segment `json:"bar"`
-	// Mode is set while somebody holds a piece of a GPU all of which is in one
-	// mode at a time.
+	// Mode is set while a claim holds a partition of a GPU with compute modes.
 	Mode *Mode `json:"mode,omitempty"`
-	// MemoryMode is that of a GPU which knows several: "NPS1".
+	// MemoryMode is the memory mode of a GPU that has several: "NPS1".
 	MemoryMode string `json:"memoryMode,omitempty"`
-	// HardwareMode is that of the hardware now, as the node's plugin reports it:
-	// "MIG on", "CPX NPS1".
+	// HardwareMode is the current mode as the node's plugin reports it: "MIG on", "CPX NPS1".
 	HardwareMode string `json:"hardwareMode,omitempty"`
-	// Change is what the node's switch changes of the GPU.
+	// Change is what the switch of the node changes on the GPU.
 	Change string `json:"change,omitempty"`
-	// Pending is what of the node's profile waits until claims are released.
+	// Pending is the part of the profile that waits until claims are released.
 	Pending string `json:"pending,omitempty"`
 	// Problem is what is wrong with the GPU.
 	Problem string `json:"problem,omitempty"`
-	// Held is the devices in use, in the order of the bar.
+	// Held are the held devices, in the order of the bar.
 	Held []Held `json:"held,omitempty"`
 	// Fits says how often each placement would still fit, each counted alone.
 	Fits []Fit `json:"fits,omitempty"`
-	// Taints keeps new claims from (some of) the devices of the GPU.
+	// Taints are the taints of the devices of the GPU.
 	Taints []Taint `json:"taints,omitempty"`
-	// Incomplete says which part of the pool is missing. The scheduler does not
-	// use such a GPU.
+	// Incomplete says how many slices are missing. The scheduler does not use such a GPU.
 	Incomplete string `json:"incomplete,omitempty"`
 }
 
@@ -86,28 +82,27 @@ type GPU struct {
 type Mode struct {
 	// Name is the vendor's: "CPX".
 	Name string `json:"name"`
-	// Held is how many of the Of pieces that the mode has somebody holds.
+	// Held is how many of the Of partitions of the mode are held.
 	Held int `json:"held"`
 	Of   int `json:"of"`
 }
 
-// State is what a part of a bar is.
+// State is the state of a position of a bar.
 type State string
 
-// The states of a part of a bar.
+// The states of positions.
 const (
-	// Free can still be given to a claim.
+	// Free can be allocated.
 	Free State = "free"
 	// Taken is held by a claim.
 	Taken State = "held"
 	// Blocked would be free but for a taint.
 	Blocked State = "blocked"
-	// Leftover is held by nobody and of no use: every placement that would take it
-	// needs something that is held. Seven 1g partitions leave one memory slice
-	// in eight.
+	// Leftover is not held and cannot be allocated: every placement with it overlaps a held
+	// one. Seven 1g partitions leave one of eight memory slices.
 	Leftover State = "leftover"
-	// Unknown is free as far as one may see: not all claims could be read, or
-	// the GPU is not published in full.
+	// Unknown looks free, but not all claims could be read, or the GPU is not published
+	// completely.
 	Unknown State = "unknown"
 )
 
@@ -120,7 +115,7 @@ type Segment struct {
 	Label string `json:"label,omitempty"`
 }
 
-// Held is a device that somebody holds.
+// Held is a device that claims hold.
 type Held struct {
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
@@ -132,8 +127,8 @@ type Held struct {
 	// Unpublished is set when a claim holds a device that is not in the slices.
 	Unpublished bool     `json:"unpublished,omitempty"`
 	Holders     []Holder `json:"holders"`
-	// Left is what nobody has of a shared device, by capacity, as quantities. It is
-	// left out where not all holders are known.
+	// Left is the free amount of a shared device, by capacity. It is left out if holders may be
+	// missing.
 	Left map[string]string `json:"left,omitempty"`
 }
 
@@ -142,19 +137,18 @@ type Holder struct {
 	Namespace string   `json:"namespace"`
 	Claim     string   `json:"claim"`
 	Pods      []string `json:"pods,omitempty"`
-	// Admin access looks at a device without holding it.
+	// Admin: the claim has admin access, which does not hold the device.
 	Admin bool `json:"admin,omitempty"`
-	// Consumed is the part of a shared device that the claim has.
+	// Consumed is what the claim has of a shared device, by capacity.
 	Consumed map[string]string `json:"consumed,omitempty"`
-	// Hidden is set for holders outside the namespace that was asked for; the
-	// names are left out.
+	// Hidden is set for holders in other namespaces, whose names are left out.
 	Hidden bool `json:"hidden,omitempty"`
 
-	// consumed is what the claim has, whoever may see it.
+	// consumed is Consumed, also of hidden holders.
 	consumed map[string]resource.Quantity
 }
 
-// Fit says how many more devices of one kind fit, if no other kind is taken.
+// Fit is how many more devices of one kind fit, if no others are allocated.
 type Fit struct {
 	Label string `json:"label"`
 	Count int    `json:"count"`

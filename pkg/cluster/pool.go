@@ -11,8 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// Pool is the newest generation of a resource pool. A pool of Tranche's has all GPUs of
-// a node and is divided into one Pool for each of them.
+// Pool is the newest generation of a resource pool. The pool that Tranche publishes for a node is
+// divided into one Pool for each GPU.
 type Pool struct {
 	Driver, Name string
 	// GPU is the name of the GPU, empty for other drivers.
@@ -20,7 +20,7 @@ type Pool struct {
 	// Node is the node of the pool, empty if it belongs to several.
 	Node  string
 	Parts []*resourceapi.ResourceSlice
-	// Total is what there is of each counter, Taken what the held devices consume.
+	// Total has the counters, Taken what the held devices consume of them.
 	Total, Taken gpu.Counters
 	Devices      []*Device
 
@@ -38,11 +38,9 @@ func (p *Pool) onNode() bool {
 	return slices.ContainsFunc(p.Parts, func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName != nil })
 }
 
-// gpuOf is the GPU that a device belongs to. A device whose name tells none is one itself.
-func gpuOf(device string) string { return cmp.Or(gpu.OfDevice(device), device) }
-
-// GPUOf is the name of the GPU that a device belongs to.
-func GPUOf(device string) string { return gpuOf(device) }
+// GPUOf is the name of the GPU that a device belongs to, by the device's name. Other names are
+// returned unchanged.
+func GPUOf(device string) string { return cmp.Or(gpu.OfDevice(device), device) }
 
 func newPools(id publish.PoolID, parts []*resourceapi.ResourceSlice) []*Pool {
 	ours, node := id.Driver == gpu.DriverName, ""
@@ -72,7 +70,7 @@ func newPools(id publish.PoolID, parts []*resourceapi.ResourceSlice) []*Pool {
 			}
 		}
 		for i := range s.Spec.Devices {
-			p := of(gpuOf(s.Spec.Devices[i].Name))
+			p := of(GPUOf(s.Spec.Devices[i].Name))
 			p.Devices = append(p.Devices, newDevice(p, s, &s.Spec.Devices[i]))
 		}
 	}
@@ -97,8 +95,8 @@ func (p *Pool) Short(d *Device, taken gpu.Counters) []string {
 	})
 }
 
-// Fits tells whether the scheduler could allocate a device now, taints aside. A share of
-// a device that is held already takes no more counters.
+// Fits tells whether the scheduler could allocate a device now, regardless of taints. Further
+// shares of a held device consume no counters.
 func (p *Pool) Fits(d *Device) bool {
 	if d.Held() {
 		return d.Shared()
@@ -106,7 +104,7 @@ func (p *Pool) Fits(d *Device) bool {
 	return len(p.Short(d, p.Taken)) == 0
 }
 
-// InTheWay lists who keeps a device from being allocated.
+// InTheWay lists the holders that keep a device from being allocated.
 func (p *Pool) InTheWay(d *Device) []Holder {
 	all := d.holding()
 	lacking := p.Short(d, p.Taken)

@@ -11,8 +11,7 @@ import (
 
 const slicePrefix = "memory-slice-"
 
-// maxPositions is the finest division of a bar that can be told apart on a
-// terminal of 80 columns.
+// maxPositions is the largest number of positions that can be drawn in 80 columns.
 const maxPositions = 16
 
 // place divides the bar of a GPU into positions and gives each device its own.
@@ -20,7 +19,7 @@ const maxPositions = 16
 func place(total gpu.Counters, devices []*Device) int {
 	if index := sliceIndex(total); len(index) > 0 {
 		for _, d := range devices {
-			// What needs the GPU to itself consumes all of its memory and names no slices.
+			// Exclusive devices consume all memory and name no slices.
 			if n := d.Consumes[gpu.CounterMemory]; n > 0 && n >= total[gpu.CounterMemory] {
 				d.positions = slices.Sorted(maps.Values(index))
 				continue

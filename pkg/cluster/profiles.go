@@ -10,16 +10,15 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// Profile is a PartitionProfile with the nodes that it concerns. Its JSON form is
-// what `kubectl tranche profiles -o json` prints.
+// Profile is a PartitionProfile with its nodes. Its JSON form is what `kubectl tranche profiles -o json` prints.
 type Profile struct {
 	Name string `json:"name"`
 	// Missing: nodes name it, but it does not exist.
 	Missing bool `json:"missing,omitempty"`
-	// Says describes its rules.
+	// Says describes the rules.
 	Says string `json:"says,omitempty"`
-	// Desired are the nodes that should have it, Applied those that have it, in any
-	// version.
+	// Desired are the nodes whose desired profile it is, Applied those that have applied it, in
+	// any version.
 	Desired []string `json:"desired,omitempty"`
 	Applied []string `json:"applied,omitempty"`
 }

@@ -10,50 +10,50 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// Progress is how far a node is with its profile. Its JSON form is part of what
+// Progress is the progress of a node with its profile. Its JSON form is part of what
 // `kubectl tranche -o json` prints: fields may be added, and never change their
 // meaning.
 type Progress struct {
-	// Desired is the profile that the node should have, Source says where its name comes
-	// from, and Applied is the profile that the node has. Empty: none.
+	// Desired is the desired profile, Source says what names it, Applied is the applied
+	// profile. Empty: none.
 	Desired string          `json:"desired,omitempty"`
 	Source  v1alpha1.Source `json:"source,omitempty"`
 	Applied string          `json:"applied,omitempty"`
 	// UpToDate: the desired profile is applied, in its current version.
 	UpToDate bool           `json:"upToDate"`
 	State    v1alpha1.State `json:"state,omitempty"`
-	// Since is when the state was entered, Deadline when it ends at the latest.
+	// Since is when the state began, Deadline when it ends at the latest.
 	Since    *time.Time `json:"since,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
-	// Doing is what the state is about, in the controller's words.
+	// Doing is what the controller does in this state.
 	Doing string `json:"doing,omitempty"`
-	// From and To are the profiles of the switch that is under way or has failed,
-	// Attempt is which try it is, and GPUs are those that change.
+	// From and To are the profiles of the switch that is under way or has failed, Attempt is
+	// its number, and GPUs are the GPUs that change.
 	From    string   `json:"from,omitempty"`
 	To      string   `json:"to,omitempty"`
 	Attempt int32    `json:"attempt,omitempty"`
 	GPUs    []string `json:"gpus,omitempty"`
-	// Reason and Message say why the switch is rolled back or has failed, Retry when
-	// it is tried again at the earliest; nil: when profile, policy or GPUs change.
+	// Reason and Message say why the switch is rolled back or has failed. Retry is when it is
+	// retried at the earliest, nil: when the profile, its policy or the GPUs change.
 	Reason  string     `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
 	Retry   *time.Time `json:"retry,omitempty"`
-	// Blockers are pods that could not be evicted. It is not tried again while they
-	// cannot. Rebooted: only a change of profile or policy has it tried again.
+	// Blockers are pods that could not be evicted. The switch is not retried while they cannot
+	// be. Rebooted: it is retried only when the profile or its policy changes.
 	Blockers []v1alpha1.Blocker `json:"blockers,omitempty"`
 	Rebooted bool               `json:"rebooted,omitempty"`
-	// Overruled says which of label and spec does not apply, Conflict which other systems
-	// serve the GPUs, and Kept why else the desired profile is not applied.
+	// Overruled says which of label and spec is ignored, Conflict which other systems serve the
+	// GPUs, and Kept why the desired profile is not applied otherwise.
 	Overruled string `json:"overruled,omitempty"`
 	Conflict  string `json:"conflict,omitempty"`
 	Kept      string `json:"kept,omitempty"`
-	// KeptReason is that of Kept, as the condition Ready has it.
+	// KeptReason is the reason of the condition Ready, if Kept is set.
 	KeptReason string `json:"keptReason,omitempty"`
 
-	rules []v1alpha1.Rule // of what is applied
+	rules []v1alpha1.Rule // of the applied profile
 }
 
-// ProgressOf tells how far a node is.
+// ProgressOf returns the progress of a node.
 func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	s := &n.Status
 	out := Progress{State: s.State}
@@ -90,7 +90,7 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	return out
 }
 
-// contented are reasons of a node that is ready and of which nothing need be said.
+// contented are the reasons of Ready that need no explanation.
 var contented = []string{v1alpha1.ReasonApplied, v1alpha1.ReasonNoGPUs}
 
 // when returns a condition that is true.
@@ -113,7 +113,7 @@ func (n Progress) rests() bool { return n.State == "" || n.State == v1alpha1.Idl
 // Switching tells whether a switch is under way.
 func (n Progress) Switching() bool { return !n.rests() && n.State != v1alpha1.Failed }
 
-// KeepsOff tells whether new pods are kept off a GPU, because it is being switched.
+// KeepsOff tells whether a GPU is tainted because it is being switched.
 func (n Progress) KeepsOff(gpuID string) bool {
 	switch n.State {
 	case "", v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Failed:
@@ -122,8 +122,7 @@ func (n Progress) KeepsOff(gpuID string) bool {
 	return slices.Contains(n.GPUs, gpuID)
 }
 
-// Restricts tells whether the profile that is followed leaves out something that
-// GPUs could offer.
+// Restricts tells whether the applied profile leaves out devices that GPUs could offer.
 func (n Progress) Restricts() bool {
 	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {
 		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
@@ -136,21 +135,21 @@ func (n Progress) Restricts() bool {
 	})
 }
 
-// GPUProgress is what a node's plugin and its switch say of a GPU.
+// GPUProgress is the state of a GPU, by the node's plugin and switch.
 type GPUProgress struct {
 	Name    string `json:"name"`
 	Product string `json:"product,omitempty"`
-	// Mode is that of the hardware now.
+	// Mode is the current mode of the hardware.
 	Mode string `json:"mode,omitempty"`
-	// Change is what the switch changes, in words; empty: the GPU stays as it is.
+	// Change is what the switch changes, in words. Empty: the GPU does not change.
 	Change string `json:"change,omitempty"`
-	// Pending is what of the profile waits until claims are released.
+	// Pending is the part of the profile that waits until claims are released.
 	Pending string `json:"pending,omitempty"`
 	// Problem is what is wrong with the GPU.
 	Problem string `json:"problem,omitempty"`
 }
 
-// unsaid is a change of which the plugin does not say more now.
+// unsaid describes a change that the plugin does not describe.
 const unsaid = "being switched"
 
 // GPUsOf are the GPUs of a node, in PCI order.

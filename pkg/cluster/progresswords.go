@@ -13,15 +13,15 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Remark is something that a person should know of a node.
+// Remark is a sentence about a node.
 type Remark struct {
 	Text string
-	// Warning: somebody may have to do something, or things are on the move.
+	// Warning: action may be needed, or a change is under way.
 	Warning bool
 }
 
-// Title says which profile the node follows: "profile cpx", or "profile spx → cpx"
-// where another one is wanted. Empty: nobody wants anything.
+// Title names the profile of the node: "profile cpx", or "profile spx → cpx" if another one is
+// desired. It is empty without profiles.
 func (n Progress) Title() string {
 	switch {
 	case n.Desired == n.Applied && n.Applied == "":
@@ -34,11 +34,10 @@ func (n Progress) Title() string {
 	return "profile " + n.Applied
 }
 
-// ProfileName is the name of a profile for people.
+// ProfileName is the name of a profile, or "none".
 func ProfileName(profile string) string { return cmp.Or(profile, "none") }
 
-// TaintProfile puts the value of a taint of ours into words: "profile cpx", "no
-// profile".
+// TaintProfile describes the profile in the value of a taint: "profile cpx", "no profile".
 func TaintProfile(value string) string {
 	if value == "none" {
 		return profileText("")
@@ -53,8 +52,7 @@ func profileText(profile string) string {
 	return "profile " + profile
 }
 
-// Sentences say what there is to be known beside the title: of a node that follows
-// its profile nothing.
+// Sentences add to the title. There are none if the desired profile is applied.
 func (n Progress) Sentences(now time.Time) []Remark {
 	var out []Remark
 	switch {
@@ -63,7 +61,7 @@ func (n Progress) Sentences(now time.Time) []Remark {
 	case n.Switching():
 		out = append(out, Remark{n.Doings(now), true})
 	case n.KeptReason == v1alpha1.ReasonControlPlaneNotNamed && n.Applied == "":
-		// Nobody has asked for anything.
+		// Nobody has set a profile.
 	case n.Kept != "":
 		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != v1alpha1.ReasonDisabled && n.KeptReason != v1alpha1.ReasonControlPlaneNotNamed})
 	}
@@ -76,7 +74,7 @@ func (n Progress) Sentences(now time.Time) []Remark {
 	return out
 }
 
-// Doings says what is under way: "Draining since 2m, 8m left: asks pods to leave …".
+// Doings describes a switch under way: "Draining since 2m, 8m left: evicts pods from …".
 func (n Progress) Doings(now time.Time) string {
 	text := n.During(now)
 	if n.Attempt > 1 {
@@ -88,7 +86,7 @@ func (n Progress) Doings(now time.Time) string {
 	return text + "."
 }
 
-// During says how long the state lasts and may last: "Draining since 2m, 8m left".
+// During describes the state with its times: "Draining since 2m, 8m left".
 func (n Progress) During(now time.Time) string {
 	text := string(n.State)
 	if n.Since != nil {
@@ -103,7 +101,7 @@ func (n Progress) During(now time.Time) string {
 	return text + ", overdue by " + long(now.Sub(*n.Deadline))
 }
 
-// Failure says why the last switch failed, what is now, and when it is tried again.
+// Failure says why the last switch failed, what is applied, and when it is retried.
 func (n Progress) Failure(now time.Time) string {
 	head := "Failed"
 	if n.Since != nil {
@@ -123,7 +121,7 @@ func (n Progress) Failure(now time.Time) string {
 	return text + " " + n.again(now)
 }
 
-// again says when a switch that has failed is tried again.
+// again says when a failed switch is retried.
 func (n Progress) again(now time.Time) string {
 	switch {
 	case len(n.Blockers) > 0:
@@ -136,8 +134,7 @@ func (n Progress) again(now time.Time) string {
 	return "It is retried " + n.Again() + "."
 }
 
-// Again says when a switch that has failed is tried again, in words that hold at any
-// time.
+// Again says when a failed switch is retried, independent of the current time.
 func (n Progress) Again() string {
 	switch {
 	case len(n.Blockers) > 0:
@@ -150,11 +147,11 @@ func (n Progress) Again() string {
 	return "when the profile, its policy, the GPUs or the plugin's settings change"
 }
 
-// long says a duration in as few signs as do.
+// long formats a duration as kubectl does.
 func long(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
 
-// Sentence puts a message of a condition as a sentence. The name of a field
-// (spec.enabled) stays as it is.
+// Sentence makes a message of a condition a sentence. A field name at its start (spec.enabled) is
+// not capitalized.
 func Sentence(text string) string {
 	r := []rune(strings.TrimSuffix(text, "."))
 	if len(r) == 0 {

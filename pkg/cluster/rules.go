@@ -6,8 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// withRules returns the slices with the taints of the rules on the devices that
-// they select, as the scheduler sees them. What it was given stays as it is.
+// withRules returns copies of the slices with the taints of the rules, as the scheduler sees them.
 func withRules(all []resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule) []resourceapi.ResourceSlice {
 	if len(rules) == 0 {
 		return all
@@ -31,16 +30,15 @@ func withRules(all []resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintR
 	return out
 }
 
-// selects tells whether a rule is about a device. A selector that says nothing
-// selects every device, no selector selects none.
+// selects tells whether a rule selects a device. An empty selector selects all devices, none
+// selects no device.
 func selects(rule resourceapi.DeviceTaintRule, driver, pool, device string) bool {
 	s := rule.Spec.DeviceSelector
 	is := func(want *string, have string) bool { return want == nil || *want == have }
 	return s != nil && is(s.Driver, driver) && is(s.Pool, pool) && is(s.Device, device)
 }
 
-// RulesBehind names the rules that put a taint on a device, none when the driver
-// itself did.
+// RulesBehind names the rules that set a taint on a device, none if the driver did.
 func RulesBehind(rules []resourceapi.DeviceTaintRule, d *Device, taint resourceapi.DeviceTaint) []string {
 	var names []string
 	for _, rule := range rules {

@@ -6,28 +6,28 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// Switches is a node's history. Its JSON form is what `kubectl tranche switches
+// Switches is the history of a node. Its JSON form is what `kubectl tranche switches
 // NODE -o json` prints.
 type Switches struct {
 	Node string `json:"node"`
-	// Now is how far the node is.
+	// Now is the current progress.
 	Now Progress `json:"now"`
-	// History has the switches that are over, the newest first.
+	// History has the finished switches, the newest first.
 	History []Switch `json:"history"`
 }
 
-// Switch is one that is over.
+// Switch is a finished switch.
 type Switch struct {
 	From   string `json:"from,omitempty"`
 	To     string `json:"to,omitempty"`
 	Result string `json:"result"`
-	// Reason and Message say why it did not succeed.
+	// Reason and Message say why it failed.
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
 	Started time.Time `json:"started"`
-	// Seconds is how long it took, from the first taint on.
+	// Seconds is its duration from the first taint.
 	Seconds float64 `json:"seconds"`
-	// Evicted counts the pods that were asked to leave.
+	// Evicted counts the evicted pods.
 	Evicted int32 `json:"evicted"`
 }
 

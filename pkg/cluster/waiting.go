@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// waiting lists who asked for a piece of a GPU and has none.
+// waiting lists the claims and pods that wait for a device of ours.
 func (c *Cluster) waiting(ctx context.Context, namespace string) []Waiting {
 	known := map[string]bool{}
 	isOurs := func(class string) bool {
@@ -27,7 +27,7 @@ func (c *Cluster) waiting(ctx context.Context, namespace string) []Waiting {
 			continue
 		}
 		w := Waiting{Namespace: claim.Namespace, Claim: claim.Name, Pod: podOf(claim, c.PendingPods)}
-		// A claim that no pod uses waits for its pod, not for a GPU.
+		// A claim without a pod does not wait for a GPU.
 		if w.Pod == "" && c.PodsKnown {
 			continue
 		}
@@ -74,8 +74,8 @@ func asksFor(c resourceapi.ResourceClaim, isOurs func(string) bool) bool {
 	return false
 }
 
-// podOf names the pod that waits for the claim: its owner, when the claim was
-// made from a template, or the first pending pod that names it.
+// podOf names the pod that waits for a claim: its owner if it was created from a template, or the
+// first pending pod that refers to it.
 func podOf(c resourceapi.ResourceClaim, pending []corev1.Pod) string {
 	for _, o := range c.OwnerReferences {
 		if o.Kind == "Pod" {

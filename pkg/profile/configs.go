@@ -14,10 +14,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
-// largestFile is how large a file can be: no ConfigMap holds more.
+// largestFile is the largest size of a file, that of a ConfigMap.
 const largestFile = 1 << 20
 
-// yamlFile is how names of files may end.
+// yamlFile is the optional extension of files.
 const yamlFile = ".yaml"
 
 // Source reads the configuration of NVIDIA's device plugin for a node from a folder, a
@@ -26,16 +26,16 @@ const yamlFile = ".yaml"
 type Source struct {
 	dir string
 
-	// What was read last, and what came of it.
+	// The file that was last read, and the result.
 	read     file
 	settings *Profile
 	err      error
 }
 
-// NewSource reads from a folder; empty: there is none.
+// NewSource reads from a folder, empty if there is none.
 func NewSource(dir string) *Source { return &Source{dir: dir} }
 
-// file is the file of a configuration; its zero value is none.
+// file is the file of a configuration. The zero value is no file.
 type file struct {
 	name, path string
 	data       []byte
@@ -45,9 +45,9 @@ func (f *file) equal(g *file) bool {
 	return f.path == g.path && f.name == g.name && bytes.Equal(f.data, g.data)
 }
 
-// Read returns the configuration for a node with these labels, nil if there is none. As
-// long as nothing has changed it is the same as before, pointer and error. An error names
-// the file or the label; what was read before should stay in force.
+// Read returns the configuration for a node with these labels, nil if there is none. While
+// nothing changes, it returns the same pointer and error. An error names the file or the label;
+// the previous configuration should stay in force.
 func (s *Source) Read(labels map[string]string) (*Profile, error) {
 	f, err := s.choose(labels)
 	if err != nil {
@@ -77,11 +77,11 @@ func (s *Source) choose(labels map[string]string) (*file, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
-	// Nodes keep the label of a device plugin that is gone. Without files of its kind it
-	// is not meant for us.
+	// The label can be left over from a device plugin. Without any configuration it is
+	// ignored.
 	all, err := names(s.dir)
 	if err == nil && len(all) > 0 {
-		err = fmt.Errorf("the node's label %s is %q: there is no configuration of the device plugin of that name; there are: %s",
+		err = fmt.Errorf("the node's label %s is %q, but no device plugin configuration has that name; existing ones: %s",
 			deviceplugin.Label, name, strings.Join(all, ", "))
 	}
 	return &file{}, err
@@ -117,8 +117,8 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// names are those of the configurations in a folder. A mounted ConfigMap has links to its
-// files, and what begins with a dot belongs to the kubelet.
+// names lists the configurations in a folder. In a mounted ConfigMap, names with a leading dot
+// belong to the kubelet.
 func names(dir string) ([]string, error) {
 	if dir == "" {
 		return nil, nil

@@ -99,12 +99,12 @@ func TestWhatCannotBeRead(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(configs.dir, "dir"), 0o755))
 	source := NewSource(configs.dir)
 	for name, tt := range map[string]struct{ value, want string }{
-		"no such config": {"slice-10", `the node's label nvidia.com/device-plugin.config is "slice-10": there is no configuration of the device plugin of that name; there are: bad, dir, large, slice-4`},
+		"no such config": {"slice-10", `the node's label nvidia.com/device-plugin.config is "slice-10", but no device plugin configuration has that name; existing ones: bad, dir, large, slice-4`},
 		"bad config":     {"bad", configs.dir + "/bad: sharings: unknown key; did you mean sharing?"},
 		"too large":      {"large", configs.dir + "/large.yaml: has more than 1048576 bytes"},
 		"a folder":       {"dir", "is a directory"},
-		"no name":        {"..", "there is no configuration of the device plugin of that name"},
-		"a path":         {"../slice-4", "there is no configuration of the device plugin of that name"},
+		"no name":        {"..", "no device plugin configuration has that name"},
+		"a path":         {"../slice-4", "no device plugin configuration has that name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			labels := map[string]string{deviceplugin.Label: tt.value}

@@ -12,12 +12,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Hash identifies a profile's content: profiles that differ in content have different hashes, and
-// those that want the same mostly the same one. What counts is the profile's name,
-// the order of the rules and what each says. What does not count: the order of keys,
-// of lists of names and of static partitions; how product names, PCI addresses and
-// numbers are spelt; and whether a default is written or left out. A rule with mig
-// is another than one without, since it may switch MIG mode on.
+// Hash identifies the content of a profile: its name, and its rules in their order. It does not
+// depend on the order of keys, names and static partitions, on the spelling of product names, PCI
+// addresses and numbers, or on whether defaults are written. A rule with mig differs from one
+// without, because it may enable MIG mode.
 func Hash(profile string, rules []v1alpha1.Rule) string {
 	canonical := struct {
 		Version int             `json:"version"`
@@ -29,13 +27,13 @@ func Hash(profile string, rules []v1alpha1.Rule) string {
 	}
 	data, err := json.Marshal(canonical)
 	if err != nil {
-		panic("settings: rules cannot be written as JSON: " + err.Error()) // they have no type that cannot
+		panic("profile: encode rules: " + err.Error()) // cannot happen: all types can be encoded
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
 }
 
-// canonicalRule spells a rule in the one way that is hashed. It changes the rule.
+// canonicalRule normalizes a rule for the hash, in place.
 func canonicalRule(r *v1alpha1.Rule) v1alpha1.Rule {
 	r.GPUs = canonicalGPUs(r.GPUs)
 	if m := r.MIG; m != nil {
@@ -87,7 +85,7 @@ func canonicalGPUs(c *v1alpha1.GPUSelector) *v1alpha1.GPUSelector {
 	return c
 }
 
-// canonicalSharing writes out all defaults.
+// canonicalSharing fills in all defaults.
 func canonicalSharing(s *v1alpha1.Sharing) *v1alpha1.Sharing {
 	if s == nil {
 		s = &v1alpha1.Sharing{}

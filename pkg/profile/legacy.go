@@ -2,8 +2,7 @@ package profile
 
 import "github.com/tranche-dev/tranche/pkg/gpu"
 
-// Means tells whether a placement is one of the devices that the vendor's old
-// resource stands for.
+// Means tells whether the vendor's extended resource stands for a placement.
 func (l Legacy) Means(p gpu.Placement) bool {
 	switch l.Kind {
 	case LegacyReplica:

@@ -17,7 +17,7 @@ var (
 	memoryModes  = []string{"NPS1", "NPS2", "NPS4", "NPS8"}
 )
 
-// mig checks what a rule says of MIG, as far as that can be done without a GPU.
+// mig checks the MIG settings of a rule, as far as possible without a GPU.
 func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 	if m == nil {
 		return nil
@@ -85,8 +85,7 @@ func (c *compiler) migProfile(path, profile string) {
 	}
 }
 
-// amd checks what a rule says of AMD's modes, as far as that can be done without a
-// GPU.
+// amd checks the AMD settings of a rule, as far as possible without a GPU.
 func (c *compiler) amd(path string, a *v1alpha1.AMD) *v1alpha1.AMD {
 	if a == nil {
 		return nil
@@ -99,7 +98,7 @@ func (c *compiler) amd(path string, a *v1alpha1.AMD) *v1alpha1.AMD {
 	return a
 }
 
-// oneOf refuses a value that is there and not among those there are.
+// oneOf refuses a value that is set and not among the allowed ones.
 func (c *compiler) oneOf(path, value string, all []string) {
 	if value == "" {
 		return

@@ -14,18 +14,18 @@ import (
 
 // Profile is a parsed and checked profile: rules for the GPUs of a node.
 type Profile struct {
-	// Profile says for people where it is from: "PartitionProfile training",
-	// "device-plugin config slice-10". Empty: nobody has said anything.
+	// Profile names the source for people: "PartitionProfile training", "device-plugin config
+	// slice-10". Empty: there is none.
 	Profile string
-	// Notes are what of it changes nothing here, for people.
+	// Notes say which parts of it are ignored, for people.
 	Notes []string
 
 	rules []rule
 }
 
-// rule is what is wanted of the GPUs that it selects.
+// rule has the desired state of the GPUs that it selects.
 type rule struct {
-	// path is where it is in the profile, for errors.
+	// path is the path of the rule in the profile, for errors.
 	path string
 	gpus selector
 	gpu  Desired
@@ -35,11 +35,11 @@ type rule struct {
 	amd *v1alpha1.AMD
 }
 
-// Unset is what holds on a node of which nobody has said anything.
+// Unset is the profile of a node without any.
 func Unset() *Profile { return &Profile{} }
 
-// fit leaves out what only the other vendor's GPUs have. A rule without a vendor
-// may speak of both.
+// fit removes what GPUs of the vendor do not have. A rule without a vendor can have settings
+// for both.
 func fit(c Desired, vendor gpu.Vendor) Desired {
 	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
 	if c.Legacy.Kind == LegacyPartition && vendorOf(c.Legacy.Profile) != vendor {
@@ -74,8 +74,8 @@ func Parse(file string, data []byte) (*Profile, error) {
 	return s, nil
 }
 
-// FromRules reads the rules of a PartitionProfile that the API server has. The name
-// is for people, empty where nothing is wanted.
+// FromRules parses the rules of a PartitionProfile. The name is for errors, empty if there is no
+// profile.
 func FromRules(profile string, in []v1alpha1.Rule) (*Profile, error) {
 	s := &Profile{}
 	if profile != "" {
@@ -91,8 +91,8 @@ func FromRules(profile string, in []v1alpha1.Rule) (*Profile, error) {
 
 func profileOrigin(name string) string { return "PartitionProfile " + name }
 
-// ParseDevicePlugin reads a configuration file of NVIDIA's device plugin. The
-// file's name is for errors, that of the configuration for people.
+// ParseDevicePlugin parses a configuration file of NVIDIA's device plugin. file is for errors,
+// name is the name of the configuration.
 func ParseDevicePlugin(file, name string, data []byte) (*Profile, error) {
 	spec, notes, err := deviceplugin.Read(file, data)
 	if err != nil {
@@ -111,12 +111,11 @@ var (
 	migProfile = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?$`)
 	// shortProfile leaves the memory out.
 	shortProfile = regexp.MustCompile(`^[1-9][0-9]*g$`)
-	// The whole GPU is no partition: spx is not among them.
+	// The whole GPU (spx) is not a partition.
 	xcpProfiles = []string{"dpx", "tpx", "qpx", "cpx"}
 )
 
-// vendorOf is whose GPUs have partitions of the profile, empty where it is spelt
-// like none.
+// vendorOf is the vendor whose GPUs have the profile, empty if it is not spelt like a profile.
 func vendorOf(profile string) gpu.Vendor {
 	switch {
 	case migProfile.MatchString(profile):

@@ -14,15 +14,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Resolve is what holds for each GPU of a node, by its PCI address: the first rule
-// that selects the GPU, otherwise the defaults. What the GPU's vendor does not
-// have is left out. The partitions that are there now on a GPU, if there is a
-// function that tells, are kept as far as the profile lets them.
+// Resolve returns the desired state of each GPU of a node, by PCI address: by the first rule that
+// selects the GPU, otherwise the defaults. there returns the existing partitions of a GPU, which
+// keep their positions if possible; it can be nil.
 //
-// GPUs that cannot be read should be among them as they were last known:
-// otherwise a rule that counts GPUs goes over to others.
+// GPUs that cannot be read should be among gpus as they were last known: otherwise a rule that
+// counts GPUs selects others.
 //
-// An error tells everything that does not fit: rule, GPUs, and what would fit.
+// The error names everything that does not fit: rule, GPUs, and what would fit.
 func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
 	gpus = slices.Clone(gpus)
 	gpu.SortGPUs(gpus)
@@ -45,16 +44,16 @@ func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) []gpu.Pa
 // resolver collects what does not fit.
 type resolver struct {
 	there func(pciAddress string) []gpu.Partition
-	// told has the names of the GPUs of each problem, in PCI order, and order the
-	// problems as they were found.
+	// told has the names of the GPUs of each problem, in PCI order. order has the problems in
+	// the order in which they were found.
 	told  map[problem][]string
 	order []problem
 }
 
 type problem struct{ path, text string }
 
-// add notes what does not fit at a GPU, or at none. GPUs with the same problem are
-// told together.
+// add records what does not fit, for a GPU or for none. GPUs with the same problem are reported
+// together.
 func (r *resolver) add(path string, g *gpu.GPU, format string, args ...any) {
 	p := problem{path, fmt.Sprintf(format, args...)}
 	if _, known := r.told[p]; !known {
@@ -84,7 +83,7 @@ func (r *resolver) err(profile string) error {
 	return problems.Err()
 }
 
-// choose finds the rule of each GPU, nil for the defaults.
+// choose returns the rule of each GPU, nil for the defaults.
 func (r *resolver) choose(rules []rule, gpus []gpu.GPU) []*rule {
 	selected := make([]*rule, len(gpus))
 	for i := range rules {
@@ -104,8 +103,8 @@ func (r *resolver) choose(rules []rule, gpus []gpu.GPU) []*rule {
 	return selected
 }
 
-// memoryMode is the memory mode that all AMD GPUs of the node are to have, with the
-// rule that says so; empty where none does.
+// memoryMode is the memory mode for all AMD GPUs of the node, with the rule that sets it; empty
+// if none does.
 func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryChoice {
 	var choice memoryChoice
 	for i := range gpus {
@@ -126,7 +125,7 @@ func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryChoice {
 
 type memoryChoice struct{ mode, path string }
 
-// gpu is what holds for one GPU.
+// gpu returns the desired state of one GPU.
 func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 	resolved := Default()
 	if rule != nil {
@@ -235,7 +234,7 @@ func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
 	return s
 }
 
-// instead says what would go: other compute modes, or other memory modes.
+// instead names alternatives: other compute modes, or other memory modes.
 func instead(g *gpu.GPU, compute string, legal []string) string {
 	text := strings.Join(legal, ", ") + " do"
 	if len(legal) == 1 {
@@ -253,7 +252,7 @@ func instead(g *gpu.GPU, compute string, legal []string) string {
 	return text + ", or set memoryPartition to " + strings.Join(memory, " or ")
 }
 
-// legacy refuses an old resource name that stands for what the GPU does not offer.
+// legacy refuses an extended resource that stands for a device which the GPU does not offer.
 func (r *resolver) legacy(g *gpu.GPU, path string, resolved Desired) {
 	switch resolved.Legacy.Kind {
 	case LegacyReplica:

@@ -9,11 +9,9 @@ import (
 )
 
 const (
-	// maxReplicas is how many replicas a GPU can have: a fraction is counted in
-	// thousandths.
+	// maxReplicas is the largest number of replicas: fractions are counted in thousandths.
 	maxReplicas = gpu.WholeFraction
-	// maxClients is how many clients can be counted on a GPU. Each has a process,
-	// and this many are more than a GPU was ever seen to run.
+	// maxClients is the largest number of clients of a GPU, more than any GPU can run.
 	maxClients = 1000
 )
 
@@ -32,10 +30,10 @@ func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule
 	return out
 }
 
-// compiler turns what one rule says into what is wanted of a GPU.
+// compiler turns a rule into the desired state of a GPU.
 type compiler struct {
 	*strict.Problems
-	// vendor is whose GPUs the rule is for, empty: all.
+	// vendor is the vendor of the GPUs that the rule selects, empty for all.
 	vendor gpu.Vendor
 }
 
@@ -75,7 +73,7 @@ func (c *compiler) sharing(path string, s *v1alpha1.Sharing, g *Desired) {
 	}
 }
 
-// numbers are how many share a GPU.
+// numbers checks replicas and maxClients.
 func (c *compiler) numbers(path string, s *v1alpha1.Sharing, g *Desired) {
 	if n := s.Replicas; n != nil {
 		g.Replicas = int(*n)

@@ -17,7 +17,7 @@ type selector struct {
 	addresses []string
 	ids       []string
 	indexes   []int
-	// count is how many of the GPUs that fit are taken, zero: all.
+	// count is how many of the matching GPUs are selected, zero: all.
 	count int
 }
 
@@ -25,7 +25,7 @@ func (s *selector) everything() bool {
 	return s.vendor == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
 
-// selects tells whether a GPU fits. It does not count.
+// selects tells whether a GPU matches, regardless of count.
 func (s *selector) selects(g *gpu.GPU) bool {
 	return (s.vendor == "" || s.vendor == g.Vendor) &&
 		(len(s.products) == 0 || slices.ContainsFunc(s.products, func(p *regexp.Regexp) bool { return p.MatchString(g.ProductName) })) &&
@@ -34,22 +34,22 @@ func (s *selector) selects(g *gpu.GPU) bool {
 		(len(s.indexes) == 0 || slices.Contains(s.indexes, g.Index))
 }
 
-// hasID tells whether a GPU has PCI numbers: those of the device, and after a colon
-// those of the subsystem, if they are named.
+// hasID tells whether a GPU has a PCI ID: that of the device, and after a colon that of the
+// subsystem, if it is given.
 func hasID(g *gpu.GPU, id string) bool {
 	device, subsystem, named := strings.Cut(id, ":")
 	return device == g.PCIID && (!named || subsystem == g.PCISubsystemID)
 }
 
-// pciIDs is how mig-parted writes PCI numbers.
+// pciIDs matches PCI IDs as mig-parted writes them.
 var pciIDs = regexp.MustCompile(`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`)
 
-// normalizeID spells PCI numbers as GPUs do: "0x233010DE".
+// normalizeID spells PCI IDs as in gpu.GPU: "0x233010DE".
 func normalizeID(id string) string {
 	return strings.ReplaceAll(strings.ToUpper(id), "0X", "0x")
 }
 
-// selector also finds out whose GPUs the rule is for.
+// selector also sets the vendor of the rule.
 func (c *compiler) selector(path string, in *v1alpha1.GPUSelector) (s selector) {
 	if in == nil {
 		return s
@@ -97,8 +97,7 @@ func (c *compiler) selector(path string, in *v1alpha1.GPUSelector) (s selector) 
 	return s
 }
 
-// list goes through a list. One that is there and empty says nothing, and nobody
-// means that.
+// list checks each entry of a list. An empty list and duplicates are errors.
 func list[T comparable](c *compiler, path string, in []T, each func(path string, entry T)) {
 	if in != nil && len(in) == 0 {
 		c.Add(path, "names nothing; leave it out")
@@ -113,7 +112,7 @@ func list[T comparable](c *compiler, path string, in []T, each func(path string,
 	}
 }
 
-// glob is a pattern as a shell knows it, for whole names in any case.
+// glob compiles a shell pattern that matches whole names, case-insensitively.
 func glob(pattern string) *regexp.Regexp {
 	expression := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern))
 	return regexp.MustCompile(`(?is)^` + expression + `$`)

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// barParts is what the width of a bar is a multiple of, so that the bars of
-	// GPUs with 8, 4 and 1 positions end in the same column.
+	// The width of a bar is a multiple of barParts, so that the bars of GPUs with 8, 4 and 1
+	// positions end in the same column.
 	barParts = 8
-	// A part is wide enough for the name of a small profile at best, and never
-	// so narrow that its state cannot be seen.
+	// The widest part has room for the name of a small profile. The narrowest still shows its
+	// state.
 	widestPart, narrowestPart = 13, 2
 )
 
-// marks fill the parts of a bar that nobody holds.
+// marks fill the positions of a bar that are not held.
 var marks = map[cluster.State]struct {
 	char  string
 	style terminal.Style
@@ -29,8 +29,7 @@ var marks = map[cluster.State]struct {
 	cluster.Unknown:  {"?", terminal.Dim},
 }
 
-// Boxes of a partition, of its neighbour, so that the two do not run together, and of a
-// whole GPU.
+// The boxes of partitions, alternating so that neighbors differ, and of a whole GPU.
 var (
 	boxed      = terminal.On(ansi.BrightWhite, ansi.Blue)
 	boxedNext  = terminal.On(ansi.Black, ansi.Cyan)
@@ -76,14 +75,14 @@ func (d *drawing) cell(s cluster.Segment, inner, nth int) terminal.Span {
 	return terminal.Phrase(strings.Repeat(m.char, inner), m.style)
 }
 
-// center puts a label in the middle of a box. Without colors the box is drawn
-// by a line through it: a box of blanks looks empty.
+// center puts a label in the middle of a box. Without colors the box is filled with a line,
+// because blanks look empty.
 func center(label string, width int, color bool) string {
 	fill := "━"
 	if color {
 		fill = " "
 	}
-	// Without room for a blank on either side the label stands alone.
+	// Without room for blanks, only the label is drawn.
 	if n := terminal.Width(label); n > 0 && n+2 <= width {
 		label = " " + label + " "
 	}

@@ -14,25 +14,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// Options says what the picture is drawn on.
+// Options are the options of a picture.
 type Options struct {
 	terminal.Screen
-	// Wide gives each holder a line of its own, with device and claim, and has an
-	// explanation name all nodes.
+	// Wide gives each holder its own line, with device and claim. Explanations name all nodes.
 	Wide bool
 }
 
 // MinWidth is the narrowest picture that is drawn.
 const MinWidth = 40
 
-// drawing is a picture under way.
+// drawing is the state of a picture.
 type drawing struct {
 	terminal.Page
 	summary *cluster.Summary
 	wide    bool
-	// compacted is set once claims were left out, for the legend to say so.
+	// compacted is set if claims were left out, for the legend.
 	compacted bool
-	// short is set when GPUs are named by their PCI address alone.
+	// short is set if GPUs are named by their PCI address.
 	short    bool
 	nameCols int
 }
@@ -60,8 +59,8 @@ func Draw(w io.Writer, s *cluster.Summary, o Options) error {
 	return err
 }
 
-// chooseNames decides how GPUs are named: in full where the names of small
-// partitions then still fit into their boxes, else by the PCI address.
+// chooseNames names GPUs in full if the names of small partitions then still fit into their
+// boxes, otherwise by the PCI address.
 func (d *drawing) chooseNames() {
 	full, short, all := 0, 0, true
 	for _, n := range d.summary.Nodes {
@@ -79,13 +78,12 @@ func (d *drawing) chooseNames() {
 
 var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
 
-// shortName is the PCI address without the domain that nearly all GPUs share,
-// or the whole name where that is made of something else.
+// shortName is the PCI address without the usual domain, or the name if it has no PCI address.
 func shortName(c cluster.GPU) string {
 	return strings.TrimPrefix(gpuName.ReplaceAllString(c.Name, "$1:$2:$3.$4"), "0000:")
 }
 
-// indent is the column of the bars and of everything about a GPU.
+// indent is the column of the bars and of all details of a GPU.
 func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
 
 func (d *drawing) node(n cluster.Node) {
@@ -113,7 +111,7 @@ func (d *drawing) node(n cluster.Node) {
 	d.room(n, products)
 }
 
-// nodeFacts is what is said of the whole node: its GPUs, driver, modes and profile.
+// nodeFacts describes the node: its GPUs, driver, modes and profile.
 func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 	var facts []string
 	for _, p := range products {
@@ -134,7 +132,7 @@ func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 	return facts
 }
 
-// memoryModes lists those of the node's GPUs, of which few vendors have any.
+// memoryModes lists the memory modes of the node's GPUs.
 func memoryModes(n cluster.Node) []string {
 	var modes []string
 	for _, c := range n.GPUs {
@@ -171,7 +169,7 @@ func products(n cluster.Node) []product {
 	return out
 }
 
-// gpu draws one GPU: its bar, and below it what the bar cannot say.
+// gpu draws one GPU: its bar, and the details below it.
 func (d *drawing) gpu(c cluster.GPU, nameProduct, sayMode, alone bool) {
 	name := c.Name
 	if d.short {
@@ -205,7 +203,7 @@ func (d *drawing) detail(head string, text ...terminal.Span) {
 	d.Flow([]terminal.Span{plain(strings.Repeat(" ", d.indent()) + head)}, text...)
 }
 
-// taintWords say what the plugin means by a taint that has no value.
+// taintWords describe taints without a value.
 var taintWords = map[string]string{
 	gpu.DriverName + "/unhealthy":      "out of service",
 	gpu.DriverName + "/driver-upgrade": "its driver is being replaced",
@@ -229,7 +227,7 @@ func (d *drawing) taint(t cluster.Taint) {
 	d.detail("tainted: ", text, terminal.Phrase(source, terminal.Dim))
 }
 
-// fitWords spells "3g.40gb ×1 or 1g.10gb ×3".
+// fitWords formats free capacity: "3g.40gb ×1 or 1g.10gb ×3".
 func fitWords(all []cluster.Fit) []terminal.Span {
 	var out []terminal.Span
 	for i, f := range cluster.Plain(all) {
@@ -241,7 +239,7 @@ func fitWords(all []cluster.Fit) []terminal.Span {
 	return out
 }
 
-// room says what still fits on a node of several GPUs, by product.
+// room describes the free capacity of a node with several GPUs, by product.
 func (d *drawing) room(n cluster.Node, products []product) {
 	if d.summary.Partial || len(n.GPUs) < 2 {
 		return

@@ -14,17 +14,17 @@ import (
 // maxNodes is how many nodes are explained without Options.Wide.
 const maxNodes = 6
 
-// writing is a text under way.
+// writing is the state of a text.
 type writing struct {
 	terminal.Page
 	all bool
 }
 
-// say writes a paragraph behind a head.
+// say writes a paragraph after a heading.
 func (t *writing) say(head, said string) { t.Wrap(head, said, terminal.Normal) }
 
-// DrawExplanation writes as text why a pod does not run: the likeliest nodes and the number
-// of the others, all of them if Options.Wide.
+// DrawExplanation writes why a pod does not run: the likeliest nodes and the number of the
+// others, or all nodes with Options.Wide.
 func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
 	t := &writing{all: o.Wide}
 	t.Screen = o.Screen
@@ -54,7 +54,7 @@ func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
 		t.Wrap("", "What to do:", terminal.Bold)
 		for _, r := range e.Remedies {
 			t.say("  - ", r.Text)
-			if r.Command != "" { // in one piece, to be copied
+			if r.Command != "" { // on one line, for copying
 				t.Line(terminal.Text("      "+r.Command, terminal.Normal))
 			}
 		}
@@ -67,7 +67,7 @@ func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
 	return err
 }
 
-// list writes a heading and, aligned, what the lines are about and what is said.
+// list writes a heading and an aligned table of two columns.
 func (t *writing) list(heading string, n int, line func(int) (string, string)) {
 	if n == 0 {
 		return
@@ -85,7 +85,7 @@ func (t *writing) list(heading string, n int, line func(int) (string, string)) {
 	}
 }
 
-// nodes writes what is said about each node, the likeliest first.
+// nodes writes the nodes, the likeliest first.
 func (t *writing) nodes(e *why.Explanation) {
 	shown, left := likeliest(e.Nodes, t.all)
 	for _, n := range shown {
@@ -111,7 +111,7 @@ func (t *writing) nodes(e *why.Explanation) {
 	}
 }
 
-// requests writes what a node has for each request; like ones share a line.
+// requests writes what a node has for each request. Equal ones share a line.
 func (t *writing) requests(n why.Node) {
 	for i := 0; i < len(n.Requests); {
 		r, names := n.Requests[i], []string{n.Requests[i].Request}
@@ -137,8 +137,8 @@ func alike(a, b why.Request) bool {
 	return a.Text == b.Text && slices.Equal(a.Holders, b.Holders) && slices.Equal(a.Taints, b.Taints)
 }
 
-// likeliest orders nodes by how near they are to serving the pod, and sums up
-// those for which there is no room on the screen.
+// likeliest orders nodes by how close they are to serving the pod, and sums up those that are
+// not shown.
 func likeliest(nodes []why.Node, all bool) (shown []why.Node, left string) {
 	var rest []string
 	for _, v := range []why.Verdict{why.Fits, why.Unclear, why.Together, why.Full, why.Never, why.Tainted, why.Unusable, why.Excluded, why.Lacking} {
@@ -167,7 +167,7 @@ var verdictWords = map[why.Verdict]string{
 	why.Unusable: "without usable GPUs", why.Excluded: "not open to this pod", why.Lacking: "without such a device",
 }
 
-// quote writes what somebody else said, whole.
+// quote writes a message of another component, unabridged.
 func (t *writing) quote(q why.Quote) {
 	t.Blank()
 	head := q.Who + " says"

@@ -9,8 +9,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// modes says in which modes the node's GPUs are, where one word says it of all, or
-// where only their memory modes are known.
+// modes describes the modes of the node's GPUs if all have the same, or if only memory modes are
+// known.
 func modes(n cluster.Node) string {
 	if mode, same := hardwareMode(n); same && mode != "" {
 		return mode
@@ -18,7 +18,7 @@ func modes(n cluster.Node) string {
 	return strings.Join(memoryModes(n), ", ")
 }
 
-// hardwareMode is that of the first GPU; same: it is that of all.
+// hardwareMode is the mode of the first GPU; same tells whether all have it.
 func hardwareMode(n cluster.Node) (mode string, same bool) {
 	if len(n.GPUs) == 0 {
 		return "", true
@@ -27,7 +27,7 @@ func hardwareMode(n cluster.Node) (mode string, same bool) {
 	return mode, !slices.ContainsFunc(n.GPUs, func(c cluster.GPU) bool { return c.HardwareMode != mode })
 }
 
-// profileLines says below the node's head what is to be known of its switch.
+// profileLines describes the switch of the node, below its heading.
 func (d *drawing) profileLines(n cluster.Node) {
 	if n.Profile == nil {
 		return
@@ -41,8 +41,7 @@ func (d *drawing) profileLines(n cluster.Node) {
 	}
 }
 
-// gpuModes says in which mode a GPU is, unless the node's head does, and what
-// becomes of it.
+// gpuModes describes the mode of a GPU, unless the node's heading does, and what changes.
 func (d *drawing) gpuModes(c cluster.GPU, sayMode bool) {
 	if m := c.Mode; m != nil && m.Of > 1 {
 		d.detail("", terminal.Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), terminal.Normal))

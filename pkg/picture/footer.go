@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// empty says what to check when there is no GPU to draw.
+// empty says what to check if there are no GPUs.
 func (d *drawing) empty() {
 	if len(d.summary.Only) > 0 {
 		d.Flow(nil, terminal.Text("No GPUs are published by "+strings.Join(d.summary.Only, ", ")+".", terminal.Bold))
@@ -31,7 +31,7 @@ func (d *drawing) empty() {
 	}
 }
 
-// lost lists what claims hold of GPUs that nobody publishes any more.
+// lost lists held devices of GPUs that are no longer published.
 func (d *drawing) lost() {
 	if len(d.summary.Lost) == 0 {
 		return
@@ -45,7 +45,7 @@ func (d *drawing) lost() {
 	}
 }
 
-// maxWaiting is how many of those who wait are named.
+// maxWaiting is how many waiting pods are named.
 const maxWaiting = 3
 
 func (d *drawing) waiting() {
@@ -58,7 +58,7 @@ func (d *drawing) waiting() {
 	d.waitingLine("pod", pods)
 }
 
-// waitingLine counts, names a few, and gives the command that tells why.
+// waitingLine counts waiting pods, names a few, and names the command that explains why.
 func (d *drawing) waitingLine(kind string, all []cluster.Waiting) {
 	if len(all) == 0 {
 		return
@@ -93,7 +93,7 @@ func (d *drawing) notes() {
 	}
 }
 
-// legend explains the signs that occur, and no others.
+// legend explains the symbols that occur.
 func (d *drawing) legend() {
 	first := slices.IndexFunc(d.summary.Nodes, func(n cluster.Node) bool { return len(n.GPUs) > 0 })
 	if first < 0 {
@@ -109,7 +109,7 @@ func (d *drawing) legend() {
 			}
 			choice = choice || len(cluster.Plain(c.Fits)) > 1
 			modes = modes || (c.MemoryMode != "" && (c.Mode != nil || len(c.Fits) > 1))
-			// One of each kind of GPU is enough.
+			// One example for each kind of GPU is enough.
 			for i, example := range []string{exampleProfile(c), exampleMode(c)} {
 				if example != "" && !said[i] {
 					examples, said[i] = append(examples, example), true
@@ -142,11 +142,11 @@ func (d *drawing) legend() {
 	d.Flow(nil, terminal.Text(strings.Join(text, " "), terminal.Dim))
 }
 
-// fractions are how people call the parts of a GPU.
+// fractions are the words for parts of a GPU.
 var fractions = map[int]string{2: "half", 3: "a third", 4: "a quarter", 6: "a sixth", 8: "an eighth"}
 
-// exampleMode explains how much of a GPU the partitions of a mode are, by the
-// mode that the GPU is in, or the finest.
+// exampleMode explains how much of a GPU a partition has, for the current mode of the GPU or the
+// one with the smallest partitions.
 func exampleMode(c cluster.GPU) string {
 	if c.MemoryMode == "" {
 		return ""
@@ -169,8 +169,7 @@ func exampleMode(c cluster.GPU) string {
 	return ""
 }
 
-// exampleProfile explains how to read the name of a profile, by one that the
-// GPU offers or that is held.
+// exampleProfile explains the name of a profile that the GPU offers or that is held.
 func exampleProfile(c cluster.GPU) string {
 	labels := make([]string, 0, len(c.Held)+len(c.Fits))
 	for _, f := range c.Fits {

@@ -8,18 +8,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// compactFrom is the number of holders on a GPU from which on they share lines
-// and lose the names of their claims.
+// compactFrom is the number of holders of a GPU from which they share lines, without the names
+// of their claims.
 const compactFrom = 5
 
-// entry is a line of the list of holders: what is held, and by whom.
+// entry is a line of the list of holders.
 type entry struct {
 	what  string
 	where string // the device, in wide form
 	who   []terminal.Span
 }
 
-// holders lists who holds the pieces of a GPU, in the order of the bar.
+// holders lists the holders of a GPU's devices, in the order of the bar.
 func (d *drawing) holders(held []cluster.Held) {
 	total := 0
 	for _, h := range held {
@@ -70,7 +70,7 @@ func (d *drawing) entries(h cluster.Held) []entry {
 	return out
 }
 
-// who names a holder: its pods, and the claim in brackets.
+// who names a holder: its pods, and the claim in parentheses.
 func who(o cluster.Holder) []terminal.Span {
 	var out []terminal.Span
 	if o.Admin {
@@ -96,7 +96,7 @@ func who(o cluster.Holder) []terminal.Span {
 	return out
 }
 
-// compactEntries puts neighbours of one kind and namespace on one line:
+// compactEntries puts neighbors of one kind and namespace on one line:
 // "1g.10gb ×7  default: train-0, train-1, …".
 func (d *drawing) compactEntries(held []cluster.Held) []entry {
 	var out []entry
@@ -120,8 +120,8 @@ func (d *drawing) compactEntries(held []cluster.Held) []entry {
 	return out
 }
 
-// simple tells whether a device has one ordinary holder with a pod, and in
-// which namespace: only such ones can share a line.
+// simple tells whether a device can share a line: it has one holder with a pod. It returns the
+// holder's namespace.
 func simple(h cluster.Held) (namespace string, ok bool) {
 	if len(h.Holders) != 1 || h.Unpublished {
 		return "", false
@@ -143,7 +143,7 @@ func group(namespace string, held []cluster.Held) entry {
 	}
 	var names []string
 	for _, h := range held {
-		// Pods that share a claim stay together.
+		// Pods of one claim stay on one line.
 		names = append(names, strings.Join(h.Holders[0].Pods, "+"))
 	}
 	return entry{what: what, who: append([]terminal.Span{plain(namespace + ":")}, terminal.List(names, terminal.Normal)...)}

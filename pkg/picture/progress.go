@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// DrawNode writes how far a node is, with its GPUs.
+// DrawNode writes the progress of a node, with its GPUs.
 func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) error {
 	p := &terminal.Page{Screen: screen}
 	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), terminal.Normal)
@@ -36,7 +36,7 @@ func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progre
 	return err
 }
 
-// namedBy says who named the profile that is wanted.
+// namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
 	switch n.Source {
 	case v1alpha1.FromLabel:
@@ -51,7 +51,7 @@ func namedBy(n cluster.Progress) string {
 	return ""
 }
 
-// remarks is what is to be known of a GPU.
+// remarks are the notes about a GPU.
 func remarks(c cluster.GPUProgress) string {
 	var out []string
 	say := func(head, text string) {
@@ -91,7 +91,7 @@ func count(nodes []string) string {
 	return fmt.Sprintf("%d nodes", len(nodes))
 }
 
-// DrawSwitches writes a history as a table, and above it what is under way.
+// DrawSwitches writes a history as a table, below the switch under way.
 func DrawSwitches(w io.Writer, screen terminal.Screen, s cluster.Switches, now time.Time) error {
 	p := &terminal.Page{Screen: screen}
 	switch {

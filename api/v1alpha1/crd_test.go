@@ -186,7 +186,7 @@ func TestBadProfiles(t *testing.T) {
 
 		"rules: [{mig: {mode: Static}}]":                                                       "spec.rules[0].mig.partitions: Required value: is missing: mode Static makes the partitions that it names",
 		"rules: [{mig: {mode: Static, partitions: []}}]":                                       "spec.rules[0].mig.partitions: Invalid value: 0",
-		"rules: [{mig: {partitions: [{profile: 1g}]}}]":                                        "spec.rules[0].mig.partitions: Invalid value: is for mode Static only; for Dynamic say profiles",
+		"rules: [{mig: {partitions: [{profile: 1g}]}}]":                                        "spec.rules[0].mig.partitions: Invalid value: is for mode Static only; for Dynamic use profiles",
 		"rules: [{mig: {mode: Disabled, partitions: [{profile: 1g}]}}]":                        "spec.rules[0].mig.partitions: Invalid value",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g}, {profile: 2g}]}}]":           "spec.rules[0].mig.partitions: Invalid value: one profile can fill what is left: give the others a count",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 1}, {profile: 1g}]}}]": "spec.rules[0].mig.partitions[1]: Duplicate value",
@@ -199,8 +199,8 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{mig: {profiles: []}}]":                                                       "spec.rules[0].mig.profiles: Invalid value: 0",
 		"rules: [{mig: {profiles: [cpx]}}]":                                                    "spec.rules[0].mig.profiles[0]: Invalid value: \"cpx\"",
 		"rules: [{mig: {profiles: [1g, 1g]}}]":                                                 "spec.rules[0].mig.profiles[1]: Duplicate value",
-		"rules: [{gpus: {vendor: amd}, mig: {}}]":                                              "spec.rules[0].mig: Invalid value: is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition",
-		"rules: [{gpus: {vendor: nvidia}, amd: {}}]":                                           "spec.rules[0].amd: Invalid value: is for AMD's GPUs, and the rule is for those of NVIDIA; say mig",
+		"rules: [{gpus: {vendor: amd}, mig: {}}]":                                              "spec.rules[0].mig: Invalid value: is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition",
+		"rules: [{gpus: {vendor: nvidia}, amd: {}}]":                                           "spec.rules[0].amd: Invalid value: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",
 		"rules: [{amd: {computePartition: cpx}}]":                                              "spec.rules[0].amd.computePartition: Unsupported value: \"cpx\"",
 		"rules: [{amd: {memoryPartition: NPS3}}]":                                              "spec.rules[0].amd.memoryPartition: Unsupported value: \"NPS3\"",
 

@@ -113,7 +113,7 @@ const (
 // Dynamic without restrictions.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Static' || has(self.partitions)",message="is missing: mode Static makes the partitions that it names",fieldPath=".partitions",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || has(self.mode) && self.mode == 'Static'",message="is for mode Static only; for Dynamic say profiles",fieldPath=".partitions"
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || has(self.mode) && self.mode == 'Static'",message="is for mode Static only; for Dynamic use profiles",fieldPath=".partitions"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.partitions.filter(p, !has(p.count)).size() <= 1",message="one profile can fill what is left: give the others a count",fieldPath=".partitions"
 // +kubebuilder:validation:XValidation:rule="!has(self.profiles) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only; for Static say partitions",fieldPath=".profiles"
 // +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
@@ -197,8 +197,8 @@ type AMD struct {
 
 // Rule is the desired state of a set of GPUs.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia'",message="is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition",fieldPath=".mig"
-// +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'amd'",message="is for AMD's GPUs, and the rule is for those of NVIDIA; say mig",fieldPath=".amd"
+// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia'",message="is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition",fieldPath=".mig"
+// +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'amd'",message="is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",fieldPath=".amd"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(has(self.sharing.strategy) && self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource in ['Whole', 'Replica'] || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.legacyResource.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".legacyResource"

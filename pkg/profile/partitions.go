@@ -23,7 +23,7 @@ func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 		return nil
 	}
 	if c.vendor == gpu.AMD {
-		c.Add(path, "is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition")
+		c.Add(path, "is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition")
 	}
 	static := false
 	switch m.Mode {
@@ -38,7 +38,7 @@ func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 		return m
 	}
 	if m.Partitions != nil && !static {
-		c.Add(strict.Key(path, "partitions"), "is for mode Static only; for Dynamic say profiles")
+		c.Add(strict.Key(path, "partitions"), "is for mode Static only; for Dynamic use profiles")
 	}
 	if dynamic := m.Mode != v1alpha1.MIGStatic && m.Mode != v1alpha1.MIGDisabled; !dynamic {
 		if m.Profiles != nil {
@@ -91,7 +91,7 @@ func (c *compiler) amd(path string, a *v1alpha1.AMD) *v1alpha1.AMD {
 		return nil
 	}
 	if c.vendor == gpu.NVIDIA {
-		c.Add(path, "is for AMD's GPUs, and the rule is for those of NVIDIA; say mig")
+		c.Add(path, "is for AMD's GPUs, and the rule is for those of NVIDIA; use mig")
 	}
 	c.oneOf(strict.Key(path, "computePartition"), a.ComputePartition, computeModes)
 	c.oneOf(strict.Key(path, "memoryPartition"), a.MemoryPartition, memoryModes)

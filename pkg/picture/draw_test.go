@@ -22,7 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
-var update = flag.Bool("update", false, "write the pictures in testdata anew")
+var update = flag.Bool("update", false, "update the pictures in testdata")
 
 func draw(t *testing.T, in scenes.Scene, o Options) string {
 	t.Helper()

@@ -11,8 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// NotThere is what is known about a pod that does not exist: what else there is
-// in the namespace.
+// NotThere is the input for a pod that does not exist: pods and events of its namespace.
 type NotThere struct {
 	Namespace, Name string
 	Pods            []corev1.Pod
@@ -21,9 +20,9 @@ type NotThere struct {
 	Now             time.Time
 }
 
-// ExplainAbsence tells why there is no such pod. The name may be that of a job, a
-// deployment or whatever makes pods: when a quota or an admission policy refuses
-// them, there is no pod to ask about, and the reason is in the maker's events.
+// ExplainAbsence explains why a pod does not exist. The name may also be that of its Job, Deployment
+// or other owner: if a quota or an admission policy refuses the pods, the reason is in the events of
+// the owner.
 func ExplainAbsence(in NotThere) *Explanation {
 	e := &Explanation{Namespace: in.Namespace, Pod: in.Name, State: Absent, Notes: in.Notes}
 	e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s.", in.Name, in.Namespace)

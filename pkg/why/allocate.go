@@ -13,11 +13,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/allocation"
 )
 
-// patience is how long the allocator may search on one node. For many devices
-// that do not fit it tries every combination.
+// patience limits the allocator's search on one node. If many devices do not fit, it tries every
+// combination.
 const patience = 2 * time.Second
 
-// patienceInAll is how long it may search on all nodes.
+// patienceInAll limits the search on all nodes.
 const patienceInAll = 20 * time.Second
 
 // errNoAnswer is what fits returns when it takes too long.
@@ -30,8 +30,7 @@ func (c *world) fits(ctx context.Context, node *corev1.Node, claims ...*resource
 	return c.allocate(ctx, c.held, c.slices, node, claims)
 }
 
-// everFits asks whether they would if nobody held anything and nothing were
-// tainted.
+// everFits asks whether they would fit if no device were held or tainted.
 func (c *world) everFits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
 	if c.bare == nil {
 		for _, s := range c.slices {
@@ -65,14 +64,14 @@ func (c *world) allocate(ctx context.Context, held structured.AllocatedState, pu
 	return len(results) > 0, nil
 }
 
-// alone is a claim with one request of a claim and none of its constraints.
+// alone is a copy of a claim with only one of its requests, without constraints.
 func alone(claim *resourceapi.ResourceClaim, request resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
 	out := claim.DeepCopy()
 	out.Spec.Devices = resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}
 	return out
 }
 
-// unconstrained is a claim without its constraints.
+// unconstrained is a copy of a claim without constraints.
 func unconstrained(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	out := claim.DeepCopy()
 	out.Spec.Devices.Constraints = nil

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// world is the cluster, and what the scheduler's allocator needs to know of it.
+// world is the cluster, with the input of the scheduler's allocator.
 type world struct {
 	*cluster.Cluster
 	in     *Input
@@ -36,8 +36,7 @@ func newWorld(in *Input) *world {
 	return c
 }
 
-// nodes lists the nodes that publish GPUs. Of a node that could not be read only the name
-// is known.
+// nodes lists the nodes that publish GPUs. Nodes that could not be read have only a name.
 func (c *world) nodes() []*corev1.Node {
 	var out []*corev1.Node
 	for _, name := range c.NodeNames() {

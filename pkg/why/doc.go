@@ -1,13 +1,11 @@
-// Package why tells why a pod does not run, in words for whoever is woken by it:
-// what it asks for, and for every node with GPUs what is in the way.
+// Package why explains why a pod does not run: what it requests, and for every node with GPUs
+// what prevents it.
 //
-// It judges nothing by rules of its own where Kubernetes has them: selectors are
-// evaluated by the CEL of the scheduler, and whether a pod fits on a node is
-// asked of the scheduler's own allocator. What is added is the reason, from
-// counters, taints and holders.
+// Selectors are evaluated by the scheduler's CEL, and the scheduler's allocator decides whether a
+// pod fits on a node. This package adds the reason, from counters, taints and holders.
 //
-// Explain and ExplainAbsence make an Explanation of API objects; pkg/picture draws it.
-// Reading the API server is the caller's affair.
+// Explain and ExplainAbsence make an Explanation from API objects, which the caller reads.
+// pkg/picture draws it.
 //
 // Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/text,
 // pkg/why/demand.

@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// Explain tells why the pod does not run.
+// Explain explains why a pod does not run.
 func Explain(ctx context.Context, in Input) *Explanation {
 	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
 	defer cancel()
@@ -43,7 +43,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	return e
 }
 
-// holdings lists what the pod's claims hold of our GPUs.
+// holdings lists the devices that the pod's claims hold.
 func holdings(drawn *cluster.Summary, d demand.Demand) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
@@ -74,7 +74,7 @@ func holdings(drawn *cluster.Summary, d demand.Demand) []Holding {
 	return out
 }
 
-// health is what the driver said of a device in the claim's status.
+// health is the problem of a device in the claim's status.
 func health(claim *resourceapi.ResourceClaim, h cluster.Held) string {
 	var out []string
 	for _, d := range claim.Status.Devices {
@@ -164,7 +164,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, d demand.Demand
 	e.judge(c, d)
 }
 
-// asks puts the requests of the open claims into words.
+// asks describes the requests of the unallocated claims.
 func (c *world) asks(ctx context.Context, d demand.Demand) []Ask {
 	var out []Ask
 	for _, claim := range d.Unallocated {
@@ -186,7 +186,7 @@ func (c *world) asks(ctx context.Context, d demand.Demand) []Ask {
 	return out
 }
 
-// want is what a choice asks for, and how much of it.
+// want is the kind and number of devices that a choice requests.
 type want struct {
 	kind  kind
 	count int64
@@ -200,7 +200,7 @@ func (a want) text() string {
 	return fmt.Sprintf("%d × %s", a.count, a.kind)
 }
 
-// details says in brackets what else a choice asks for, and by which class.
+// details describes the rest of a choice, with its class.
 func (c *world) details(claim *resourceapi.ResourceClaim, ch demand.Choice, what kind, d demand.Demand) string {
 	text := ""
 	if amounts := ch.AmountText(); amounts != "" {
@@ -218,7 +218,7 @@ func (c *world) details(claim *resourceapi.ResourceClaim, ch demand.Choice, what
 	return text
 }
 
-// invalid says what no node could ever satisfy.
+// invalid says what no node can ever satisfy.
 func (c *world) invalid(d demand.Demand) []string {
 	var out []string
 	for _, claim := range d.Unallocated {
@@ -236,9 +236,8 @@ func (c *world) invalid(d demand.Demand) []string {
 	return out
 }
 
-// unservedResources lists resources of the pod that no device plugin serves, as far as the
-// nodes are known. Where the classes are known, these are names of GPUs without a class; where
-// they are not, each may be the name of a class's devices.
+// unservedResources lists extended resources of the pod that no device plugin serves. If the classes
+// are known, only resources of GPU vendors count; otherwise each may belong to a class.
 func unservedResources(in *Input) []string {
 	names := map[string]bool{}
 	for _, c := range demand.Containers(in.Pod) {
@@ -281,7 +280,7 @@ func (e *Explanation) running(in *Input) {
 	}
 }
 
-// starting explains a pod that has a node and does not run there yet.
+// starting explains a pod that is scheduled and does not run yet.
 func (e *Explanation) starting(in *Input, d demand.Demand) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
@@ -309,7 +308,7 @@ func (e *Explanation) starting(in *Input, d demand.Demand) {
 	}
 }
 
-// terminating explains a pod that does not go.
+// terminating explains a pod that is being deleted.
 func (e *Explanation) terminating(in *Input) {
 	e.State = Terminating
 	pod := in.Pod
@@ -342,6 +341,5 @@ func (e *Explanation) terminating(in *Input) {
 	}
 }
 
-// patienceToRelease is how long a pod may take after its time to stop before
-// something is wrong.
+// patienceToRelease is how long after its grace period a pod counts as stuck.
 const patienceToRelease = 15 * time.Second

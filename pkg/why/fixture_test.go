@@ -24,7 +24,7 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 var now = time.Date(2026, 11, 20, 3, 14, 0, 0, time.UTC)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// judge sums up what was found about the nodes, and says what can be done.
+// judge sets the summary and the remedies from the explanations of the nodes.
 func (e *Explanation) judge(c *world, d demand.Demand) {
 	who := e.Namespace + "/" + e.Pod
 	with := func(verdicts ...Verdict) []Node {
@@ -59,8 +59,8 @@ func (e *Explanation) judge(c *world, d demand.Demand) {
 	}
 }
 
-// roomNow: the devices would fit. Whether the scheduler has tried since they do, nothing tells;
-// so this names what else of the pod decides where it can run.
+// roomNow is for devices that would fit now. It is not known whether the scheduler has tried again
+// since then, so it also names what else decides where the pod can run.
 func (e *Explanation) roomNow(who string, fit []Node, pod *corev1.Pod) {
 	e.State = RoomNow
 	e.Summary = fmt.Sprintf("%s would get its devices on %s now. Either the scheduler has not tried again yet, or something else keeps the pod away.", who, nodeNames(fit))
@@ -72,16 +72,16 @@ func (e *Explanation) roomNow(who string, fit []Node, pod *corev1.Pod) {
 	e.remedy(text, "")
 }
 
-// remedyClasses is for a person who may not list DeviceClasses.
+// remedyClasses is for users who may not list DeviceClasses.
 func (e *Explanation) remedyClasses() {
 	e.remedy("ask an administrator for the right to list deviceclasses.resource.k8s.io, or to run this command. Whether you have it:",
 		"kubectl auth can-i list deviceclasses.resource.k8s.io")
 }
 
-// phrase says a verdict about one node, about several and about all there are.
+// phrase is a verdict in words: about one node, several nodes, and all nodes.
 type phrase struct{ one, many, all string }
 
-// phrases are the verdicts about what was asked for.
+// phrases are the verdicts in words, for a request.
 func phrases(of want) map[Verdict]phrase {
 	what := of.kind.text
 	a := "a " + what
@@ -111,7 +111,7 @@ func phrases(of want) map[Verdict]phrase {
 	return out
 }
 
-// reason is the common reason of all nodes, or the different ones.
+// reason is the common verdict of all nodes, or the different ones.
 func (e *Explanation) reason() string {
 	words := phrases(e.wanted())
 	var parts []string
@@ -167,7 +167,7 @@ func nodeNames(nodes []Node) string {
 	return text.List(names, most)
 }
 
-// remedies says what a person can do, the least effort first.
+// remedies adds what a person can do, the least effort first.
 func (e *Explanation) remedies(with func(...Verdict) []Node) {
 	add := func(format string, args ...any) { e.remedy(fmt.Sprintf(format, args...), "") }
 	e.remedySwitch()
@@ -226,7 +226,7 @@ func (e *Explanation) remedies(with func(...Verdict) []Node) {
 	}
 }
 
-// remedyMissing is for a pod whose claim is not there.
+// remedyMissing is for a pod with a missing claim.
 func (e *Explanation) remedyMissing() {
 	if slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
 		e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)

@@ -8,8 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// Input is what the API server says. Whatever could not be read is left out, and
-// said in Notes.
+// Input has the objects of the API server. What could not be read is missing, and Notes say so.
 type Input struct {
 	cluster.Objects
 	Pod *corev1.Pod
@@ -25,7 +24,7 @@ func (in *Input) demand() demand.Demand {
 	return demand.Of(demand.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes})
 }
 
-// State is what became of the pod, for programs.
+// State is the state of the pod, for programs.
 type State string
 
 // The states of a pod.
@@ -35,19 +34,19 @@ const (
 	Finished State = "Finished"
 	// Absent: there is no such pod.
 	Absent State = "Absent"
-	// Gated: the scheduler is told not to look at it yet.
+	// Gated: it has scheduling gates.
 	Gated State = "Gated"
-	// NoDevices: it asks for nothing that DRA hands out.
+	// NoDevices: it requests no devices.
 	NoDevices State = "NoDevices"
-	// ClaimMissing: a claim that the pod names is not there.
+	// ClaimMissing: a claim of the pod does not exist.
 	ClaimMissing State = "ClaimMissing"
-	// Invalid: no node could ever satisfy the claim as it is written.
+	// Invalid: no node can ever satisfy the claim.
 	Invalid State = "Invalid"
 	// NoRoom: it fits on no node now.
 	NoRoom State = "NoRoom"
-	// RoomNow: devices would fit now.
+	// RoomNow: its devices would fit now.
 	RoomNow State = "RoomNow"
-	// Unknown: too little could be read to tell.
+	// Unknown: the reason cannot be determined, because objects could not be read.
 	Unknown State = "Unknown"
 	// Starting: it has its devices and a node and does not run yet.
 	Starting State = "Starting"
@@ -63,15 +62,15 @@ type Explanation struct {
 	State     State  `json:"state"`
 	// Summary is the answer in a sentence.
 	Summary string `json:"summary"`
-	// Holds is what the pod has.
+	// Holds are the devices that the pod has.
 	Holds []Holding `json:"holds,omitempty"`
-	// Asks is what the pod wants and has not.
+	// Asks are the requests of the pod that are not allocated.
 	Asks []Ask `json:"asks,omitempty"`
 	// Nodes are those that publish GPUs.
 	Nodes []Node `json:"nodes,omitempty"`
-	// Quotes are what other parts of Kubernetes said, word for word.
+	// Quotes are messages of Kubernetes components, unchanged.
 	Quotes []Quote `json:"quotes,omitempty"`
-	// Remedies is what a person can do, the best first.
+	// Remedies are what a person can do, the best first.
 	Remedies []Remedy `json:"remedies,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 }
@@ -92,8 +91,7 @@ type Holding struct {
 	Label  string `json:"label"`
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
-	// Health is what the driver says of it, empty when it says nothing or all
-	// is well.
+	// Health is the problem that the driver reports, empty if it reports none.
 	Health string `json:"health,omitempty"`
 }
 
@@ -124,7 +122,7 @@ const (
 	Unclear  Verdict = "Unclear"
 )
 
-// Node is what is said about a node.
+// Node explains a node.
 type Node struct {
 	Name    string  `json:"name"`
 	GPUs    string  `json:"gpus"`
@@ -134,13 +132,12 @@ type Node struct {
 	Requests []Request `json:"requests,omitempty"`
 	// Free is what the node's GPUs could still give.
 	Free []string `json:"free,omitempty"`
-	// Profile is how far the node is with its partition profile, nil where there is
-	// no GPUNode.
+	// Profile is the node's progress with its PartitionProfile, nil without a GPUNode.
 	Profile *cluster.Progress `json:"profile,omitempty"`
 	// switchTo is the profile of the switch that has tainted the node, nil if none has.
 	switchTo *string
-	// switching: the switch keeps the pod off. cordoned: so does the node's cordon.
-	// withheld: the plugin publishes nothing of some of its GPUs.
+	// switching: a switch keeps the pod off. cordoned: the node is cordoned. withheld: the
+	// plugin does not publish some of its GPUs.
 	switching, cordoned, withheld bool
 }
 
@@ -162,8 +159,8 @@ type Request struct {
 	Taints  []string `json:"taints,omitempty"`
 	// Rules are the DeviceTaintRules behind the taints.
 	Rules []string `json:"rules,omitempty"`
-	// InMode are the GPUs that others keep in another mode, Nearest the one of
-	// them that would be free first.
+	// InMode are the GPUs that claims keep in another mode, Nearest the one of them with the
+	// fewest claims.
 	InMode  []InMode `json:"inMode,omitempty"`
 	Nearest *Nearest `json:"nearest,omitempty"`
 	// switchTo is the profile of the switch that has tainted the devices, nil if none has.

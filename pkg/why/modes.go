@@ -14,28 +14,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// InMode is GPUs that have what is asked for, but not in the mode in which the
-// holders of their pieces keep them: all of an AMD GPU is in one mode at a time.
+// InMode are GPUs that have the requested device, but not in the mode in which claims keep them: an
+// AMD GPU is in one mode at a time.
 type InMode struct {
 	Mode   string `json:"mode"`
 	GPUs   int    `json:"gpus"`
 	Claims int    `json:"claims"`
 }
 
-// Nearest is the GPU that fewest claims keep in another mode.
+// Nearest is the GPU that the fewest claims keep in another mode.
 type Nearest struct {
 	GPU     string   `json:"gpu"`
 	Holders []string `json:"holders"`
 }
 
-// oneMode is why a GPU that has room may have none for a partition.
+// oneMode is why a GPU with room may have none for a partition.
 const oneMode = "A GPU changes its mode only when no claim holds a part of it."
 
 // whole is the mode of a GPU without partitions.
 const whole = "SPX"
 
-// modesClash tells whether requests want modes that no GPU of the node can be
-// in at the same time.
+// modesClash tells whether requests need different modes.
 func (c *world) modesClash(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) bool {
 	var wanted [][]string
 	for _, claim := range claims {
@@ -67,8 +66,8 @@ func (c *world) wantedModes(ctx context.Context, node *corev1.Node, ch demand.Ch
 	return modes
 }
 
-// addModes finds the GPUs that others keep in a mode which has nothing of what
-// is wanted. of has the modes that are wanted, by GPU.
+// addModes finds the GPUs that claims keep in a mode without the requested device. of has the
+// required modes of each GPU.
 func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 	fewest := 0
 	for _, p := range c.Pools {
@@ -94,7 +93,7 @@ func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 	}
 }
 
-// inOtherModes counts the GPUs that are kept in another mode.
+// inOtherModes counts the GPUs that claims keep in another mode.
 func (s supply) inOtherModes() int {
 	n := 0
 	for _, m := range s.inMode {
@@ -138,7 +137,7 @@ func claims(n int) string {
 	return fmt.Sprintf("%d claims", n)
 }
 
-// remedyFull says what a person can do where everything is held.
+// remedyFull adds what a person can do if all devices are held.
 func (e *Explanation) remedyFull(full []Node) {
 	var near *Nearest
 	node, only := "", true

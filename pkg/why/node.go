@@ -82,7 +82,7 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 	return n
 }
 
-// request explains what a node has for one request.
+// request explains one request on a node.
 func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
 	out := Request{Claim: claim.Name, Request: r.Name}
 	unclear := func(err error) Request {
@@ -108,7 +108,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	}
 	out.Holders = names(holders)
 	fits := false
-	if !hopeless { // where it is plain to see, the allocator need not search
+	if !hopeless { // otherwise the allocator need not search
 		var err error
 		if fits, err = c.fits(ctx, node, alone(claim, r)); err != nil {
 			return unclear(err)
@@ -154,7 +154,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	return out
 }
 
-// together tells whether requests that each would fit alone fit all at once.
+// together checks requests together that each fit alone.
 func (c *world) together(ctx context.Context, node *corev1.Node, d demand.Demand, n *Node) Verdict {
 	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
 	fits, err := c.fits(ctx, node, d.Unallocated...)
@@ -184,7 +184,7 @@ func (c *world) together(ctx context.Context, node *corev1.Node, d demand.Demand
 	return Together
 }
 
-// constraints says what ties the requests of a claim together.
+// constraints describes the constraints of a claim.
 func constraints(claim *resourceapi.ResourceClaim) string {
 	var out []string
 	for _, con := range claim.Spec.Devices.Constraints {
@@ -204,8 +204,8 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 	return strings.Join(out, " and ")
 }
 
-// gpus counts the devices of the node's GPUs that the scheduler can use, and the GPUs that
-// are withheld, and says which GPUs it cannot use.
+// gpus counts the devices of the node that the scheduler can use and the GPUs that are withheld, and
+// describes the GPUs that it cannot use.
 func (c *world) gpus(node *corev1.Node) (devices, withheld int, unusable []string) {
 	var incomplete, all int
 	for _, p := range c.Pools {
@@ -232,7 +232,7 @@ func (c *world) gpus(node *corev1.Node) (devices, withheld int, unusable []strin
 	return devices, withheld, unusable
 }
 
-// ofGPUs begins a sentence about some of a node's GPUs.
+// ofGPUs is the start of a sentence about some GPUs of a node.
 func ofGPUs(n, all int) string {
 	switch {
 	case all == 1:
@@ -245,8 +245,7 @@ func ofGPUs(n, all int) string {
 	return fmt.Sprintf("%d of its %d GPUs are", n, all)
 }
 
-// offers lists what the GPUs of a node have, the largest first, without the
-// variants of a profile.
+// offers lists the kinds of devices of a node, the largest first, without variants of profiles.
 func (c *world) offers(node *corev1.Node) []string {
 	var wholes, labels []string
 	for _, p := range c.Pools {
@@ -283,7 +282,7 @@ func products(n cluster.Node) string {
 	return strings.Join(out, ", ")
 }
 
-// exclude says why the pod may not go to a node, whatever its GPUs are.
+// exclude says why the pod cannot run on a node, regardless of its GPUs.
 func (c *world) exclude(n *Node, node *corev1.Node, d demand.Demand) {
 	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
 	for _, claim := range d.Allocated {
@@ -327,7 +326,7 @@ func (c *world) exclude(n *Node, node *corev1.Node, d demand.Demand) {
 	}
 }
 
-// wanted puts a required node affinity into words.
+// wanted describes a required node affinity.
 func wanted(pod *corev1.Pod) string {
 	var terms []string
 	for _, t := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {

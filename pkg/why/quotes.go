@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// scheduler is how the scheduler is called in quotes.
+// scheduler is the name of the scheduler in quotes.
 const scheduler = "the scheduler"
 
 // maxQuotes is how many events of one object are quoted.
@@ -38,7 +38,7 @@ func schedulerSays(in *Input) []Quote {
 	return nil
 }
 
-// involved are the objects whose events concern the pod, by kind and name.
+// involved are the objects whose events matter for the pod, by kind and name.
 func involved(in *Input, d demand.Demand) map[string]bool {
 	out := map[string]bool{"Pod/" + in.Pod.Name: true}
 	for _, c := range slices.Concat(d.Unallocated, d.Allocated) {
@@ -55,7 +55,7 @@ func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	})
 }
 
-// nodeWarnings quotes what the plugin and the controller say about a node.
+// nodeWarnings quotes the events of the plugin and the controller about a node.
 func nodeWarnings(in *Input, node string) []Quote {
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
 		component := cmp.Or(e.ReportingController, e.Source.Component)
@@ -82,7 +82,7 @@ func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool
 	return out
 }
 
-// speaker names who wrote an event as people know it.
+// speaker names the component that wrote an event.
 func speaker(e corev1.Event) string {
 	switch who := cmp.Or(e.ReportingController, e.Source.Component); who {
 	case "":
@@ -100,7 +100,7 @@ func speaker(e corev1.Event) string {
 	}
 }
 
-// last is when an event was seen last, whichever API wrote it.
+// last is when an event was last seen, for all versions of the API.
 func last(e corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:
@@ -127,7 +127,7 @@ func ageOf(now, then time.Time) string {
 	return age(now.Sub(then))
 }
 
-// age says a duration as a person would.
+// age formats a duration for people.
 func age(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

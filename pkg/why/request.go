@@ -24,27 +24,25 @@ type supply struct {
 	demand.Choice
 	what                         kind
 	places, free, taken, tainted int
-	// room is how many can be had at once now, most how many if nobody held
-	// anything.
+	// room is how many can be allocated at once now, most how many if none were held.
 	room, most int64
-	shared     bool // some of them may be given out several times
+	shared     bool // some of them can be allocated several times
 	shareSupply
 	holders []cluster.Holder
 	taints  []string
 	rules   []string
 	// switchTo is the profile of the switch that has tainted devices, nil if none has.
 	switchTo *string
-	// profile is the one that the node follows, if it leaves out what GPUs could
-	// offer.
+	// profile is the applied profile of the node, if it restricts what GPUs offer.
 	profile string
-	// gpus have such devices, inMode are those of them that others keep in a mode
-	// without any, and nearest is the one of these with the fewest holders.
+	// gpus counts the GPUs with such devices. inMode are those of them that claims keep in a mode
+	// without any, nearest is the one of these with the fewest holders.
 	gpus    int
 	inMode  []InMode
 	nearest *Nearest
 }
 
-// supplyOf goes through the devices that a node could give.
+// supplyOf counts the devices of a node for a choice.
 func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch demand.Choice) (supply, error) {
 	s := supply{Choice: ch, what: c.what(ctx, ch)}
 	if far := c.Progress(node.Name); far != nil && far.Restricts() {
@@ -121,7 +119,7 @@ func (c *world) wanted(ctx context.Context, d *cluster.Device, ch demand.Choice)
 	return c.matches(ctx, d, ch.Selectors)
 }
 
-// untolerated lists the taints of a device that keep a claim away.
+// untolerated lists the taints of a device that are not tolerated.
 func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) []resourceapi.DeviceTaint {
 	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
 		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
@@ -158,14 +156,14 @@ func union(all []string, more ...string) []string {
 	return all
 }
 
-// profileInText finds the profile in the selector of a class, for profiles that
-// no node has: "1g.10gb", or "tpx".
+// profileInText finds the profile in the selector of a class, for profiles that no node has:
+// "1g.10gb", or "tpx".
 var profileInText = regexp.MustCompile(`"(\d+g\.\d+gb[^"]*|[a-z]px)"`)
 
-// shareInText finds there in what shares are measured, for shares that no node has.
+// shareInText finds the unit of shares in the selector of a class, for shares that no node has.
 var shareInText = regexp.MustCompile(`\?share\.orValue\(""\) == "(\w+)"`)
 
-// kind is what a choice asks for, in words.
+// kind is the kind of device that a choice requests, in words.
 type kind struct {
 	text string
 	// share and whole: it is a share, or a whole GPU. byClass: only its class is known.
@@ -174,8 +172,7 @@ type kind struct {
 
 func (k kind) String() string { return k.text }
 
-// what names what a choice asks for: the profile when it can only be one, else
-// the class.
+// what is the kind of a choice: the profile if there is only one, otherwise the class.
 func (c *world) what(ctx context.Context, ch demand.Choice) kind {
 	var found []kind
 	for _, p := range c.Pools {
@@ -206,7 +203,7 @@ func (c *world) what(ctx context.Context, ch demand.Choice) kind {
 	return kind{text: "device of class " + ch.Class, byClass: true}
 }
 
-// verdict is what a node can do for a choice, when it alone were asked for.
+// verdict is the verdict for a choice alone.
 func (s supply) verdict() Verdict {
 	switch {
 	case s.places == 0, s.places == s.unfit, !s.All && s.Count > s.most:
@@ -219,12 +216,12 @@ func (s supply) verdict() Verdict {
 	return Fits
 }
 
-// hopeless tells whether it is plain that a node cannot give what is asked for.
+// hopeless tells whether a node certainly cannot satisfy the choice.
 func (s supply) hopeless() bool {
 	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.All && int64(s.free) < s.Count)
 }
 
-// sentence says what a node has. The verdict is the allocator's, if it differs.
+// sentence describes the supply. verdict is that of the allocator, if it differs.
 func (s supply) sentence(verdict Verdict, offers []string) string {
 	if text := s.shareSentence(verdict, offers); text != "" {
 		return text
@@ -311,7 +308,7 @@ func (s supply) states() string {
 // maxNames is how many holders are named.
 const maxNames = 4
 
-// names lists pods that hold what is asked for, by namespace, shortened.
+// names lists the pods of holders by namespace, shortened.
 func names(holders []cluster.Holder) []string {
 	byNamespace := map[string][]string{}
 	for _, h := range holders {

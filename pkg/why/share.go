@@ -14,22 +14,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// shareSupply is what a node has of devices that several claims hold at once.
+// shareSupply counts the shared devices of a node.
 type shareSupply struct {
-	// unfit are the devices that could not give what is asked for even if nobody held
-	// anything, for the reasons in why.
+	// unfit counts the devices that could not satisfy the request even if they were free, for
+	// the reasons in why.
 	unfit int
 	why   []string
-	// excluded are those whose GPU is held whole, in pieces, or by shares measured
-	// otherwise; short those of which too little is left, and of what.
+	// excluded counts the devices whose GPU is held whole, by partitions, or by shares of another
+	// unit; short those with too little left, of the capacities in shortOf.
 	excluded, short int
 	shortOf         []string
-	// left is the most that is left of a device that is short, by capacity.
+	// left is the largest amount that is left of a short device, by capacity.
 	left map[string]resource.Quantity
 }
 
-// asked is how much of each capacity a claim would have: what it names, or the
-// default. Of what the device does not have it returns the names.
+// asked is how much of each capacity a claim would get: what it requests, or the default. missing are
+// the names of requested capacities that the device does not have.
 func asked(d *cluster.Device, ch demand.Choice) (amounts map[string]resource.Quantity, missing []string) {
 	for name := range ch.Amounts {
 		if _, ok := d.Capacity[name]; !ok {
@@ -51,10 +51,10 @@ func asked(d *cluster.Device, ch demand.Choice) (amounts map[string]resource.Qua
 	return amounts, missing
 }
 
-// couldGive tells whether a device could be allocated if nobody held anything.
+// couldGive tells whether a device could be allocated if it were free.
 func couldGive(d *cluster.Device, ch demand.Choice) bool { return !d.Shared() || unfitFor(d, ch) == "" }
 
-// enough tells whether what there is has what a claim asks for.
+// enough tells whether amounts are available.
 func enough(amounts, have map[string]resource.Quantity) bool {
 	for name, n := range amounts {
 		if n.Cmp(have[name]) > 0 {
@@ -64,8 +64,7 @@ func enough(amounts, have map[string]resource.Quantity) bool {
 	return true
 }
 
-// unfitFor says why a shared device could never give what is asked for, empty if it
-// could.
+// unfitFor says why a shared device can never satisfy a choice, empty if it can.
 func unfitFor(d *cluster.Device, ch demand.Choice) string {
 	amounts, missing := asked(d, ch)
 	switch {
@@ -86,13 +85,13 @@ func unfitFor(d *cluster.Device, ch demand.Choice) string {
 	return ""
 }
 
-// amount says an amount in words.
+// amount describes an amount in words.
 func amount(name string, q resource.Quantity) string {
 	return strings.Join(cluster.Amounts(map[string]string{name: q.String()}, true), ", ")
 }
 
-// addShare counts a shared device, which is not tainted. used is what is taken of its
-// pool, with what was counted before.
+// addShare counts a shared device without taints. used are the counters of its pool that are taken,
+// also by devices that were counted before.
 func (s *supply) addShare(d *cluster.Device, used gpu.Counters) {
 	s.shared = true
 	if why := unfitFor(d, s.Choice); why != "" {
@@ -124,7 +123,7 @@ func (s *supply) addShare(d *cluster.Device, used gpu.Counters) {
 	}
 }
 
-// addShort notes of what a device has too little left.
+// addShort records the capacities of which a device has too little left.
 func (s *supply) addShort(amounts, left map[string]resource.Quantity) {
 	s.short++
 	if s.left == nil {
@@ -142,8 +141,7 @@ func (s *supply) addShort(amounts, left map[string]resource.Quantity) {
 	}
 }
 
-// shareSentence says what a node has of shared devices, empty where the usual words
-// do.
+// shareSentence describes the shared devices of a node, empty if the usual sentence applies.
 func (s supply) shareSentence(verdict Verdict, offers []string) string {
 	switch {
 	case s.places == 0 && s.what.share && slices.Contains(offers, s.what.text):

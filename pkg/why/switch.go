@@ -11,8 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// addSwitch says of a node that cannot serve the pod what its profile has to do with
-// it.
+// addSwitch explains the role of the node's profile if the node cannot serve the pod.
 func (c *world) addSwitch(n *Node) {
 	n.Profile = c.Progress(n.Name)
 	if n.Verdict == Fits {
@@ -41,7 +40,7 @@ func (c *world) addSwitch(n *Node) {
 	}
 }
 
-// switchText says of a switch that is under way what it is doing, and until when.
+// switchText describes a switch that is under way, and its deadline.
 func (c *world) switchText(n *Node) string {
 	far := n.Profile
 	to := cluster.TaintProfile(far.To)
@@ -83,8 +82,7 @@ func (n *Node) taintedFor() (profile string, yes bool) {
 	return "", false
 }
 
-// unpublished are nodes that have no GPUs in the API now, because they are being
-// switched.
+// unpublished are nodes that publish no GPUs now because they are being switched.
 func (c *world) unpublished(shown []Node) []Node {
 	var out []Node
 	for i := range c.in.GPUNodes {
@@ -101,7 +99,7 @@ func (c *world) unpublished(shown []Node) []Node {
 	return out
 }
 
-// remedySwitch says what a person can do where profiles and switches are in the way.
+// remedySwitch adds what a person can do about switches.
 func (e *Explanation) remedySwitch() {
 	for _, n := range e.Nodes {
 		if n.switching {
@@ -117,7 +115,7 @@ func (e *Explanation) remedySwitch() {
 	}
 }
 
-// remedyProfile is for nodes whose profile leaves out what the pod wants.
+// remedyProfile is for nodes whose profile leaves out what the pod requests.
 func (e *Explanation) remedyProfile() {
 	for _, n := range e.Nodes {
 		if n.Verdict == Lacking && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching() {
@@ -127,7 +125,7 @@ func (e *Explanation) remedyProfile() {
 	}
 }
 
-// ofTheSwitch says of a pod that runs that a GPU of it is being switched.
+// ofTheSwitch says that a GPU of a running pod is being switched.
 func (c *world) ofTheSwitch(holds []Holding) string {
 	for _, h := range holds {
 		gpuID := cluster.GPUOf(h.Device)

@@ -89,8 +89,8 @@ func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
 	return fmt.Sprintf("the claim of %q has not been created from the ResourceClaimTemplate %s yet; kube-controller-manager creates it.", want.Name, template)
 }
 
-// addExtended adds what is asked for by resource name. The scheduler makes the
-// claim when it has found a node; until then it is put together here, as there.
+// addExtended adds extended resources. The scheduler creates their claim when it has found a node;
+// until then, this creates the same one.
 func (d *Demand) addExtended(in Input, byName map[string]*resourceapi.ResourceClaim, add func(*resourceapi.ResourceClaim)) {
 	resolver := extendedresourcecache.NewExtendedResourceCache(logr.Discard())
 	for i := range in.Classes {
@@ -119,8 +119,8 @@ func (d *Demand) addExtended(in Input, byName map[string]*resourceapi.ResourceCl
 	add(claim)
 }
 
-// extendedRequests has one request for each container that runs on. An init
-// container may use theirs, and asks for what they lack.
+// extendedRequests are the requests for an extended resource, one for each container. Init containers
+// use the same devices, with one more request if they need more.
 func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, class string) []resourceapi.DeviceRequest {
 	var out []resourceapi.DeviceRequest
 	sum, initial, suffix := int64(0), int64(0), ""

@@ -1,10 +1,10 @@
 package deviceplugin
 
-// Label is the label of a node that names its file.
+// Label is the node label that names the configuration.
 const Label = "nvidia.com/device-plugin.config"
 
-// config is the file, with the keys of the device plugin's api/config/v1 at
-// version 0.20. Pointers tell what is not there.
+// config is the file, with the keys of api/config/v1 of the device plugin 0.20. Pointers are nil for
+// missing keys.
 type config struct {
 	Version   string     `json:"version"`
 	Flags     *flags     `json:"flags"`
@@ -39,7 +39,7 @@ type pluginFlags struct {
 	SharedDevicesAllocationPolicy *string `json:"sharedDevicesAllocationPolicy"`
 }
 
-// gfdFlags are those of GPU feature discovery, which reads the same file.
+// gfdFlags are the flags of GPU feature discovery, which reads the same file.
 type gfdFlags struct {
 	Oneshot     *bool `json:"oneshot"`
 	NoTimestamp *bool `json:"noTimestamp"`
@@ -49,8 +49,7 @@ type gfdFlags struct {
 	MachineTypeFile *string `json:"machineTypeFile"`
 }
 
-// resources names resources by the product. The device plugin itself ignores it
-// and says so.
+// resources names resources by product. The device plugin ignores it with a warning.
 type resources struct {
 	GPUs []resource `json:"gpus"`
 	MIGs []resource `json:"mig"`
@@ -68,8 +67,7 @@ type sharing struct {
 
 type replicated struct {
 	RenameByDefault bool `json:"renameByDefault"`
-	// FailRequestsGreaterThanOne is false for time-slicing and true for MPS where it
-	// is not there.
+	// FailRequestsGreaterThanOne defaults to false for time-slicing and to true for MPS.
 	FailRequestsGreaterThanOne *bool                `json:"failRequestsGreaterThanOne"`
 	Resources                  []replicatedResource `json:"resources"`
 }
@@ -78,8 +76,8 @@ type replicatedResource struct {
 	Name     string  `json:"name"`
 	Rename   *string `json:"rename"`
 	Replicas *int32  `json:"replicas"`
-	// Devices is "all", a number or a list. The device plugin ignores everything
-	// but "all" and says so.
+	// Devices is "all", a number or a list. The device plugin ignores everything but "all", with a
+	// warning.
 	Devices any `json:"devices"`
 }
 

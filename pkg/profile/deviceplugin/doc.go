@@ -1,10 +1,8 @@
-// Package deviceplugin reads the configuration file of NVIDIA's device plugin for
-// Kubernetes (version v1) and says the same as a PartitionProfile.
+// Package deviceplugin converts configuration files of NVIDIA's device plugin for Kubernetes
+// (version v1) to PartitionProfiles.
 //
-// The file is read strictly. Of the keys that the device plugin knows, those that
-// say how GPUs are shared are followed; those that would change nothing here are
-// told as notes; those without which pods would get less than they do now are
-// refused.
+// Unknown keys are errors. Keys about sharing are converted. Keys without effect here become notes.
+// Keys without which pods would get less than from the device plugin are errors.
 //
 // Imports: api/v1alpha1, pkg/gpu, pkg/profile/strict.
 package deviceplugin

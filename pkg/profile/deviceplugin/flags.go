@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
-// unused are the flags that change nothing, and why.
+// unused are the flags without effect, and why.
 var unused = map[string]string{
 	"flags.migStrategy":             "is not used: partitions are made when claims ask for them, each profile with the name of strategy mixed",
 	"flags.failOnInitError":         "is not used: the plugin waits for the driver",
@@ -65,14 +65,14 @@ func (r *reader) oneOf(path string, value *string, known ...string) {
 	}
 }
 
-// missing refuses a switch for devices that containers do not get here.
+// missing refuses a flag for devices that containers do not get here.
 func (r *reader) missing(path string, set *bool, whose string) {
 	if set != nil && *set {
 		r.problems.Add(path, "containers do not get %s devices from Tranche; set it to false if none needs them", whose)
 	}
 }
 
-// tell has a note for each flag that is set.
+// tell adds a note for each flag that is set.
 func (r *reader) tell(path string, v reflect.Value) {
 	if v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct {
 		v = v.Elem()

@@ -13,8 +13,7 @@ import (
 
 const (
 	version = "v1"
-	// prefix is that of the device plugin's resources; it takes their names without
-	// it, too.
+	// prefix is the prefix of the device plugin's resources. It is optional in the file.
 	prefix = "nvidia.com/"
 	// wholeGPUs is the resource of whole GPUs.
 	wholeGPUs = prefix + "gpu"
@@ -24,8 +23,8 @@ const (
 // profile as a dot.
 var partitions = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]*gb)([.-].+)?$`)
 
-// Read says what a file says as a PartitionProfile. Notes are what of the file
-// changes nothing, for people. The file's name is for errors.
+// Read converts a file to a PartitionProfile. Notes say which parts of it have no effect, for people.
+// The file's name is for errors.
 func Read(file string, data []byte) (v1alpha1.PartitionProfileSpec, []string, error) {
 	var c config
 	if err := strict.Decode(file, data, &c); err != nil {
@@ -50,7 +49,7 @@ func Read(file string, data []byte) (v1alpha1.PartitionProfileSpec, []string, er
 	return v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}, r.notes, nil
 }
 
-// reader collects what is to be said about a file.
+// reader collects the problems and notes of a file.
 type reader struct {
 	problems *strict.Problems
 	notes    []string
@@ -102,7 +101,7 @@ func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strate
 	}
 }
 
-// resource adds to the rule what the file says about one resource.
+// resource adds the sharing of one resource to the rule.
 func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1alpha1.Rule) {
 	if s.Rename != nil {
 		r.note(path+".rename", "is not used, nor by the device plugin")

@@ -1,7 +1,5 @@
-// Package packing finds where on a GPU a set of partitions fits.
-//
-// What fits together is decided by the GPU's counters, as the scheduler decides it. It is
-// pure.
+// Package packing finds positions for a set of partitions on a GPU. Like the scheduler, it decides by
+// the counters of the GPU what fits together. It is pure.
 //
 // Imports: pkg/gpu.
 package packing

@@ -10,12 +10,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// short is a profile's name without memory.
+// short is the name of a profile without memory.
 var short = regexp.MustCompile(`^[1-9][0-9]*g$`)
 
-// Profile is the full name of a profile of the GPU. A name without memory ("1g")
-// stands for the smallest profile of so many slices without extra engines. An error
-// names the GPU and lists the profiles that it has.
+// Profile is the full name of a profile of the GPU. A name without memory ("1g") means the smallest
+// profile with that many slices and without extra engines. An error names the GPU and lists its
+// profiles.
 func Profile(g *gpu.GPU, name string) (string, error) {
 	inMIG := g.WithMIG(gpu.MIGOn)
 	var best *gpu.Placement

@@ -11,11 +11,10 @@ import (
 
 // Part is a number of partitions of one profile.
 type Part struct {
-	// Profile is the full name ("1g.10gb") or one without memory ("1g"), which
-	// stands for the GPU's smallest profile of so many slices without extra
-	// engines.
+	// Profile is the full name ("1g.10gb"), or one without memory ("1g"); see the function
+	// Profile.
 	Profile string
-	// Count is how many; zero: as many as fit beside the others, at least one.
+	// Count is the number; zero: as many as fit beside the others, at least one.
 	Count int
 }
 
@@ -26,13 +25,12 @@ func (p Part) String() string {
 	return fmt.Sprintf("%s x %d", p.Profile, p.Count)
 }
 
-// Solve finds a placement on the GPU for every part, so that all can exist at
-// once. Of what is there already, as much as possible stays; of the layouts that
-// are equal in that it is the one that comes first in the GPU's order, however the
-// parts are ordered. The result is in the order of the GPU's placements. A GPU
-// that is not in MIG mode is taken for what it would be in it.
+// Solve finds placements for all parts that can exist together. As many existing partitions as
+// possible keep their positions. Among equal layouts it chooses the first in the order of the GPU's
+// placements, regardless of the order of the parts. The result is in that order, too. MIG mode need
+// not be on.
 //
-// An error names the GPU, says which part does not fit, and what would.
+// An error names the GPU, the part that does not fit, and what would fit.
 func Solve(g *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, error) {
 	inMIG := g.WithMIG(gpu.MIGOn)
 	full, err := named(&inMIG, parts)
@@ -45,7 +43,7 @@ func Solve(g *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, er
 	return nil, misfit(&inMIG, full)
 }
 
-// named checks the parts and spells their profiles in full.
+// named checks the parts and returns them with full names of profiles.
 func named(g *gpu.GPU, parts []Part) ([]Part, error) {
 	full := make([]Part, len(parts))
 	rest := ""
@@ -67,8 +65,8 @@ func named(g *gpu.GPU, parts []Part) ([]Part, error) {
 	return full, nil
 }
 
-// misfit says which of the parts is the first that does not fit beside those before
-// it, and how many of it would. The part that fills the GPU comes last.
+// misfit names the first part that does not fit beside those before it, and how many of it would
+// fit. The part that fills the GPU comes last.
 func misfit(g *gpu.GPU, parts []Part) error {
 	ordered := slices.SortedStableFunc(slices.Values(parts), func(a, b Part) int { return cmp.Compare(last(a), last(b)) })
 	for i, p := range ordered {
@@ -90,7 +88,7 @@ func last(p Part) int {
 	return 0
 }
 
-// room says how many of a profile fit beside other parts.
+// room is how many partitions of a profile fit beside other parts.
 func room(g *gpu.GPU, beside []Part, profile string) string {
 	most := 0
 	others := 0

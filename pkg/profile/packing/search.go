@@ -6,18 +6,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// searcher goes through the sets of placements that can exist together and hold
-// all parts, and keeps the best.
+// searcher enumerates the sets of placements that can exist together and contain all parts, and
+// keeps the best.
 type searcher struct {
 	candidates []candidate
 	// free is what is left of each counter.
 	free []int64
-	// need is how many placements of each profile are missing still, and rest the
-	// profile of which there may be more, -1 for none.
+	// need is how many placements of each profile are still missing. rest is the profile that
+	// fills the GPU, -1 for none.
 	need []int
 	rest int
-	// left is, from each candidate on, how many candidates there are of each profile, and kept
-	// how many of all candidates exist already.
+	// left counts, from each candidate on, the candidates of each profile, and kept those that
+	// exist already.
 	left [][]int
 	kept []int
 
@@ -27,26 +27,24 @@ type searcher struct {
 	bestScore score
 }
 
-// candidate is a placement with what the search asks of it all the time.
+// candidate is a placement with precomputed properties.
 type candidate struct {
 	placement *gpu.Placement
 	profile   int
 	// takes is what it takes of each counter.
 	takes []int64
-	// exists is whether it is there already.
+	// exists: the partition exists already.
 	exists bool
 }
 
-// score is what makes one layout better than another: it fills the GPU better, or
-// it keeps more.
+// score compares layouts: a better one fills the GPU more, or keeps more partitions.
 type score struct{ rest, kept int }
 
 func (s score) beats(t score) bool {
 	return s.rest > t.rest || s.rest == t.rest && s.kept > t.kept
 }
 
-// search finds the best layout, nil where there is none. The profiles of the parts
-// are spelt in full.
+// search finds the best layout, nil if there is none. The parts have full names of profiles.
 func search(g *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
 	s := newSearcher(g, parts, there)
 	s.from(0)
@@ -103,7 +101,7 @@ func newSearcher(g *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
 	return s
 }
 
-// look counts from the end what is left from each candidate on.
+// look computes left and kept.
 func (s *searcher) look() {
 	s.left = make([][]int, len(s.candidates)+1)
 	s.kept = make([]int, len(s.candidates)+1)
@@ -118,8 +116,8 @@ func (s *searcher) look() {
 	}
 }
 
-// from decides about the candidates from the i-th on: first with it, then without. Only
-// what is better than the best so far replaces it, so of equals the first wins.
+// from tries the i-th candidate and all after it: first with it, then without. Only a better layout
+// replaces the best, so the first of equal ones wins.
 func (s *searcher) from(i int) {
 	if s.hopeless(i) {
 		return
@@ -137,8 +135,7 @@ func (s *searcher) from(i int) {
 	s.from(i + 1)
 }
 
-// hopeless tells whether nothing that begins as decided so far can be better than
-// the best.
+// hopeless tells whether no completion of the current choice can be better than the best.
 func (s *searcher) hopeless(i int) bool {
 	most := score{s.score.rest, s.score.kept + s.kept[i]}
 	for profile, need := range s.need {
@@ -162,7 +159,7 @@ func (s *searcher) fits(c *candidate) bool {
 	return true
 }
 
-// take takes a candidate, or with -1 gives it back.
+// take adds a candidate to the choice, or removes it with -1.
 func (s *searcher) take(i, sign int) {
 	c := &s.candidates[i]
 	s.taken[i] = sign > 0

@@ -13,12 +13,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
-// ending is that of a file with a profile.
+// ending is the extension of files with a profile.
 const ending = ".yaml"
 
-// read reads the profiles in folders, by name. The folder that is named first wins.
-// A file that cannot be used is there with its error and hides those after it. A
-// folder that is not there has none.
+// read reads the profiles in folders, by name. Earlier folders have precedence, also if their file is
+// invalid; it is then returned with its error. A missing folder is empty.
 func read(dirs []string) (map[string]*file, error) {
 	files := map[string]*file{}
 	for _, dir := range dirs {
@@ -30,7 +29,7 @@ func read(dirs []string) (map[string]*file, error) {
 			return nil, err
 		}
 		for _, entry := range entries {
-			// A mounted ConfigMap has its files in a folder that begins with dots.
+			// The files of a mounted ConfigMap are in a folder with a leading dot.
 			name, found := strings.CutSuffix(entry.Name(), ending)
 			if !found || strings.HasPrefix(name, ".") || files[name] != nil {
 				continue
@@ -46,7 +45,7 @@ func read(dirs []string) (map[string]*file, error) {
 	return files, nil
 }
 
-// file is what a file says.
+// file is the content of a file.
 type file struct {
 	text    []byte
 	profile *v1alpha1.PartitionProfile

@@ -18,29 +18,29 @@ import (
 )
 
 const (
-	// interval is how often the folders are looked at. The kubelet brings a changed
-	// ConfigMap within a minute or so.
+	// interval is how often the folders are read. The kubelet updates a ConfigMap within about a
+	// minute.
 	interval = 10 * time.Second
-	// again is how soon is looked again where something failed.
+	// again is the wait after an error.
 	again = 2 * time.Second
-	// patience is how long one look may take.
+	// patience limits one synchronization.
 	patience = time.Minute
 )
 
-// Keeper keeps the PartitionProfiles of the API server as files say. It is a
-// Runnable of a manager, of the one that leads.
+// Keeper keeps PartitionProfiles in sync with files. It is a Runnable of a manager and runs on the
+// leader.
 type Keeper struct {
 	// Client reads and writes PartitionProfiles.
 	Client client.Client
-	// Dirs are the folders with the files, the first wins.
+	// Dirs are the folders with the files. Earlier ones have precedence.
 	Dirs []string
 }
 
-// NeedLeaderElection says that one of several is enough.
+// NeedLeaderElection makes it run on the leader only.
 func (k *Keeper) NeedLeaderElection() bool { return true }
 
-// Start looks at once and then every few seconds, until ctx ends. What fails is
-// tried again; the same error is logged once.
+// Start synchronizes at once and then every few seconds, until ctx ends. Errors are retried; the same
+// error is logged once.
 func (k *Keeper) Start(ctx context.Context) error {
 	told := ""
 	for {
@@ -60,8 +60,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// Sync makes the profiles once. Those that cannot be made do not hold up the others:
-// the error names each. Of a file that is wrong, what was made of it before stays.
+// Sync synchronizes the profiles once. An error with one does not block the others; the error names
+// each. The object of an invalid file does not change.
 func (k *Keeper) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -99,7 +99,7 @@ func (k *Keeper) Sync(ctx context.Context) error {
 
 func ours(p *v1alpha1.PartitionProfile) bool { return p.Labels[v1alpha1.LabelFromChart] == "true" }
 
-// keep makes the object what the file says. One that a person made is left alone.
+// keep creates or updates the object of a file. Objects of persons are not changed.
 func (k *Keeper) keep(ctx context.Context, want, there *v1alpha1.PartitionProfile) error {
 	switch {
 	case there == nil:
@@ -122,7 +122,7 @@ func (k *Keeper) keep(ctx context.Context, want, there *v1alpha1.PartitionProfil
 	return nil
 }
 
-// remove deletes an object as it was seen: a person may have made it theirs.
+// remove deletes an object unless it has changed: a person may have taken it over.
 func (k *Keeper) remove(ctx context.Context, p *v1alpha1.PartitionProfile) error {
 	err := k.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) {

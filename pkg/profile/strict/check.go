@@ -12,7 +12,7 @@ import (
 	yamlv2 "go.yaml.in/yaml/v2"
 )
 
-// checker goes through a document beside the type that it is to be decoded into.
+// checker compares a document with the type that it is decoded into.
 type checker struct {
 	problems *Problems
 	root     reflect.Type
@@ -23,7 +23,7 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// judgesItself tells whether values of a type are read, and refused, by the type.
+// judgesItself tells whether a type decodes and checks its values itself.
 func judgesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler)
@@ -54,8 +54,7 @@ func (c *checker) value(path string, value any, t reflect.Type) {
 	}
 }
 
-// object tells whether the value is one. A key without a value is an object
-// without keys.
+// object tells whether the value is an object. A missing value counts as an empty object.
 func object(c *checker, path string, value any) (yamlv2.MapSlice, bool) {
 	o, ok := value.(yamlv2.MapSlice)
 	if !ok && value != nil {
@@ -64,8 +63,7 @@ func object(c *checker, path string, value any) (yamlv2.MapSlice, bool) {
 	return o, ok
 }
 
-// keys goes through the keys of an object once each, and refuses those that are
-// there again.
+// keys visits the keys of an object once each, and refuses duplicates.
 func (c *checker) keys(path string, o yamlv2.MapSlice, each func(key string, value any)) {
 	seen := map[string]bool{}
 	for _, item := range o {
@@ -108,7 +106,7 @@ func (c *checker) list(path string, value any, t reflect.Type) {
 	}
 }
 
-// anything looks for keys that are there twice only.
+// anything only checks for duplicate keys.
 func (c *checker) anything(path string, value any) {
 	switch value := value.(type) {
 	case yamlv2.MapSlice:
@@ -149,7 +147,7 @@ func (c *checker) scalar(path string, value any, t reflect.Type) {
 	}
 }
 
-// holds tells whether an integer variable can hold the value.
+// holds tells whether an integer type can represent the value.
 func holds(variable reflect.Value, value any) bool {
 	n := reflect.ValueOf(value)
 	switch {

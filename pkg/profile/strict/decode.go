@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Decode reads a document of YAML or JSON into what into points to, a struct with
-// JSON tags. The file's name is for errors. Where one is returned, into is as it
-// was.
+// Decode decodes YAML or JSON into a struct with JSON tags. The file's name is for errors. With an
+// error, into is unchanged.
 func Decode(file string, data []byte, into any) error {
 	document, err := parse(data)
 	if err != nil {
@@ -25,7 +24,7 @@ func Decode(file string, data []byte, into any) error {
 	if err := c.problems.Err(); err != nil {
 		return err
 	}
-	// What a merge key (<<) brings in is seen by the decoder alone.
+	// The content of a merge key (<<) is checked by the decoder only.
 	fresh := reflect.New(target)
 	if err := yaml.UnmarshalStrict(data, fresh.Interface()); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -34,8 +33,7 @@ func Decode(file string, data []byte, into any) error {
 	return nil
 }
 
-// parse returns the only document, in which every key is still there, even those
-// that are there twice. It is the parser that UnmarshalStrict uses.
+// parse returns the only document, with duplicate keys. It is the parser that UnmarshalStrict uses.
 func parse(data []byte) (yamlv2.MapSlice, error) {
 	decoder := yamlv2.NewDecoder(bytes.NewReader(data))
 	var document yamlv2.MapSlice

@@ -1,10 +1,9 @@
-// Package strict reads YAML and JSON that administrators write, so that nothing in it is
-// overlooked: unknown or repeated keys and values of a wrong type are refused.
+// Package strict decodes YAML and JSON that administrators write. It refuses unknown and duplicate
+// keys, and values of a wrong type.
 //
-// The decoding is that of sigs.k8s.io/yaml, with UnmarshalStrict. The check before it
-// exists because the library stops at the first mistake and names a key without its
-// place: this one reports all mistakes with their paths, the key that was probably meant,
-// and where a key belongs that is in the wrong object.
+// It decodes with UnmarshalStrict of sigs.k8s.io/yaml. That stops at the first error and names keys
+// without their path, so a check before it reports all errors with their paths, and suggests the
+// key that was probably meant or the object where the key belongs.
 //
 // Imports: none.
 package strict

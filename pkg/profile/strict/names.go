@@ -9,8 +9,7 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// fieldsOf are the fields of a struct by their JSON names, those of embedded
-// structs among them.
+// fieldsOf are the fields of a struct and its embedded structs, by their JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -30,8 +29,8 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// near is the name that was probably meant by a key, empty where none is near:
-// another case, or at most one wrong letter in four. Two swapped letters count as two.
+// near is the name that was probably meant by a key, empty if none is near: it differs in case, or
+// in at most one letter in four. Two swapped letters count as two.
 func near(key string, names []string) string {
 	if len(key) > longestKey {
 		return ""
@@ -48,15 +47,13 @@ func near(key string, names []string) string {
 	return best
 }
 
-// longestKey is the longest key for which a near name is looked for: the time that
-// takes grows with its square.
+// longestKey limits the length of keys for which near looks: its time grows quadratically.
 const longestKey = 64
 
-// deepestKey is how deep a key is looked for: types can hold themselves.
+// deepestKey limits the depth of whereIs: types can be recursive.
 const deepestKey = 6
 
-// whereIs is the shortest path below a type where there is a key of that name,
-// empty where there is none.
+// whereIs is the shortest path below a type to a key of that name, empty if there is none.
 func whereIs(key string, t reflect.Type) string {
 	for depth := range deepestKey {
 		if path := search(key, "", t, depth); path != "" {
@@ -66,8 +63,7 @@ func whereIs(key string, t reflect.Type) string {
 	return ""
 }
 
-// search looks for a key so many objects deep. Metadata has too many names to guess
-// by.
+// search looks for a key at a depth. It skips metadata, which has too many names.
 func search(key, path string, t reflect.Type, depth int) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -7,21 +7,19 @@ import (
 	"strings"
 )
 
-// mostTold is how many problems of a file are told at once: the rest often comes
-// from the first.
+// mostTold limits how many problems of a file are reported: later ones often follow from the first.
 const mostTold = 10
 
-// Problems collects what is wrong with a file, so that it is told all at once.
+// Problems collects the problems of a file, to report all at once.
 type Problems struct {
 	file string
 	told []string
 }
 
-// NewProblems begins with a file about which nothing is known yet. Its name is for
-// people.
+// NewProblems makes an empty collection for a file. Its name is for people.
 func NewProblems(file string) *Problems { return &Problems{file: file} }
 
-// Add notes what is wrong with the value at a path.
+// Add adds a problem of the value at a path.
 func (p *Problems) Add(path, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if path != "" {
@@ -30,7 +28,7 @@ func (p *Problems) Add(path, format string, args ...any) {
 	p.told = append(p.told, text)
 }
 
-// Err is the error that tells all of them, nil where there are none.
+// Err is an error with all problems, nil if there are none.
 func (p *Problems) Err() error {
 	if len(p.told) == 0 {
 		return nil

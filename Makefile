@@ -11,6 +11,8 @@ export GOFLAGS ?= -buildvcs=false
 export CGO_CFLAGS = -Wno-deprecated-declarations
 
 IMAGE_REPOSITORY ?= ghcr.io/tranche-dev/tranche
+# What `make push` pushes to, such as ghcr.io/tranche-dev.
+REGISTRY         ?=
 CLUSTER_DIR      ?= .cluster
 SIMULATE         ?= h100x8
 GATES            ?=
@@ -23,6 +25,15 @@ STATIC       = -linkmode external "-extldflags=-static -Wl,--unresolved-symbols=
 # gRPC's traces bring in html/template, and with it the linker keeps all methods
 # of all types: 70 MB of program in place of 40.
 SMALL        = -tags grpcnotrace
+# make build ARCH=arm64 BIN=… builds for another architecture of Linux, with a cross compiler.
+BIN         ?= bin
+HOST_ARCH   := $(shell $(GO) env GOHOSTARCH)
+ARCH        ?= $(HOST_ARCH)
+GCC_amd64    = x86_64-linux-gnu-gcc
+GCC_arm64    = aarch64-linux-gnu-gcc
+CHART        = deployments/helm/tranche
+RELEASE      = $(shell awk '/^appVersion:/ {print $$2}' $(CHART)/Chart.yaml)
+RELEASE_TOOL = bin/release
 CLUSTER_TOOL = bin/cluster
 CONTROLLER_GEN = sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 CRDS           = deployments/helm/tranche/files/crds
@@ -51,14 +62,35 @@ test: compiler cluster-parts image ## Run every test there is (the end-to-end te
 ##@ Build
 
 .PHONY: build
-build: compiler ## Build the programs into bin/
-	@mkdir -p bin
-	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
-	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-simulator ./cmd/tranche-simulator
-	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o bin/tranche-controller ./cmd/tranche-controller
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-tranche ./cmd/kubectl-tranche
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/simulated-nvidia-tools ./cmd/simulated-nvidia-tools
-	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+build: export GOARCH = $(ARCH)
+build: export CGO_ENABLED = 1
+build: export CC = $(if $(filter $(HOST_ARCH),$(ARCH)),gcc,$(GCC_$(ARCH)))
+build: compiler ## Build the programs into bin/ (ARCH=arm64 BIN=<folder> for another architecture)
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
+	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-simulator ./cmd/tranche-simulator
+	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-controller ./cmd/tranche-controller
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/kubectl-tranche ./cmd/kubectl-tranche
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/simulated-nvidia-tools ./cmd/simulated-nvidia-tools
+	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+
+# kubectl-tranche for systems other than Linux, as build/release/OS-ARCHITECTURE/kubectl-tranche.
+CLIENTS = $(foreach a,amd64 arm64,darwin-$(a)/kubectl-tranche windows-$(a)/kubectl-tranche.exe)
+.PHONY: $(addprefix build/release/,$(CLIENTS))
+$(addprefix build/release/,$(CLIENTS)): build/release/%:
+	CGO_ENABLED=0 GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$(firstword $(subst /, ,$*)))) \
+	  $(GO) build -trimpath -ldflags '-s -w -X main.version=$(RELEASE)' -o $@ ./cmd/kubectl-tranche
+
+.PHONY: release
+release: release-tool ## Write a release to dist/: images, chart, kubectl-tranche, krew manifest, SBOMs, checksums
+	@for arch in amd64 arm64; do $(MAKE) --no-print-directory build ARCH=$$arch BIN=build/release/linux-$$arch VERSION=$(RELEASE) || exit 1; done
+	@$(MAKE) --no-print-directory $(addprefix build/release/,$(CLIENTS))
+	@$(RELEASE_TOOL) dist --chart $(CHART) --repository $(IMAGE_REPOSITORY) --revision "$$(git rev-parse HEAD)"
+	@cat dist/SHA256SUMS
+
+.PHONY: push
+push: release-tool ## Push image and chart of dist/ to REGISTRY and print their names with digests
+	@$(RELEASE_TOOL) push --chart $(CHART) --registry "$(REGISTRY)"
 
 .PHONY: generate
 generate: ## Write what is generated: CustomResourceDefinitions, deep copies, tables of the documentation
@@ -69,17 +101,17 @@ generate: ## Write what is generated: CustomResourceDefinitions, deep copies, ta
 
 .PHONY: compiler
 compiler:
-	@test/compiler.sh
+	@test/compiler.sh $(ARCH)
 
 .PHONY: image
-image: build image-tool ## Write the container image to build/tranche.tar, without a registry or a container engine
+image: build release-tool ## Write the container image to build/tranche.tar, without a registry or a container engine
 	@mkdir -p build
 	@test/image.sh $(IMAGE_REPOSITORY)
 
-.PHONY: image-tool
-image-tool:
+.PHONY: release-tool
+release-tool:
 	@mkdir -p bin
-	@cd test/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/image ./cmd/image
+	@cd release && CGO_ENABLED=0 $(GO) build -trimpath -o ../$(RELEASE_TOOL) .
 
 ##@ Cluster on this machine (needs root)
 
@@ -106,9 +138,10 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -p 4 -timeout 30m ./...
 	$(GO) test -timeout 30m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*test\/race/ {print $$1}')
-	cd test/cluster && $(GO) test ./cmd/cluster/... ./image/... ./internal/...
+	cd test/cluster && $(GO) test ./cmd/cluster/... ./internal/...
 	cd test/autoscalers && $(GO) test ./...
 	cd test/gitops && $(GO) test ./...
+	export HELM=$(HELM); cd release && $(GO) test ./...
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)

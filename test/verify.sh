@@ -7,6 +7,7 @@ echo "modules …"
 go mod tidy -diff
 (cd test/cluster && go mod tidy -diff)
 (cd test/autoscalers && go mod tidy -diff)
+(cd release && go mod tidy -diff)
 echo "generated files …"
 before=$(cat api/v1alpha1/generated.sha256)
 make --no-print-directory generate
@@ -14,8 +15,9 @@ make --no-print-directory generate
 echo "lint (the first run builds the linter) …"
 go run "$linter" run ./...
 # Not ./...: cmd/kubernetes would build Kubernetes a second time.
-(cd test/cluster && go run "$linter" run --config ../../.golangci.yaml ./image/... ./internal/... ./cmd/cluster/... ./cmd/image/... ./cmd/pause/...)
+(cd test/cluster && go run "$linter" run --config ../../.golangci.yaml ./internal/... ./cmd/cluster/... ./cmd/pause/...)
 (cd test/autoscalers && go run "$linter" run --config ../../.golangci.yaml ./...)
+(cd release && go run "$linter" run --config ../.golangci.yaml ./...)
 echo "shell …"
 for script in test/*.sh demo/*.sh .ci/run; do bash -n "$script"; done
 echo "chart …"

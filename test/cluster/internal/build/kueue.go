@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tranche-dev/tranche/test/cluster/image"
+	"github.com/tranche-dev/tranche/release/image"
 )
 
 const kueueFolder = "kueue-" + Kueue
@@ -44,10 +44,10 @@ func buildKueue(ctx context.Context, job job) error {
 		return err
 	}
 	return image.Write(filepath.Join(out, "image.tar"), image.Spec{
-		Tags: []string{KueueImage}, Entrypoint: []string{"/manager"}, User: "65532:65532",
+		Entrypoint: []string{"/manager"}, User: "65532:65532",
 		Entries: []image.Entry{
 			{Path: "/manager", Source: manager, Mode: 0o755},
 			image.Dir("/tmp", 0o777|os.ModeSticky),
 		},
-	})
+	}, KueueImage)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/test/cluster/image"
+	"github.com/tranche-dev/tranche/release/image"
 )
 
 // part is something to build: it makes its files in a folder that is then
@@ -113,15 +113,15 @@ func buildImages(ctx context.Context, job job) error {
 		return err
 	}
 	defer os.Remove(pause)
-	busybox, err := image.Busybox(ctx, job.install.Program("busybox"), BusyboxImage)
+	busybox, err := busyboxImage(ctx, job.install.Program("busybox"))
 	if err != nil {
 		return err
 	}
 	images := filepath.Join(job.out, "images")
-	if err := image.Write(filepath.Join(images, "pause.tar"), image.Pause(pause, PauseImage)); err != nil {
+	if err := image.Write(filepath.Join(images, "pause.tar"), pauseImage(pause), PauseImage); err != nil {
 		return err
 	}
-	return image.Write(filepath.Join(images, "busybox.tar"), busybox)
+	return image.Write(filepath.Join(images, "busybox.tar"), busybox, BusyboxImage)
 }
 
 func goInstall(ctx context.Context, bin, version string, flags []string, packages ...string) error {

@@ -33,9 +33,9 @@ func Dir(path string, mode os.FileMode) Entry {
 	return Entry{Path: path, Mode: mode | os.ModeDir}
 }
 
-// writeLayer writes entries and their missing parent folders as a tar, sorted
+// WriteTar writes entries and their missing parent folders as a tar, sorted
 // by path. An entry that comes later replaces an earlier one of its path.
-func writeLayer(w io.Writer, entries []Entry) error {
+func WriteTar(w io.Writer, entries []Entry) error {
 	complete, err := withParents(entries)
 	if err != nil {
 		return err

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"archive/zip"
+	"bufio"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/tranche-dev/tranche/release/image"
+	"github.com/tranche-dev/tranche/release/internal/artifact"
+	"github.com/tranche-dev/tranche/release/internal/debian"
+	"github.com/tranche-dev/tranche/release/internal/sbom"
+)
+
+const source = "https://github.com/tranche-dev/tranche"
+
+// architectures are those of the image.
+var architectures = []string{"amd64", "arm64"}
+
+// systems are those for which there is a kubectl-tranche.
+var systems = []string{"darwin", "linux", "windows"}
+
+// dist writes a release.
+type dist struct {
+	programs, chart, license, repository, revision, out string
+	of                                                  artifact.Chart
+}
+
+func imageFile(folder string, of artifact.Chart) string {
+	return filepath.Join(folder, fmt.Sprintf("%s-%s-image.tar", of.Name, of.AppVersion))
+}
+
+// chartFile has the name that helm gives it.
+func chartFile(folder string, of artifact.Chart) string {
+	return filepath.Join(folder, fmt.Sprintf("%s-%s.tgz", of.Name, of.Version))
+}
+
+func (d *dist) write(ctx context.Context) (err error) {
+	if d.of, err = artifact.ReadChart(d.chart); err != nil {
+		return err
+	}
+	// What an earlier version has left would be in the checksums.
+	if err := os.RemoveAll(d.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.out, 0o755); err != nil {
+		return err
+	}
+	err = image.Atomically(chartFile(d.out, d.of), func(w io.Writer) error { return artifact.PackageChart(w, d.chart) })
+	if err != nil {
+		return fmt.Errorf("package the chart: %w", err)
+	}
+	if err := d.writeImages(ctx); err != nil {
+		return err
+	}
+	if err := d.writeClients(); err != nil {
+		return err
+	}
+	return d.writeChecksums()
+}
+
+func (d *dist) writeImages(ctx context.Context) error {
+	tag, err := name.NewTag(d.repository+":"+d.of.AppVersion, name.StrictValidation)
+	if err != nil {
+		return err
+	}
+	var images []v1.Image
+	for _, architecture := range architectures {
+		folder := filepath.Join(d.programs, "linux-"+architecture)
+		one, err := releaseImage(ctx, folder, architecture, map[string]string{
+			"org.opencontainers.image.title":    "Tranche",
+			"org.opencontainers.image.source":   source,
+			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.version":  d.of.AppVersion,
+			"org.opencontainers.image.revision": d.revision,
+		})
+		if err != nil {
+			return err
+		}
+		images = append(images, one)
+		packages, err := debian.Runtime(architecture)
+		if err != nil {
+			return err
+		}
+		bill := sbom.Subject{Type: cdx.ComponentTypeContainer, Name: d.repository, Version: d.of.AppVersion, Packages: packages}
+		for _, program := range programs {
+			bill.Programs = append(bill.Programs, filepath.Join(folder, program))
+		}
+		if err := d.writeBill(fmt.Sprintf("%s-%s-image-linux-%s.cdx.json", d.of.Name, d.of.AppVersion, architecture), bill); err != nil {
+			return err
+		}
+	}
+	index, err := artifact.Index(images...)
+	if err != nil {
+		return err
+	}
+	return image.Atomically(imageFile(d.out, d.of), func(w io.Writer) error { return artifact.WriteLayout(w, index, tag) })
+}
+
+// writeClients writes an archive of kubectl-tranche for each platform, its bill of
+// materials, and the manifest for krew.
+func (d *dist) writeClients() error {
+	var archives []krewArchive
+	for _, system := range systems {
+		for _, architecture := range architectures {
+			file, err := d.writeClient(system, architecture)
+			if err != nil {
+				return fmt.Errorf("archive of kubectl-tranche for %s/%s: %w", system, architecture, err)
+			}
+			sum, err := checksum(file)
+			if err != nil {
+				return err
+			}
+			archives = append(archives, krewArchive{system, architecture, filepath.Base(file), sum})
+		}
+	}
+	// The modules hardly differ between platforms.
+	err := d.writeBill(fmt.Sprintf("kubectl-tranche-%s.cdx.json", d.of.AppVersion), sbom.Subject{
+		Type: cdx.ComponentTypeApplication, Name: "kubectl-tranche-" + d.of.AppVersion, Version: d.of.AppVersion,
+		Programs: []string{filepath.Join(d.programs, "linux-amd64", "kubectl-tranche")},
+	})
+	if err != nil {
+		return err
+	}
+	return image.Atomically(filepath.Join(d.out, "tranche.yaml"), func(w io.Writer) error {
+		return writeKrewManifest(w, d.of.AppVersion, archives)
+	})
+}
+
+func (d *dist) writeClient(system, architecture string) (string, error) {
+	program, ending := "kubectl-tranche", ".tar.gz"
+	if system == "windows" {
+		program, ending = program+".exe", ".zip"
+	}
+	file := filepath.Join(d.out, fmt.Sprintf("kubectl-tranche-%s-%s-%s%s", d.of.AppVersion, system, architecture, ending))
+	entries := []image.Entry{
+		{Path: "/" + program, Source: filepath.Join(d.programs, system+"-"+architecture, program), Mode: 0o755},
+		{Path: "/LICENSE", Source: d.license, Mode: 0o644},
+	}
+	return file, image.Atomically(file, func(w io.Writer) error {
+		if system == "windows" {
+			return writeZip(w, entries)
+		}
+		packed := gzip.NewWriter(w)
+		return errors.Join(image.WriteTar(packed, entries), packed.Close())
+	})
+}
+
+func writeZip(w io.Writer, entries []image.Entry) error {
+	archive := zip.NewWriter(w)
+	for _, e := range entries {
+		header := &zip.FileHeader{Name: strings.TrimPrefix(e.Path, "/"), Method: zip.Deflate}
+		header.SetMode(e.Mode)
+		out, err := archive.CreateHeader(header)
+		if err != nil {
+			return err
+		}
+		in, err := os.Open(e.Source)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		if err := errors.Join(err, in.Close()); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func (d *dist) writeBill(file string, of sbom.Subject) error {
+	return image.Atomically(filepath.Join(d.out, file), func(w io.Writer) error { return sbom.Write(w, of) })
+}
+
+// writeChecksums writes SHA256SUMS, which `sha256sum --check` reads.
+func (d *dist) writeChecksums() error {
+	entries, err := os.ReadDir(d.out) // sorted by name
+	if err != nil {
+		return err
+	}
+	return image.Atomically(filepath.Join(d.out, "SHA256SUMS"), func(w io.Writer) error {
+		out := bufio.NewWriter(w)
+		for _, e := range entries {
+			sum, err := checksum(filepath.Join(d.out, e.Name()))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "%s  %s\n", sum, e.Name())
+		}
+		return out.Flush()
+	})
+}
+
+func checksum(file string) (string, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, in); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}

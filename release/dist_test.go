@@ -1,0 +1,196 @@
+package main
+
+import (
+	"archive/zip"
+	"context"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/release/image"
+	"github.com/tranche-dev/tranche/release/internal/artifact"
+)
+
+const chartFolder = "../deployments/helm/tranche"
+
+// newDist has a small program in the place of each.
+func newDist(t *testing.T) *dist {
+	t.Helper()
+	old := base
+	t.Cleanup(func() { base = old })
+	base = func(context.Context, string) ([]image.Entry, error) {
+		return []image.Entry{{Path: "/lib/libc.so.6", Data: []byte("libc")}}, nil
+	}
+	dir := t.TempDir()
+	main := filepath.Join(dir, "main.go")
+	require.NoError(t, os.WriteFile(main, []byte("package main\n\nfunc main() {}\n"), 0o600))
+	d := &dist{
+		programs: filepath.Join(dir, "programs"), chart: chartFolder, license: "../LICENSE",
+		repository: "ghcr.io/tranche-dev/tranche", revision: "abc", out: filepath.Join(dir, "dist"),
+	}
+	for _, architecture := range architectures {
+		program := filepath.Join(dir, "small-"+architecture)
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, main)
+		build.Dir = dir
+		build.Env = append(build.Environ(), "GOARCH="+architecture, "GOOS=linux", "CGO_ENABLED=0", "GOFLAGS=")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, string(out))
+		content, err := os.ReadFile(program)
+		require.NoError(t, err)
+		for _, system := range systems {
+			folder := filepath.Join(d.programs, system+"-"+architecture)
+			require.NoError(t, os.MkdirAll(folder, 0o755))
+			for _, name := range append([]string{"kubectl-tranche", "kubectl-tranche.exe"}, programs...) {
+				require.NoError(t, os.WriteFile(filepath.Join(folder, name), content, 0o755)) //nolint:gosec // a program
+			}
+		}
+	}
+	return d
+}
+
+func TestDist(t *testing.T) {
+	d := newDist(t)
+	require.NoError(t, d.write(t.Context()))
+	sums := read(t, d.out, "SHA256SUMS")
+	require.NoError(t, d.write(t.Context()))
+	assert.Equal(t, sums, read(t, d.out, "SHA256SUMS"), "a second build differs")
+
+	// Two architectures of an image, three systems, their bills of materials.
+	assert.Len(t, strings.Split(strings.TrimSpace(sums), "\n"), 1+1+2+6+1+1)
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = d.out
+	out, err := check.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	var manifest struct {
+		Spec struct {
+			Version   string `json:"version"`
+			Platforms []struct {
+				URI, SHA256, Bin string
+				Selector         struct{ MatchLabels map[string]string }
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, d.out, "tranche.yaml")), &manifest))
+	require.Len(t, manifest.Spec.Platforms, 6)
+	for _, p := range manifest.Spec.Platforms {
+		file := p.URI[strings.LastIndex(p.URI, "/")+1:]
+		assert.Contains(t, sums, p.SHA256+"  "+file+"\n", "krew checks the archive's checksum")
+		assert.Contains(t, file, p.Selector.MatchLabels["os"]+"-"+p.Selector.MatchLabels["arch"])
+		if p.Selector.MatchLabels["os"] != "windows" {
+			list, err := exec.CommandContext(t.Context(), "tar", "-tzf", filepath.Join(d.out, file)).Output()
+			require.NoError(t, err)
+			assert.ElementsMatch(t, []string{"LICENSE", p.Bin}, strings.Fields(string(list)))
+			continue
+		}
+		archive, err := zip.OpenReader(filepath.Join(d.out, file))
+		require.NoError(t, err)
+		require.Len(t, archive.File, 2)
+		assert.Equal(t, p.Bin, archive.File[0].Name)
+		require.NoError(t, archive.Close())
+	}
+}
+
+func TestPush(t *testing.T) {
+	d := newDist(t)
+	require.NoError(t, d.write(t.Context()))
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	to := strings.TrimPrefix(server.URL, "http://") + "/team"
+
+	pushed, err := artifact.Push(t.Context(), to, imageFile(d.out, d.of), chartFile(d.out, d.of))
+	require.NoError(t, err)
+	require.Len(t, pushed, 2)
+	assert.Contains(t, pushed[0], to+"/tranche:"+d.of.AppVersion+"@sha256:")
+	assert.Contains(t, pushed[1], to+"/charts/tranche:"+d.of.Version+"@sha256:")
+
+	index, err := remote.Index(tag(t, to+"/tranche:"+d.of.AppVersion))
+	require.NoError(t, err)
+	require.NoError(t, validate.Index(index))
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, len(architectures))
+	for i, m := range manifest.Manifests {
+		assert.Equal(t, "linux/"+architectures[i], m.Platform.String())
+		one, err := index.Image(m.Digest)
+		require.NoError(t, err)
+		content := mutate.Extract(one)
+		files, err := io.ReadAll(content)
+		require.NoError(t, err)
+		for _, program := range append([]string{"lib/libc.so.6"}, programs...) {
+			assert.Contains(t, string(files), program)
+		}
+	}
+
+	helm := os.Getenv("HELM")
+	if helm == "" {
+		t.Skip("HELM names no helm, which pulls the chart")
+	}
+	pull := exec.CommandContext(t.Context(), helm, "template", "tranche", "oci://"+to+"/charts/tranche", "--plain-http",
+		"--version", d.of.Version, "--kube-version", "1.37.1")
+	pull.Env = append(pull.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	out, err := pull.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Contains(t, string(out), "kind: DaemonSet")
+}
+
+func TestPushNames(t *testing.T) {
+	_, err := artifact.Push(t.Context(), "", "x", "no-such.tgz")
+	require.ErrorContains(t, err, "no-such.tgz")
+}
+
+func TestStartsIn(t *testing.T) {
+	d := newDist(t)
+	program := filepath.Join(d.programs, "linux-amd64", programs[0])
+	require.NoError(t, startsIn(program, "amd64"))
+	require.ErrorContains(t, startsIn(program, "arm64"), "the image is for arm64")
+	for version, than := range map[string]string{"2.37": "2.36", "2.100": "2.36", "2.36.1": "2.36"} {
+		assert.True(t, newer(version, than), version)
+		assert.False(t, newer(than, version), version)
+	}
+	assert.False(t, newer("2.36", "2.36"))
+}
+
+// Each program of the repository is in the image, except those that people have on
+// their own machines.
+func TestProgramsAreInTheImage(t *testing.T) {
+	mains, err := filepath.Glob("../cmd/*/main.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, mains)
+	makefile := read(t, "..", "Makefile")
+	for _, main := range mains {
+		program := filepath.Base(filepath.Dir(main))
+		assert.Contains(t, makefile, "-o $(BIN)/"+program+" ./cmd/"+program+"\n")
+		if program != "kubectl-tranche" {
+			assert.Contains(t, programs, program)
+		}
+	}
+}
+
+func tag(t *testing.T, of string) name.Tag {
+	t.Helper()
+	tag, err := name.NewTag(of)
+	require.NoError(t, err)
+	return tag
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(path...))
+	require.NoError(t, err)
+	return string(content)
+}

@@ -1,0 +1,2 @@
+// Package sbom writes bills of materials in CycloneDX's format.
+package sbom

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tranche-dev/tranche/release/internal/artifact"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "release", Short: "Make and push what users install", SilenceUsage: true, SilenceErrors: true}
+	cmd.AddCommand(newImageCommand(), newRootCommand(), newDistCommand(), newPushCommand(), newRegistryCommand())
+	return cmd
+}
+
+func newImageCommand() *cobra.Command {
+	var programs, tag, out string
+	cmd := &cobra.Command{
+		Use:   "image --programs FOLDER --tag NAME --out FILE",
+		Short: "Write the image of this machine's architecture as `docker save` does",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return writeImage(cmd.Context(), programs, tag, out)
+		},
+	}
+	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
+	cmd.Flags().StringVar(&tag, "tag", "", "complete name of the image")
+	cmd.Flags().StringVar(&out, "out", "", "file to write")
+	return cmd
+}
+
+func newRootCommand() *cobra.Command {
+	var programs, architecture, out string
+	cmd := &cobra.Command{
+		Use:   "root --programs FOLDER --architecture NAME --out FILE",
+		Short: "Write the files of the image as a tar archive, for a Dockerfile",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return writeRoot(cmd.Context(), programs, architecture, out)
+		},
+	}
+	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
+	cmd.Flags().StringVar(&architecture, "architecture", "amd64", "amd64 or arm64")
+	cmd.Flags().StringVar(&out, "out", "", "file to write")
+	return cmd
+}
+
+func newDistCommand() *cobra.Command {
+	var d dist
+	cmd := &cobra.Command{
+		Use:   "dist --programs FOLDER --chart FOLDER --out FOLDER",
+		Short: "Write everything that a release consists of",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return d.write(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&d.programs, "programs", "build/release", "folder with a folder OS-ARCHITECTURE of programs for each platform")
+	flags.StringVar(&d.chart, "chart", "deployments/helm/tranche", "folder of the chart")
+	flags.StringVar(&d.license, "license", "LICENSE", "file to put into archives")
+	flags.StringVar(&d.repository, "repository", "", "name of the image, without a tag")
+	flags.StringVar(&d.revision, "revision", "", "commit that the programs are built from")
+	flags.StringVar(&d.out, "out", "dist", "folder to write")
+	return cmd
+}
+
+func newPushCommand() *cobra.Command {
+	var folder, chart, registry string
+	cmd := &cobra.Command{
+		Use:   "push --registry NAME",
+		Short: "Push image and chart of dist/, and print their names with digests",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			of, err := artifact.ReadChart(chart)
+			if err != nil {
+				return err
+			}
+			pushed, err := artifact.Push(cmd.Context(), registry, imageFile(folder, of), chartFile(folder, of))
+			for _, name := range pushed {
+				fmt.Fprintln(cmd.OutOrStdout(), name)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&folder, "dist", "dist", "folder that `release dist` has written")
+	cmd.Flags().StringVar(&chart, "chart", "deployments/helm/tranche", "folder of the chart")
+	cmd.Flags().StringVar(&registry, "registry", "", "registry and path, such as ghcr.io/tranche-dev")
+	_ = cmd.MarkFlagRequired("registry")
+	return cmd
+}

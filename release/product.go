@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/tranche-dev/tranche/release/image"
+	"github.com/tranche-dev/tranche/release/internal/debian"
+)
+
+// programs are those in the image.
+var programs = []string{
+	"tranche-kubelet-plugin",
+	"tranche-simulator",
+	"tranche-controller",
+	"nvidia-cdi-hook",
+	"simulated-nvidia-tools",
+}
+
+// product is the image of the programs in a folder, with Debian's C library: NVIDIA's
+// driver library, which the plugin loads from the host, needs it.
+func product(ctx context.Context, folder, architecture string) (image.Spec, error) {
+	spec := image.Spec{Architecture: architecture, Entrypoint: []string{"/usr/bin/tranche-kubelet-plugin"}}
+	var err error
+	if spec.Entries, err = base(ctx, architecture); err != nil {
+		return image.Spec{}, err
+	}
+	for _, program := range programs {
+		file := filepath.Join(folder, program)
+		if err := startsIn(file, architecture); err != nil {
+			return image.Spec{}, err
+		}
+		spec.Entries = append(spec.Entries, image.Entry{Path: "/usr/bin/" + program, Source: file, Mode: 0o755})
+	}
+	return spec, nil
+}
+
+// base returns what is below the programs. Tests replace it: it needs the network.
+var base = func(ctx context.Context, architecture string) ([]image.Entry, error) {
+	packages, err := debian.Runtime(architecture)
+	if err != nil {
+		return nil, err
+	}
+	var all []image.Entry
+	for _, p := range packages {
+		content, err := p.Download(ctx)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := debian.Unpack(content)
+		if err != nil {
+			return nil, fmt.Errorf("unpack Debian package %s %s: %w", p.Name, p.Version, err)
+		}
+		all = append(all, entries...)
+	}
+	return all, nil
+}
+
+// startsIn refuses a program for another architecture, and one that is linked with a
+// newer C library than the image contains.
+func startsIn(file, architecture string) error {
+	program, err := elf.Open(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	defer program.Close()
+	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[architecture]
+	if program.Machine != machine {
+		return fmt.Errorf("%s is a program for %s, and the image is for %s", file, program.Machine, architecture)
+	}
+	symbols, err := program.ImportedSymbols()
+	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, s := range symbols {
+		if needed, ok := strings.CutPrefix(s.Version, "GLIBC_"); ok && newer(needed, debian.GLIBC) {
+			return fmt.Errorf("%s needs glibc %s for %s, and the image contains %s: build it on Debian 12, such as in the image golang:1.26-bookworm",
+				file, needed, s.Name, debian.GLIBC)
+		}
+	}
+	return nil
+}
+
+// newer compares versions of the C library, such as 2.2.5 and 2.36.
+func newer(version, than string) bool {
+	a, b := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range min(len(a), len(b)) {
+		x, errX := strconv.Atoi(a[i])
+		y, errY := strconv.Atoi(b[i])
+		if errX == nil && errY == nil && x != y {
+			return x > y
+		}
+	}
+	return len(a) > len(b)
+}
+
+// writeImage writes the image of this machine's architecture, for a cluster on it.
+func writeImage(ctx context.Context, folder, tag, out string) error {
+	spec, err := product(ctx, folder, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	return image.Write(out, spec, tag)
+}
+
+// writeRoot writes the files of the image.
+func writeRoot(ctx context.Context, folder, architecture, out string) error {
+	spec, err := product(ctx, folder, architecture)
+	if err != nil {
+		return err
+	}
+	return image.Atomically(out, func(w io.Writer) error { return image.WriteTar(w, spec.Entries) })
+}
+
+// releaseImage is the image of one architecture in a release.
+func releaseImage(ctx context.Context, folder, architecture string, labels map[string]string) (v1.Image, error) {
+	spec, err := product(ctx, folder, architecture)
+	if err != nil {
+		return nil, err
+	}
+	spec.Labels = labels
+	return image.Build(spec)
+}

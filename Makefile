@@ -88,6 +88,10 @@ release: release-tool ## Write a release to dist/: images, chart, kubectl-tranch
 	@$(RELEASE_TOOL) dist --chart $(CHART) --repository $(IMAGE_REPOSITORY) --revision "$$(git rev-parse HEAD)"
 	@cat dist/SHA256SUMS
 
+.PHONY: release-version
+release-version: ## Print the version that `make release` builds: the chart's
+	@echo $(RELEASE)
+
 .PHONY: push
 push: release-tool ## Push image and chart of dist/ to REGISTRY and print their names with digests
 	@$(RELEASE_TOOL) push --chart $(CHART) --registry "$(REGISTRY)"

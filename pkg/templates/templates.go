@@ -42,7 +42,7 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 	for _, g := range found {
 		how := resolved[g.PCIAddress]
 		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Layout.Offers(p) })
-		shares, err := offer.Devices(&g, how, g.Vendor == gpu.NVIDIA && !n.Inventory.NoMPS)
+		shares, err := offer.Devices(&g, how, !n.Inventory.NoMPS)
 		if err != nil {
 			errs = append(errs, err)
 		}

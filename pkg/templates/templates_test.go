@@ -106,5 +106,5 @@ func TestProfileThatDoesNotFit(t *testing.T) {
 	_, err := templates.Slices(templates.Node{
 		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
 	})
-	assert.ErrorContains(t, err, "NVIDIA L4 cannot be cut by MIG")
+	assert.ErrorContains(t, err, "NVIDIA L4 does not support MIG")
 }

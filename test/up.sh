@@ -13,7 +13,7 @@ fi
 nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
 bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
 # Nothing else serves GPUs here, so nvidia.com/gpu and amd.com/gpu can be
-# Tranche's, and drivers can be loaded anew.
+# Tranche's, and drivers can be reloaded.
 simulate=(--set amd.memoryModes=true --set legacyResources.nvidia=true --set legacyResources.amd=true)
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")

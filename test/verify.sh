@@ -11,7 +11,7 @@ go mod tidy -diff
 echo "generated files …"
 before=$(cat api/v1alpha1/generated.sha256)
 make --no-print-directory generate
-[ "$before" = "$(cat api/v1alpha1/generated.sha256)" ] || { echo "they were not of these types; make generate has written them anew: commit them" >&2; exit 1; }
+[ "$before" = "$(cat api/v1alpha1/generated.sha256)" ] || { echo "they were not of these types; make generate has rewritten them: commit them" >&2; exit 1; }
 echo "lint (the first run builds the linter) …"
 go run "$linter" run ./...
 # Not ./...: cmd/kubernetes would build Kubernetes a second time.

@@ -66,7 +66,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 	draining := switching(v1alpha1.Draining, "evicts pods from gpu-a: pod team/train-0")
 	w.change(t, draining)
 	assert.Equal(t, "Draining: evicts pods from gpu-a: pod team/train-0.", <-w.said)
-	draining.Status.Switch.Evicted++ // nothing that one would say anew
+	draining.Status.Switch.Evicted++ // nothing that is reported again
 	w.change(t, draining)
 	w.change(t, switching(v1alpha1.Applying, ""))
 	assert.Equal(t, "Applying.", <-w.said)

@@ -30,7 +30,7 @@ const whyExamples = `  # Explain why a pod does not run
 
 const whyLong = `Explain why a pod that requests a GPU or a part of one does not run: what it
 requests, and for every node with GPUs why it does not fit: no such profile, all
-devices are held (and by whom), a taint, or a node that the pod cannot use. For
+devices are held (with the holders), a taint, or a node that the pod cannot use. For
 a scheduled pod: what the kubelet reports about its devices.
 
 The scheduler's own allocator decides what fits. POD can also be the name of a

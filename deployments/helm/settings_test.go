@@ -68,7 +68,7 @@ func mounted(t *testing.T, objects []runtime.Object, plugin corev1.PodSpec, flag
 	return ""
 }
 
-// A change of the settings, the first ones included, starts no pod anew.
+// A change of the settings, the first ones included, restarts no pod.
 func TestSettingsNeedNoRestart(t *testing.T) {
 	before := one[*appsv1.DaemonSet](t, decode(t, render(t, chart)))
 	after := one[*appsv1.DaemonSet](t, decode(t, render(t, chart, "--set", "profiles.default.rules[0].sharing.replicas=2",

@@ -40,7 +40,7 @@ func templates(objects []runtime.Object) (pods []corev1.PodTemplateSpec) {
 }
 
 // TestUserRoles: reading is for everybody who may read the cluster; what drains nodes is
-// part of no role that an administrator has given out before.
+// part of no role that an administrator has granted before.
 func TestUserRoles(t *testing.T) {
 	objects := decode(t, render(t, chart))
 	view, admin := named[*rbacv1.ClusterRole](t, objects, "tranche-view"), named[*rbacv1.ClusterRole](t, objects, "tranche-profile-admin")
@@ -57,7 +57,7 @@ func TestUserRoles(t *testing.T) {
 		}
 	}
 	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
-		assert.NotContains(t, []string{view.Name, admin.Name}, binding.RoleRef.Name, "whom to bind is for people to say")
+		assert.NotContains(t, []string{view.Name, admin.Name}, binding.RoleRef.Name, "administrators decide on bindings")
 	}
 
 	only := decode(t, render(t, chart, "--set", "userRoles.aggregateToView=false"))

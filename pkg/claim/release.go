@@ -12,8 +12,8 @@ import (
 )
 
 // Unprepare releases the devices of a claim. It cancels a Prepare of the claim that is in
-// progress. A claim that holds nothing is no error. If the driver cannot be used now, a later
-// Reconcile removes the partitions.
+// progress. A claim that holds nothing is no error. If the driver cannot be used now, FinishReleases
+// removes the partitions later.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()

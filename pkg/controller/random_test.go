@@ -264,7 +264,7 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 					return
 				}
 			}
-			// All is well again: the node comes to the profile that is asked for last.
+			// All is healthy again: the node comes to the profile that is asked for last.
 			c.node.dead, c.node.slow, c.node.answer, c.node.wrong, c.node.owners = false, 0, nil, false, nil
 			c.blocks(nil)
 			c.node.second = nil

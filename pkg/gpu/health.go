@@ -20,7 +20,7 @@ type HealthEvent struct {
 	// does not say.
 	GPUInstance *int `json:"gpuInstance,omitempty"`
 	// Energy is what the GPU had used up by then, in millijoules, zero when it
-	// does not say. It only grows until the GPU starts anew.
+	// does not say. It only grows until the GPU restarts.
 	Energy uint64 `json:"energy,omitempty"`
 }
 

@@ -61,6 +61,6 @@ var (
 	// ErrNeedsReset says that a GPU would change its mode by a reset that was
 	// refused. The mode that was pending is put back.
 	ErrNeedsReset = errors.New("the GPU needs a reset")
-	// ErrModeLost says that a driver that was loaded anew came up in the mode before.
+	// ErrModeLost says that a driver that was reloaded came up in the mode before.
 	ErrModeLost = errors.New("the driver came up in the mode before")
 )

@@ -6,8 +6,8 @@
 // GPUs whose driver cannot be used. look.go checks the GPUs at intervals, health.go their
 // health, obstacles.go what cannot be allocated now.
 //
-// desired.go reads the desired sharing of the GPUs, shapes.go the layouts of their profile.
-// lookdaemons.go restarts MPS daemons. devicehealth.go reports the health of allocated devices
+// desired.go reads the desired sharing of the GPUs, profile.go the profile of the node.
+// daemons.go restarts MPS daemons. devicehealth.go reports the health of allocated devices
 // to the kubelet, metadata.go describes devices to workloads. holders.go finds the claims that
 // hold devices, reconcile.go removes what no claim needs. uninstall.go and leave.go uninstall
 // the plugin.

@@ -111,7 +111,7 @@ func TestClaimInTheWayOfProfile(t *testing.T) {
 	require.Empty(t, k.unprepare(a))
 }
 
-// A driver that could not be put in again is tried again as long as the plugin runs,
+// A driver that could not be loaded again is tried again as long as the plugin runs,
 // whether anybody asks for it or not. Without it nothing was rolled back.
 func TestDriverLeftOut(t *testing.T) {
 	s := steerAMD(t)
@@ -121,7 +121,7 @@ func TestDriverLeftOut(t *testing.T) {
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
 	task := s.ask(v1alpha1.Applying, nothing, to)
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Contains(t, task.Message, "could not be put in again")
+	assert.Contains(t, task.Message, "could not be loaded again")
 	s.await("it is not said that the GPUs are gone", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
 	task = s.ask(v1alpha1.RollingBack, nothing, to)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)

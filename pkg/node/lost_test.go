@@ -172,7 +172,7 @@ func TestLostGPUKeepsItsPlace(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r, err := inventory.OpenRoster(s.config.rosterFile())
 		return err == nil && len(r.All()) == 1
-	}, nodetest.Patience, nodetest.Tick, "a GPU that was taken out is counted for ever")
+	}, nodetest.Patience, nodetest.Tick, "a removed GPU is still counted")
 	task := s.ask(v1alpha1.Planning, cut, snapshot(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)

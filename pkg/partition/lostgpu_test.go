@@ -27,7 +27,7 @@ func TestGPUThatDoesNotAnswer(t *testing.T) {
 	assert.Empty(t, p.hardware.calls)
 }
 
-// A driver that was taken out for a memory mode, and not put in yet, must not look as if
+// A driver that was unloaded for a memory mode, and not loaded yet, must not look as if
 // the node had no such GPUs.
 func TestDriverIsOut(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
@@ -78,7 +78,7 @@ func TestLostGPU(t *testing.T) {
 // A GPU falls silent in the midst of a change, and the others go back: what was made
 // on it is still ours when it answers again, and so is how it was set before.
 func TestGPULostInTheMidst(t *testing.T) {
-	for name, restart := range map[string]bool{"": false, "the plugin is started anew": true} {
+	for name, restart := range map[string]bool{"": false, "the plugin is restarted": true} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, hopper, other, ampere)
 			p.hardware.gpu(ampere).resets = true

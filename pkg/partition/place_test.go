@@ -83,7 +83,7 @@ func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(s
 	return all, nil
 }
 
-// start starts the driver anew over what is there.
+// start restarts the driver over what is there.
 func (p *place) start() *Node {
 	p.t.Helper()
 	n, err := p.open()

@@ -1,5 +1,5 @@
-// Package program puts programs that Tranche brings along where the host finds
-// them: what runs on the host cannot see the plugin's image.
+// Package program copies programs from the plugin's image to the host, because programs that run on
+// the host cannot see the image.
 //
 // Imports: none.
 package program

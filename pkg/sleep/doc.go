@@ -1,4 +1,4 @@
-// Package sleep waits for a while, and no longer than anybody is interested.
+// Package sleep waits for a duration, or until a context ends.
 //
 // Imports: none.
 package sleep

@@ -1,15 +1,13 @@
-// Package uninstall takes Tranche off a cluster in an order in which nothing is
-// left behind and no pod loses its GPU.
+// Package uninstall removes Tranche from a cluster, in an order that leaves nothing behind and takes
+// no GPU from a pod.
 //
-// A hook of the chart runs [Run] before Helm deletes anything: it refuses while
-// pods hold GPUs (holders.go), and otherwise orders the plugins to clean up,
-// with a ConfigMap (order.go) that they watch. They remove the partitions that
-// profiles made and withdraw what they publish, and Run waits until nothing is
-// published any more. What a plugin has put on its node it removes when Helm
-// ends it.
+// A hook of the chart calls [Run] before Helm deletes anything. Run refuses while pods hold GPUs
+// (holders.go). Otherwise it orders the plugins to clean up, with a ConfigMap that they watch
+// (order.go). They remove the partitions of profiles and delete their ResourceSlices, and Run
+// waits until none is left. A plugin removes its files from the node when Helm ends it.
 //
-// Then it stops the controller (controller.go) and takes away what that has put on
-// GPUs and nodes, the GPUNodes (leftovers.go), and its lease (lease.go).
+// Then Run stops the controller (controller.go), removes the taints that it has set
+// on GPUs and nodes and the GPUNodes (leftovers.go), and its lease (lease.go).
 //
 // `kubectl tranche uninstall` runs [Remove] (remove.go), which also deletes the
 // workloads, for tools that run no hooks. [Check] (check.go) says what is in the

@@ -137,7 +137,7 @@ func (c *Config) deleteProfiles(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteGPUNodes deletes all of them. Their plugins do not make them anew while they
+// deleteGPUNodes deletes all of them. Their plugins do not create them again while they
 // are told to clean up.
 func (c *Config) deleteGPUNodes(ctx context.Context) error {
 	all, err := c.listGPUNodes(ctx)

@@ -111,7 +111,7 @@ func TestSwitches(t *testing.T) {
 			w.gpuNodes(gpunodes.WithProfile("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.gpuOf("node-a"))).pod(request("gpu", small))
 			return w
 		}},
-		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is loaded anew
+		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is reloaded
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
 			w.gpuNodes(gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
 				gpunodes.WithProfile("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))

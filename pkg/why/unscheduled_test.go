@@ -66,7 +66,7 @@ func TestUnscheduled(t *testing.T) {
 				}
 			}
 			w := newWorld(t).node("node-b", "MI300X", 1, busy)
-			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "GPUBusy", "gpu.tranche.dev", "GPU gpu-0000-11-00-0 cannot give dpx-0, dpx-1 now: the GPU stays in mode CPX as long as process 4711 (python3) uses it")}
+			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "GPUBusy", "gpu.tranche.dev", "GPU gpu-0000-11-00-0: cannot allocate dpx-0, dpx-1 now: the GPU stays in mode CPX as long as process 4711 (python3) uses it")}
 			w.pod(request("gpu", dpx))
 			return w
 		}},
@@ -128,7 +128,7 @@ func TestUnscheduled(t *testing.T) {
 		"withheld": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
 			w.in.NodeEvents = []corev1.Event{
-				warning("Node", "node-a", "OtherOwner", "gpu.tranche.dev", "Tranche does not give out the NVIDIA GPUs of this node, because nvidia.com/gpu is in its allocatable. To let Tranche have them, remove NVIDIA's device plugin"),
+				warning("Node", "node-a", "OtherOwner", "gpu.tranche.dev", "Tranche does not offer the NVIDIA GPUs of this node, because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false); to publish them in spite of that, set ignoreOtherOwners=true in the chart"),
 				warning("Node", "node-a", "Rebooted", "kubelet", "not ours"),
 			}
 			w.pod(request("gpu", small))

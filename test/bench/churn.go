@@ -18,7 +18,7 @@ const (
 	churnLoad = 0.8
 	// churnClaims arrive with each seed.
 	churnClaims = 2000
-	// computeSlices of a GPU can be given out.
+	// computeSlices of a GPU can be allocated.
 	computeSlices = 7
 )
 

@@ -155,7 +155,7 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 	}
 }
 
-// Where AMD's device-config-manager partitions the GPUs, Tranche gives out
+// Where AMD's device-config-manager partitions the GPUs, Tranche allocates
 // nothing of them, and says so; NVIDIA's GPUs are none of its business.
 func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
 	s := start(t)

@@ -54,7 +54,7 @@ func checkFirstAvailable(s *suite, pods map[string]*corev1.Pod) {
 	s.deletePods()
 }
 
-// Three partitions are given out, and no way leads to a fourth one.
+// Three partitions are allocated, and a fourth one is refused.
 func checkQuota(s *suite, _ map[string]*corev1.Pod) {
 	const namespace = "demo-quota"
 	s.eventually("three pods run", func() (bool, string) {
@@ -154,7 +154,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	before := s.machine(nodeA)
 	seen()
 
-	// Beside it, a partition and seven whole GPUs are given out, and more of the
+	// Beside it, a partition and seven whole GPUs are allocated, and more of the
 	// eighth.
 	s.gpuPod("worker", class1g10gb)
 	worker := s.waitRunning("worker")

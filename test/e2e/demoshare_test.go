@@ -138,7 +138,7 @@ func checkShareNvidiaGPUShared(s *suite, pods map[string]*corev1.Pod) {
 	s.requireSeesShare(pods["unchanged"], "main")
 }
 
-// Three shares are given out, and no way leads to a fourth one.
+// Three shares are allocated, and a fourth one is refused.
 func checkShareQuota(s *suite, _ map[string]*corev1.Pod) {
 	const namespace = "demo-sharing-quota"
 	s.eventually("three pods run", func() (bool, string) {

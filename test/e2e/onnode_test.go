@@ -29,7 +29,7 @@ type action struct {
 	Make, Remove string
 	// Reset is the address of a GPU.
 	Reset string
-	// Unload takes NVIDIA's module out, Load puts it in again.
+	// Unload unloads NVIDIA's module, Load loads it again.
 	Unload, Load bool
 	// Read and List name a file and a folder of amdgpu's.
 	Read, List string

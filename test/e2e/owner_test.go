@@ -16,7 +16,7 @@ import (
 // ownerTaint is on the devices of GPUs that another system serves.
 const ownerTaint = v1alpha1.TaintOtherOwner
 
-// While another system serves the GPUs of a node, Tranche gives out nothing
+// While another system serves the GPUs of a node, Tranche allocates nothing
 // new of them, and says on the node who it is and what to do.
 func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 	for name, test := range map[string]struct {

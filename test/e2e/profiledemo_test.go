@@ -90,7 +90,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 	s.t.Cleanup(func() { s.memoryModeBack(nodeC) })
 	s.setProfileLabel(nodeC, "cpx-nps4")
 	s.waitFollows(nodeC, "cpx-nps4")
-	s.firstMinors = nil // the driver was loaded anew
+	s.firstMinors = nil // the driver was reloaded
 	n := s.gpuNode(nodeC)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Equal(s.t, "CPX NPS4", g.Mode, g.Name)

@@ -66,9 +66,9 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 }
 
-// Another system turns up while pods are asked to leave: the switch is given up, the
+// Another system starts while pods are evicted: the switch is cancelled, the
 // condition says who it is and what to do, and when it is gone, the node gets there.
-func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
+func TestAnotherOwnerStartsMeanwhile(t *testing.T) {
 	for name, test := range map[string]struct {
 		node, rule, class string
 		appear            func(*suite) (disappear func())

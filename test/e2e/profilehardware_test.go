@@ -26,7 +26,7 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 	}{
 		"MIG mode":           {nodeA, cutInThree, []string{"switch MIG mode on"}},
 		"AMD's compute mode": {nodeC, dpx, nil},
-		"AMD's memory mode":  {nodeC, nps4, []string{"NPS4", "amdgpu cannot be loaded anew"}},
+		"AMD's memory mode":  {nodeC, nps4, []string{"NPS4", "amdgpu cannot be reloaded"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
@@ -79,7 +79,7 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 	}
 }
 
-// AMD's driver cannot be loaded anew for another memory mode. What was is put back as
+// AMD's driver cannot be reloaded for another memory mode. What was is put back as
 // soon as it can be, the condition has modprobe's words, and when the cause is mended,
 // the node gets there.
 func TestADriverReloadThatFails(t *testing.T) {
@@ -88,7 +88,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 		reason string
 		says   []string
 	}{
-		"it is not taken out": {
+		"it is not unloaded": {
 			amdgpu.DriverFault{Step: "unload", Error: "in use"}, v1alpha1.ReasonInUse,
 			[]string{"Module amdgpu is in use", "lsof /dev/kfd", "The node is unchanged, with no profile"},
 		},

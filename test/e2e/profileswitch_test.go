@@ -184,7 +184,7 @@ func TestOneNodeAtATime(t *testing.T) {
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	s.setProfileLabel(nodeC, "changes-all")
 	n := s.waitGPUNode(nodeC, "waits", inState(v1alpha1.Waiting))
-	s.eventually("it says for whom it waits", func() (bool, string) {
+	s.eventually("it names the pods that it waits for", func() (bool, string) {
 		n = s.gpuNode(nodeC)
 		said := s.requireCondition(n, v1alpha1.ConditionSwitching, metav1.ConditionTrue, string(n.Status.State))
 		return containsAll(said, []string{"waits for other nodes", nodeA}), said

@@ -78,7 +78,7 @@ func TestARepairThatFailsLeavesThePartitionInUse(t *testing.T) {
 		return n
 	}
 	nudge := s.nudging()
-	s.eventually("the claim was repaired in vain more than once", func() (bool, string) {
+	s.eventually("the claim could not be repaired more than once", func() (bool, string) {
 		nudge(s.pod("joins"))
 		return failures() >= 3, s.eventsText("joins")
 	})

@@ -174,7 +174,7 @@ func (s *suite) eventually(what string, done func() (bool, string)) {
 		}
 		time.Sleep(glance)
 	}
-	require.FailNow(s.t, "waited "+patience.String()+" in vain: "+what, seen)
+	require.FailNow(s.t, "not within "+patience.String()+": "+what, seen)
 }
 
 // try runs one of the cluster's programs (kubectl, helm) or one of ours.

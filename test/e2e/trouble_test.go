@@ -55,7 +55,7 @@ func TestAForeignPartition(t *testing.T) {
 	s.waitNodeEvent(nodeA, "ForeignPartition", "GPU "+gpuID, foreign, "left alone",
 		fmt.Sprintf("nvidia-smi mig -i %s -dci -gi %d && nvidia-smi mig -i %s -dgi -gi %d", pci, id, pci, id))
 
-	// The other half is given out, the foreign one and the whole GPU are not.
+	// The other half is allocated, the foreign one and the whole GPU are not.
 	s.gpuPodOn("beside", class3g40gb, pci)
 	assert.Equal(t, gpuID+"-mig-3g-40gb-0", s.allocated(s.waitRunning("beside"), "").Device)
 	s.gpuPodOn("waits", class1g10gb, pci)

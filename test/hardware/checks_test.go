@@ -121,7 +121,7 @@ func validate(t *testing.T, all []resourceapi.ResourceSlice) {
 }
 
 // checkScheduler: the scheduler's own allocator grants each device of an empty
-// machine, and no second one of a GPU that is given out whole.
+// machine, and no second one of a GPU that is allocated whole.
 func checkScheduler(t *testing.T, m *machine) {
 	scheduler := schedulerOf(published(t, gpusOf(t, m)))
 	for _, g := range gpusOf(t, m) {

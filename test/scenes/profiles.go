@@ -22,7 +22,7 @@ func Following() Scene {
 	return in
 }
 
-// Switching is a node that is drained, one whose driver is loaded anew, and one that
+// Switching is a node that is drained, one whose driver is reloaded, and one that
 // another system serves.
 func Switching() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: GPUs("node-a", 3, H100)}}
@@ -49,6 +49,6 @@ func Switching() Scene {
 func SwitchFailed() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: GPUs("node-b", 1, MI300X)}}
 	in.GPUNodes = []v1alpha1.GPUNode{gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
-		Fails("cpx-nps4", "HardwareFailed", "the driver was loaded anew and is in NPS1 still", true).GPUNode}
+		Fails("cpx-nps4", "HardwareFailed", "the driver was reloaded and is in NPS1 still", true).GPUNode}
 	return in
 }

@@ -1,6 +1,5 @@
-// Package clientfake is pkg/client without an API server, for tests. Objects are
-// kept in memory; nothing of their definitions (defaults, validation, the
-// separation of status) holds.
+// Package clientfake implements pkg/client in memory, for tests without an API server. It applies
+// no defaults and no validation, and does not separate the status of an object from its spec.
 //
 // Imports: api/v1alpha1, pkg/client.
 package clientfake

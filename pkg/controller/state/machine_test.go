@@ -266,7 +266,7 @@ func TestRebootDrainsAllGPUs(t *testing.T) {
 }
 
 // A roll back that failed leaves GPUs that nobody wants so. Whoever disables the node then
-// must not be told that all is well.
+// must not be told that the switch succeeded.
 func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
 	step := m.Next(inState(v1alpha1.Idle, follows("neither")), after(time.Second, keeps(v1alpha1.ReasonDisabled)))

@@ -60,7 +60,7 @@ func (c *gpuHandle) find(want xcp.Mode, index int) (found amdgpu.Partition, miss
 		return found, nil, err
 	}
 	if now != want {
-		return found, nil, fmt.Errorf("GPU %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.PCIAddress, now, want)
+		return found, nil, fmt.Errorf("GPU %s: it was put into mode %s by somebody else while it was to be in %s; this is retried", c.PCIAddress, now, want)
 	}
 	l, err := c.Confirmed()
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *gpuHandle) missingNode(l amdgpu.Live, index int) error {
 // shortfall is also the reason of an obstacle. Of the causes this one has been
 // seen: https://instinct.docs.amd.com, "MI300X troubleshooting".
 func shortfall(l amdgpu.Live, index int) string {
-	return fmt.Sprintf("KFD has only %d of the %d partitions of mode %s, and not that with index %d; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
+	return fmt.Sprintf("KFD has only %d of the %d partitions of mode %s, and not that with index %d; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and reload amdgpu",
 		len(l.Nodes()), len(l.Partitions), l.Mode, index)
 }
 

@@ -64,7 +64,7 @@ func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: "*", Mode: xcp.NPS4}}})
 	_, err := m.Create(t.Context(), xcpOf(first, "dpx", 0))
 	require.ErrorContains(t, err, "cannot be put into mode DPX: in memory mode NPS4 it has QPX, CPX")
-	assert.ErrorContains(t, err, "if the memory mode was changed, what the GPU offers is published anew and the pod can be deleted")
+	assert.ErrorContains(t, err, "if the memory mode was changed, what the GPU offers is published again and the pod can be deleted")
 
 	after := m.gpus()[0]
 	assert.Equal(t, "NPS4", after.MemoryMode)

@@ -19,15 +19,15 @@ func (c *gpuHandle) explainBusy(want xcp.Mode, cause error) error {
 	var reason string
 	switch {
 	case len(who.OnGPU) > 0:
-		reason = fmt.Sprintf("%s it; end or move them, this is tried again", kfd.Listed(who.OnGPU, "uses", "use"))
+		reason = fmt.Sprintf("%s it; end or move them, and this is retried", kfd.Listed(who.OnGPU, "uses", "use"))
 	case len(who.Others) > 0:
 		c.learnHostBusy()
-		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s; end them or bring the node a newer amdgpu, this is tried again",
+		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s; end them or install a newer amdgpu on the node, and this is retried",
 			kfd.Listed(who.Others, "does", "do"))
 	default:
 		// A process leaves the list before KFD has cleaned up after it, and older kernels
 		// switch one GPU at a time.
-		reason = "no process is seen to use KFD, so one has only just ended or another GPU is being switched; this is tried again"
+		reason = "no process is seen to use KFD, so one has only just ended or another GPU is being switched; this is retried"
 	}
 	return &BusyError{PCIAddress: c.PCIAddress, Mode: want, Reason: reason, cause: cause}
 }

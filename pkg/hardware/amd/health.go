@@ -41,7 +41,7 @@ func (c *gpuHandle) examine() error {
 }
 
 // examineRAS looks for errors that were not corrected. The counts go back to zero
-// when the driver is loaded anew. That a single one takes a GPU out of service is
+// when the driver is reloaded. That a single one takes a GPU out of service is
 // also the default of AMD's device-metrics-exporter ("HealthThresholds").
 // Format: docs.kernel.org/gpu/amdgpu/ras.html, "RAS Error Count sysfs Interface".
 func (c *gpuHandle) examineRAS() error {
@@ -55,7 +55,7 @@ func (c *gpuHandle) examineRAS() error {
 	return &amdgpu.HealthError{
 		PCIAddress: c.PCIAddress,
 		Problem:    fmt.Sprintf("has counted %d errors that could not be corrected (%s)", uncorrected, strings.Join(blocks, ", ")),
-		Cure:       "drain it and load amdgpu anew or reboot the node; if they come back, have the GPU replaced",
+		Cure:       "drain it and reload amdgpu or reboot the node; if they come back, have the GPU replaced",
 	}
 }
 
@@ -109,7 +109,7 @@ func parseUncorrected(text string) uint64 {
 // Recovered tells whether what a fatal event reported is over. Everything that is
 // told of these GPUs stays to be seen for as long as it is so: a reset, a missing
 // GPU or KFD node, and the counts of errors, which a new load of the driver takes
-// back. So a GPU that is well now has recovered. The error says why it is not.
+// back. So a GPU that is healthy now has recovered. The error says why it is not.
 func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	if !e.Fatal {
 		return true, nil

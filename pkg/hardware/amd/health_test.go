@@ -63,7 +63,7 @@ func TestCheckHealth(t *testing.T) {
 	}
 }
 
-// A GPU with corrected errors, or that cannot be asked for them, is well.
+// A GPU with corrected errors, or that cannot be asked for them, is healthy.
 func TestErrorsThatDoNotCount(t *testing.T) {
 	files, d := onPaper(t, amdtest.MI300XSPX())
 	dir := sysfs.DevicesDir + "/" + paperAddress + "/ras/"

@@ -26,8 +26,8 @@ type machine struct {
 	inventory *models.Inventory
 	root      string
 	files     *counted
-	// module is set on a machine whose driver may be loaded anew. whileOut is called
-	// before it is put in, onReload afterwards.
+	// module is set on a machine whose driver may be reloaded. whileOut is called
+	// before it is loaded again, onReload afterwards.
 	module             *kmod.Module
 	whileOut, onReload func()
 	// patience is how long a GPU, or the driver, in use is waited for; zero: briefly.

@@ -36,7 +36,7 @@ const (
 // done. The caller must keep others from using the GPUs; their calls fail at once.
 //
 //   - gpu.ErrNotSupported: a GPU does not have the mode. gpu.ErrInUse: the driver was in
-//     use for Config.BusyPatience; the error names by whom. *HealthError: a GPU is gone or
+//     use for Config.BusyPatience; the error names the users. *HealthError: a GPU is gone or
 //     in reset. Nothing was changed then, or the error says which request is pending.
 //   - gpu.ErrModeLost: a GPU came up in another mode. A GPU that did not come back is named.
 //   - Once the driver is unloaded it is loaded again even if ctx ends, and
@@ -99,14 +99,14 @@ func (m *memorySwitch) run(ctx context.Context) error {
 		return err
 	}
 	if m.driver.cfg.Reload == nil {
-		return fmt.Errorf("memory mode %s: %w: the plugin may not load amdgpu anew; amd.memoryModes=true in the chart's values lets it", m.want, gpu.ErrNotSupported)
+		return fmt.Errorf("memory mode %s: %w: the plugin may not reload amdgpu; amd.memoryModes=true in the chart's values lets it", m.want, gpu.ErrNotSupported)
 	}
 	// The kernel decides when the driver is unloaded; this check only avoids a request
 	// that would stay pending.
 	if who, err := amdgpu.Users(m.host); err != nil {
 		return err
 	} else if who != "" {
-		return fmt.Errorf("memory mode %s: amdgpu cannot be loaded anew while it is %w: %s", m.want, gpu.ErrInUse, who)
+		return fmt.Errorf("memory mode %s: amdgpu cannot be reloaded while it is %w: %s", m.want, gpu.ErrInUse, who)
 	}
 	if err := m.request(); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (d *Driver) closeAll(ctx context.Context, want xcp.MemoryMode) (*memorySwit
 	if err != nil {
 		return nil, fmt.Errorf("memory mode %s: %w", want, err)
 	}
-	why := fmt.Sprintf("amdgpu is being loaded anew for memory mode %s", want)
+	why := fmt.Sprintf("amdgpu is being reloaded for memory mode %s", want)
 	held, reopen, err := d.machine.Hold(ctx, why)
 	if err != nil {
 		return nil, err

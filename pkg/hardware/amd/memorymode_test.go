@@ -22,7 +22,7 @@ import (
 
 const memoryFile = "current_memory_partition"
 
-// reloadable is a machine whose driver the plugin may load anew, as on a node: with
+// reloadable is a machine whose driver the plugin may reload, as on a node: with
 // modprobe, which here is the simulated machine's.
 func reloadable(t *testing.T, name string, change ...func(*models.Inventory)) *machine {
 	t.Helper()
@@ -146,7 +146,7 @@ func TestMemoryModeWhileAProcessOutsideKubernetesRuns(t *testing.T) {
 	before := m.load()
 	err := m.setMemory("NPS4")
 	require.ErrorIs(t, err, gpu.ErrInUse)
-	assert.ErrorContains(t, err, "memory mode NPS4: amdgpu cannot be loaded anew while it is in use: process 4242 (gpuagent) uses KFD and the kernel module amdgpu_peer uses it")
+	assert.ErrorContains(t, err, "memory mode NPS4: amdgpu cannot be reloaded while it is in use: process 4242 (gpuagent) uses KFD and the kernel module amdgpu_peer uses it")
 	assert.Equal(t, before, m.load())
 	assert.Equal(t, "NPS1", m.memory())
 	require.NoError(t, amdgpu.EndProcess(m.root, 4242))
@@ -168,7 +168,7 @@ func TestMemoryModeWhileAProcessOutsideKubernetesRuns(t *testing.T) {
 	assert.Equal(t, "NPS4", m.memory())
 }
 
-// modprobe finds somebody whom nobody has seen before.
+// modprobe finds a user that was not seen before.
 func TestUnloadRefused(t *testing.T) {
 	m := reloadable(t, "mi300x8")
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Error: "in use"}}})
@@ -199,7 +199,7 @@ func TestUnloadHangs(t *testing.T) {
 	before := m.load()
 	m.faults(amdgpu.Faults{})
 	require.Eventually(t, func() bool { now, err := m.LoadID(); return err == nil && now != before }, 10*time.Second, time.Millisecond,
-		"it comes out after all, and is put in again")
+		"it is unloaded late, and is loaded again")
 	assert.Equal(t, "NPS4", m.memory(), "what was asked for came with it")
 	require.Eventually(t, func() bool { _, err := os.Stat(m.module.Marker); return errors.Is(err, os.ErrNotExist) }, 10*time.Second, time.Millisecond)
 	require.NoError(t, m.setMemory("NPS1"))
@@ -238,7 +238,7 @@ func TestReloadFailsAndComesBack(t *testing.T) {
 
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "key rejected"}}})
 	err := m.setMemory("NPS1")
-	for _, want := range []string{"could not be put in again in 3 tries", "Key was rejected by service", "no amdgpu is loaded", "dmesg"} {
+	for _, want := range []string{"could not be loaded again in 3 tries", "Key was rejected by service", "no amdgpu is loaded", "dmesg"} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = m.LoadID()
@@ -254,7 +254,7 @@ func TestReloadFailsAndComesBack(t *testing.T) {
 	assert.NoFileExists(t, m.module.Marker)
 }
 
-// A plugin that was killed while the driver was out puts it in when it starts.
+// A plugin that was killed while the driver was unloaded loads it when it starts.
 func TestPluginKilledWhileTheDriverIsOut(t *testing.T) {
 	m := reloadable(t, "mi300x8")
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 3}}})
@@ -277,7 +277,7 @@ func TestHiveMemberMissingAfterReload(t *testing.T) {
 	third := m.inventory.AMD[2].PCI
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Missing: []string{third}, Times: 1}}})
 	err := m.setMemory("NPS4")
-	require.ErrorContains(t, err, "amdgpu was loaded anew, and 1 of 8 GPUs did not come back: GPU "+third+" is gone")
+	require.ErrorContains(t, err, "amdgpu was reloaded, and 1 of 8 GPUs did not come back: GPU "+third+" is gone")
 	err = m.setMemory("NPS4")
 	require.ErrorContains(t, err, "GPU "+third+" is gone", "a hive that lacks one is not switched")
 	var health *amd.HealthError

@@ -55,7 +55,7 @@ func TestWriteOfMemoryModeHangs(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "memory mode NPS4: writing NPS4 to /sys/bus/pci/devices/"+first+"/"+memoryFile+" on GPU "+first+" has not returned since ")
 		_, err = m.Inventory(t.Context())
-		require.ErrorContains(t, err, "amdgpu is being loaded anew")
+		require.ErrorContains(t, err, "amdgpu is being reloaded")
 		m.faults(amdgpu.Faults{})
 		require.Eventually(t, func() bool { _, err := m.Inventory(t.Context()); return err == nil }, 10*time.Second, time.Millisecond)
 		assert.Equal(t, "NPS1", m.memory(), "time was up: nothing was loaded")
@@ -72,7 +72,7 @@ func TestCallersTimeEndsDuringReload(t *testing.T) {
 	m.onReload = cancel // after the load
 	err := m.SetMemoryPartition(ctx, "NPS4")
 	require.ErrorIs(t, err, context.Canceled)
-	assert.ErrorContains(t, err, "amdgpu was loaded anew, and then time was up")
+	assert.ErrorContains(t, err, "amdgpu was reloaded, and then time was up")
 	m.onReload = nil
 	assert.Equal(t, "NPS4", m.memory())
 	assert.NoError(t, m.setMemory("NPS4"))
@@ -92,7 +92,7 @@ func TestOthersDuringReload(t *testing.T) {
 	asked := false
 	m.whileOut = func() {
 		asked = true
-		const want = "amdgpu is being loaded anew for memory mode NPS4"
+		const want = "amdgpu is being reloaded for memory mode NPS4"
 		var health *amd.HealthError
 		for what, err := range map[string]error{
 			"inventory": second(m.Inventory(t.Context())), "live": second(m.Live(t.Context(), first)), "create": second(m.Create(t.Context(), whole(first))),

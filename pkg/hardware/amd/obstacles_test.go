@@ -54,7 +54,7 @@ func TestObstacles(t *testing.T) {
 	inventoryOf(t, d)
 	missing := gpu.Obstacle{
 		Placement: "gpu-0000-05-00-0-cpx-5", Kind: gpu.ObstacleMissing,
-		Reason: "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
+		Reason: "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and reload amdgpu",
 	}
 	all, err := d.Obstacles(t.Context(), paperAddress, false)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ func (m *memorySwitch) load(ctx context.Context) error {
 	m.loading.Lock()
 	defer m.loading.Unlock()
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("before amdgpu was loaded anew: %w", err)
+		return fmt.Errorf("before amdgpu was reloaded: %w", err)
 	}
 	return m.driver.cfg.Reload(ctx)
 }
@@ -41,7 +41,7 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	case err != nil:
 		return errors.Join(failed, err)
 	case after == before && failed == nil:
-		return m.stillAsked(true, errors.New("amdgpu was to be loaded anew, and was not"))
+		return m.stillAsked(true, errors.New("amdgpu was to be reloaded, and was not"))
 	case after == before:
 		return m.stillAsked(true, m.explainReload(failed))
 	}
@@ -52,7 +52,7 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	if err := m.readBack(); err != nil {
 		return errors.Join(failed, err)
 	}
-	d.cfg.Logger.Info("Loaded amdgpu anew for a memory mode", "mode", m.want, "gpus", len(m.gpus), "took", time.Since(start).Round(time.Millisecond))
+	d.cfg.Logger.Info("Reloaded amdgpu for a memory mode", "mode", m.want, "gpus", len(m.gpus), "took", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (d *Driver) forget() {
 func (m *memorySwitch) awaitBack(ctx context.Context) error {
 	deadline := time.Now().Add(m.driver.cfg.ReloadPatience)
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and then time was up before the GPUs could be looked at: %w", m.want, err)
+		return fmt.Errorf("memory mode %s: amdgpu was reloaded, and then time was up before the GPUs could be looked at: %w", m.want, err)
 	}
 	for {
 		var missing []error
@@ -108,7 +108,7 @@ func (m *memorySwitch) awaitBack(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().Add(backPause).After(deadline) || sleep.For(ctx, backPause) != nil {
-			return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and %d of %d GPUs did not come back: %w",
+			return fmt.Errorf("memory mode %s: amdgpu was reloaded, and %d of %d GPUs did not come back: %w",
 				m.want, len(missing), len(m.gpus), errors.Join(append(missing, ctx.Err())...))
 		}
 	}

@@ -62,25 +62,25 @@ func TestWhoUsesTheDriver(t *testing.T) {
 			f.Set(sysfs.ProcessDir+"/17/pasid", "1\n")
 			f.Set(sysfs.ProcessDir+"/4242/pasid", "1\n")
 			f.Set("/proc/4242/comm", "python3\n")
-		}, "processes 17, 4242 (python3) use KFD; once they have ended or moved this is tried again"},
+		}, "processes 17, 4242 (python3) use KFD; once they have ended or moved, this is retried"},
 		"a kernel module": {func(f *amdtest.Tree) {
 			f.Set(sysfs.RefcntFile, "1\n")
 			f.Set(sysfs.HoldersDir+"/amdgpu_peer", "")
-		}, "the kernel module amdgpu_peer uses it; once they have ended or moved this is tried again"},
+		}, "the kernel module amdgpu_peer uses it; once they have ended or moved, this is retried"},
 		"a video player": {func(f *amdtest.Tree) {
 			f.Set(sysfs.RefcntFile, "1\n")
 			process(f, "77", "ffmpeg", 129)
 			process(f, "78", "Xorg", 17) // another driver's
-		}, "process 77 (ffmpeg) has its device nodes open; once they have ended or moved this is tried again"},
+		}, "process 77 (ffmpeg) has its device nodes open; once they have ended or moved, this is retried"},
 		"two of them": {func(f *amdtest.Tree) {
 			f.Set(sysfs.RefcntFile, "2\n")
 			process(f, "79", "ffmpeg", 128)
 			process(f, "77", "ffmpeg", 129)
-		}, "processes 77 (ffmpeg), 79 (ffmpeg) have its device nodes open; once they have ended or moved this is tried again"},
-		"who is not to be seen": {func(f *amdtest.Tree) {
+		}, "processes 77 (ffmpeg), 79 (ffmpeg) have its device nodes open; once they have ended or moved, this is retried"},
+		"users that cannot be seen": {func(f *amdtest.Tree) {
 			f.Set(sysfs.RefcntFile, "3\n")
 			process(f, "78", "Xorg", 17) // another driver's
-		}, "its count of users is 3; who does is not to be seen: look with lsof"},
+		}, "its count of users is 3; the processes cannot be seen from here: find them with lsof"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files, d := onPaperWithMemory(t, func(*amdtest.Tree) error { return errors.New("not to be called") })
@@ -91,7 +91,7 @@ func TestWhoUsesTheDriver(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, gpu.ErrInUse)
-			assert.ErrorContains(t, err, "memory mode NPS4: amdgpu cannot be loaded anew while it is in use: "+test.want)
+			assert.ErrorContains(t, err, "memory mode NPS4: amdgpu cannot be reloaded while it is in use: "+test.want)
 			assert.Empty(t, files.Writes, "nothing was asked for")
 		})
 	}
@@ -117,7 +117,7 @@ func TestDriverInUseIsAskedAgain(t *testing.T) {
 
 func TestReloadThatDoesNothing(t *testing.T) {
 	_, d := onPaperWithMemory(t, func(*amdtest.Tree) error { return nil })
-	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS4"), "amdgpu was to be loaded anew, and was not; memory mode NPS4 stays asked for")
+	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS4"), "amdgpu was to be reloaded, and was not; memory mode NPS4 stays asked for")
 }
 
 // A reload that fails and has loaded the driver all the same has done what it should.

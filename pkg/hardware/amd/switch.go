@@ -107,7 +107,7 @@ func (c *gpuHandle) tryMode(want xcp.Mode) error {
 		return fmt.Errorf("read back whether the GPU is in %s now: %w", want, err)
 	}
 	if got != want {
-		return fmt.Errorf("GPU %s: amdgpu took mode %s without an error, but the GPU is in %s; this is tried again; if it stays so, look for amdgpu in dmesg", c.PCIAddress, want, got)
+		return fmt.Errorf("GPU %s: amdgpu took mode %s without an error, but the GPU is in %s; this is retried; if it stays so, look for amdgpu in dmesg", c.PCIAddress, want, got)
 	}
 	c.learnFromSuccess()
 	c.driver.cfg.Logger.V(2).Info("Switched the compute mode of a GPU", "gpu", c.PCIAddress, "from", now, "to", want)
@@ -134,7 +134,7 @@ func (c *gpuHandle) checkOffer(now, want xcp.Mode) error {
 	if slices.Contains(offer, want) {
 		return nil
 	}
-	return fmt.Errorf("GPU %s cannot be put into mode %s: in memory mode %s it has %s; if the memory mode was changed, what the GPU offers is published anew and the pod can be deleted to be scheduled again",
+	return fmt.Errorf("GPU %s cannot be put into mode %s: in memory mode %s it has %s; if the memory mode was changed, what the GPU offers is published again and the pod can be deleted to be scheduled again",
 		c.PCIAddress, want, memory, strings.Join(amdgpu.Texts(offer), ", "))
 }
 
@@ -148,9 +148,9 @@ func (c *gpuHandle) explainWrite(want xcp.Mode, err error) error {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w (the plugin must run as root and see /sys writable)", err)
 	case errors.Is(err, unix.EIO):
-		return fmt.Errorf("%w (KFD could not be started again on the GPU: look for kfd in dmesg; if the next try fails too, load amdgpu anew or reboot the node)", err)
+		return fmt.Errorf("%w (KFD could not be started again on the GPU: look for kfd in dmesg; if the next try fails too, reload amdgpu or reboot the node)", err)
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w (amdgpu refuses mode %s: the memory mode was changed meanwhile, or another switch is under way; this is tried again)", err, want)
+		return fmt.Errorf("%w (amdgpu refuses mode %s: the memory mode was changed meanwhile, or another switch is under way; this is retried)", err, want)
 	}
 	return err
 }

@@ -251,7 +251,7 @@ func TestWhoKeepsTheGPU(t *testing.T) {
 		want  string
 	}{
 		"one on the GPU": {func(f *amdtest.Tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
-			"cannot be put into mode CPX: process 4242 (python3) uses it; end or move them, this is tried again"},
+			"cannot be put into mode CPX: process 4242 (python3) uses it; end or move them, and this is retried"},
 		"two on the GPU": {func(f *amdtest.Tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
 			"processes 17, 4242 (python3) use it"},
 		"one elsewhere": {func(f *amdtest.Tree) { process(f, "7", "gpuagent", "24999") },
@@ -269,7 +269,7 @@ func TestWhoKeepsTheGPU(t *testing.T) {
 			_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			assert.ErrorContains(t, err, test.want)
-			assert.ErrorContains(t, err, "this is tried again")
+			assert.ErrorContains(t, err, "this is retried")
 		})
 	}
 	files, d := onPaper(t, amdtest.MI300XSPX())

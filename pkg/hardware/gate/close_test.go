@@ -12,7 +12,7 @@ import (
 
 func TestClosedGate(t *testing.T) {
 	g := New("GPU x", "")
-	task, reopen, err := g.Close(t.Context(), "the driver is loaded anew")
+	task, reopen, err := g.Close(t.Context(), "the driver is reloaded")
 	require.NoError(t, err)
 	value, err := Ask(task, "Slow", func() (int, error) { return 1, nil })
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestClosedGate(t *testing.T) {
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 2, nil })
 	var closed *ClosedError
 	require.ErrorAs(t, err, &closed)
-	require.EqualError(t, err, "GPU x: the driver is loaded anew")
+	require.EqualError(t, err, "GPU x: the driver is reloaded")
 	_, _, err = g.Close(t.Context(), "twice")
 	require.ErrorAs(t, err, &closed)
 
@@ -48,7 +48,7 @@ func TestClosingABusyGate(t *testing.T) {
 
 		closing := make(chan func())
 		go func() {
-			_, reopen, err := g.Close(t.Context(), "the driver is loaded anew")
+			_, reopen, err := g.Close(t.Context(), "the driver is reloaded")
 			assert.NoError(t, err)
 			closing <- reopen
 		}()
@@ -60,7 +60,7 @@ func TestClosingABusyGate(t *testing.T) {
 			_, err := Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
 			waited <- err
 		}()
-		assert.EqualError(t, <-waited, "GPU x: the driver is loaded anew")
+		assert.EqualError(t, <-waited, "GPU x: the driver is reloaded")
 		reopen()
 	})
 }

@@ -1,7 +1,5 @@
-// Package gate lets one task at a time at a piece of hardware, and lets nobody
-// wait for a call that hangs. Every vendor's calls go through it.
-//
-// It knows no vendor.
+// Package gate admits one task at a time to a piece of hardware, and returns to the caller when a
+// call hangs. All calls of all vendors pass through it.
 //
 // Imports: none.
 package gate

@@ -1,10 +1,10 @@
-// Package kmod takes a kernel module of the host out and puts it in again, for
-// settings that a driver takes over only when it is loaded.
+// Package kmod reloads a kernel module of the host, for settings that a driver reads only when
+// it is loaded.
 //
-// [Module.Reload] does it (module.go, host.go): with modprobe, or, where the Kernel Module
-// Management operator brings the module, by having that load it ([KMM], kmm.go).
-// Whatever fails on the way, the module is put in at the end: a file tells that it
-// is out, so that [Module.Resume] ends what a plugin that was killed has begun.
+// [Module.Reload] unloads the module with modprobe, and loads it with modprobe or, if the Kernel
+// Module Management operator provides the module, through the operator ([KMM]). Whatever fails,
+// the module is loaded at the end: a file marks that it is unloaded, so that [Module.Resume]
+// loads it if the plugin was killed meanwhile.
 //
 // Imports: pkg/gpu, pkg/sleep.
 package kmod

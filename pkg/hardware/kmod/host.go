@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// endPatience is how long a program may take to end after it was told to. One that
-// does not hangs in the kernel, where no signal reaches it.
+// endPatience is how long a program may take to end after a signal. A program that takes longer
+// hangs in the kernel, where no signal reaches it.
 const endPatience = 2 * time.Second
 
 // hungError is a program that does not end.
 type hungError struct {
 	command string
-	// ends is closed when it does.
+	// ends is closed when the program ends.
 	ends  <-chan struct{}
 	cause error
 }
 
 func (e *hungError) Error() string {
-	return fmt.Sprintf("%q hangs in the kernel and cannot be ended (%v); look in dmesg, mostly a reboot of the node is all that helps", e.command, e.cause)
+	return fmt.Sprintf("%q hangs in the kernel and cannot be ended (%v); look in dmesg; usually only a reboot of the node helps", e.command, e.cause)
 }
 
-// Unwrap gives the end of the context.
+// Unwrap returns why the context ended.
 func (e *hungError) Unwrap() error { return e.cause }
 
-// host runs a program of the host, and leaves it behind with a *hungError when it
-// does not end with ctx.
+// host runs a program of the host. If the program does not end after ctx, host returns a
+// *hungError without waiting for it.
 func (m *Module) host(ctx context.Context, program string, args ...string) (string, error) {
-	// Read only when ends is closed.
+	// out and err are read only after ends is closed.
 	var out []byte
 	var err error
 	ends := make(chan struct{})
@@ -54,7 +54,7 @@ func (m *Module) host(ctx context.Context, program string, args ...string) (stri
 	case err == nil:
 		return said, nil
 	case ctx.Err() != nil:
-		return said, fmt.Errorf("%q was ended, since it took too long: %w", command, ctx.Err())
+		return said, fmt.Errorf("%q was ended because it took too long: %w", command, ctx.Err())
 	case said == "":
 		return said, fmt.Errorf("%q: %w", command, err)
 	}

@@ -14,26 +14,26 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// NodeModulesConfigs is the resource in which the Kernel Module Management operator
-// has written down, in an object by the name of each node, which modules it loads
-// there (kubernetes-sigs/kernel-module-management, api/v1beta1). The plugin needs the
-// verbs get and delete for it, and only for the object of its node.
+// NodeModulesConfigs is the resource in which the Kernel Module Management operator records which
+// modules it loads on each node. An object has the name of its node
+// (kubernetes-sigs/kernel-module-management, api/v1beta1). The plugin needs the verbs get and
+// delete for the object of its node only.
 var NodeModulesConfigs = schema.GroupVersionResource{Group: "kmm.sigs.x-k8s.io", Version: "v1beta1", Resource: "nodemodulesconfigs"}
 
-// answerPatience is how long the API server may take.
+// answerPatience limits a call of the API server.
 const answerPatience = 10 * time.Second
 
-// KMM is the Kernel Module Management operator, as AMD's GPU operator has it load
-// amdgpu. It implements Manager.
+// KMM is the Kernel Module Management operator, with which AMD's GPU operator loads amdgpu. It
+// implements Manager.
 type KMM struct {
 	Client dynamic.Interface
-	// Node is this node's name, Module the kernel module's.
+	// Node is the name of this node, Module the name of the kernel module.
 	Node, Module string
 }
 
 var _ Manager = (*KMM)(nil)
 
-// nodeModulesConfig is what we read of one.
+// nodeModulesConfig has the fields of a NodeModulesConfig that are read.
 type nodeModulesConfig struct {
 	Spec struct {
 		Modules []struct {
@@ -78,9 +78,9 @@ func manages(object *unstructured.Unstructured, module string) (bool, error) {
 	return false, nil
 }
 
-// PutIn deletes the node's NodeModulesConfig. The operator makes it anew, finds
-// nothing loaded by it, and loads all modules of the node that are not there.
-func (k *KMM) PutIn(ctx context.Context) error {
+// Load deletes the node's NodeModulesConfig. The operator creates it again without any loaded
+// modules, and so loads all modules of the node that are missing.
+func (k *KMM) Load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
 	err := k.Client.Resource(NodeModulesConfigs).Delete(ctx, k.Node, metav1.DeleteOptions{})

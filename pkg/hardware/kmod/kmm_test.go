@@ -78,20 +78,20 @@ func TestWhatKMMManages(t *testing.T) {
 
 func TestKMMIsAskedToLoad(t *testing.T) {
 	k, client := kmm(t, config("node-a", "{moduleName: amdgpu}"), config("node-b", "{moduleName: amdgpu}"))
-	require.NoError(t, k.PutIn(t.Context()))
+	require.NoError(t, k.Load(t.Context()))
 	manages, err := k.Manages(t.Context())
 	require.NoError(t, err)
-	assert.False(t, manages, "it is for the operator to make it anew")
+	assert.False(t, manages, "the operator has to create it again")
 	_, err = client.Resource(NodeModulesConfigs).Get(t.Context(), "node-b", metav1.GetOptions{})
 	require.NoError(t, err, "the other node's stays")
-	assert.NoError(t, k.PutIn(t.Context()), "one that is gone already")
+	assert.NoError(t, k.Load(t.Context()), "one that is gone already")
 }
 
 func TestAPIServerThatRefuses(t *testing.T) {
 	resource := schema.GroupResource{Group: "kmm.sigs.x-k8s.io", Resource: "nodemodulesconfigs"}
 	for verb, call := range map[string]func(*KMM, context.Context) error{
 		"get":    func(k *KMM, ctx context.Context) error { _, err := k.Manages(ctx); return err },
-		"delete": (*KMM).PutIn,
+		"delete": (*KMM).Load,
 	} {
 		k, client := kmm(t, config("node-a", "{moduleName: amdgpu}"))
 		client.PrependReactor(verb, "nodemodulesconfigs", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -108,7 +108,7 @@ func TestReloadByKMM(t *testing.T) {
 	h, m := newHost(t)
 	k, client := kmm(t, config("node-a", "{moduleName: amdgpu}"))
 	client.PrependReactor("delete", "nodemodulesconfigs", func(clienttesting.Action) (bool, runtime.Object, error) {
-		assert.Equal(t, absent, h.is(), "first it is taken out")
+		assert.Equal(t, absent, h.is(), "first it is unloaded")
 		h.set(live) // the operator's worker
 		return false, nil, nil
 	})

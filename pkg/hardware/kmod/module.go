@@ -21,58 +21,57 @@ import (
 )
 
 const (
-	// unloadPatience is how long it may take to take a driver out. AMD's Device Config
-	// Manager names 30 s for it and gives it 5 min (KMMDriverRecoveryUnloadTimeout and
+	// unloadPatience is how long unloading a driver may take. AMD's Device Config Manager
+	// expects 30 s and allows 5 min (KMMDriverRecoveryUnloadTimeout and
 	// KMMDriverRecoveryTimeout in ROCm/device-config-manager,
-	// pkg/config_manager/globals/constants.go); after 120 s in one call the kernel
+	// pkg/config_manager/globals/constants.go). After 120 s in one call, the kernel
 	// reports a task as hung (hung_task_timeout_secs).
 	unloadPatience = 100 * time.Second
-	// loadPatience is how long one try to put it in may take, which resets all GPUs.
-	// The same program waits 5 min for it (KMMDriverRecoveryTimeout).
+	// loadPatience is how long one try to load the driver may take, which resets all GPUs.
+	// The same program waits 5 min (KMMDriverRecoveryTimeout).
 	loadPatience = 5 * time.Minute
-	// loadTries is how often it is tried.
+	// loadTries is how often loading is tried.
 	loadTries = 3
-	// lookPause is LookPause when Module does not say (KMMDriverRecoveryCheckInterval,
-	// ibid.).
+	// lookPause is the default of LookPause (KMMDriverRecoveryCheckInterval, ibid.).
 	lookPause = 5 * time.Second
 )
 
 // Module is a kernel module of the host.
 type Module struct {
-	// Name is the module's: "amdgpu".
+	// Name is the name of the module, such as "amdgpu".
 	Name string
-	// Run runs a program of the host in the host's namespaces, and returns what it
-	// says. It ends the program with ctx.
+	// Run runs a program of the host in the host's namespaces, and returns its output.
+	// When ctx ends, it ends the program.
 	Run func(ctx context.Context, program string, args ...string) ([]byte, error)
-	// ReadFile reads a file of the host, by the host's name: /sys/module/….
+	// ReadFile reads a file by its path on the host, such as /sys/module/….
 	ReadFile func(name string) ([]byte, error)
-	// Manager brings the module where modprobe does not. Nil: there is none.
+	// Manager loads the module instead of modprobe. Nil: there is none.
 	Manager Manager
-	// Marker is a file of ours that is there while the module is out. It must not
+	// Marker is the path of a file that exists while the module is unloaded. It must not
 	// outlive the plugin's data.
 	Marker string
-	// UnloadPatience and LoadPatience are how long each may take; zero: 100 s and
-	// 5 min.
+	// UnloadPatience and LoadPatience limit unloading, and each try to load; zero: 100 s
+	// and 5 min.
 	UnloadPatience, LoadPatience time.Duration
-	// LookPause is the time between two looks at a module that somebody else loads,
-	// and between two tries; zero: 5 s.
+	// LookPause is the time between two checks of a module that Manager loads, and between
+	// two tries; zero: 5 s.
 	LookPause time.Duration
-	// Logger hears of tries that failed. The zero value is silent.
+	// Logger logs failed tries. The zero value is silent.
 	Logger klog.Logger
 }
 
-// Manager is somebody else who loads the module on this node.
+// Manager is another system that loads the module on this node.
 type Manager interface {
-	// Manages tells whether it does.
+	// Manages tells whether it loads the module on this node.
 	Manages(ctx context.Context) (bool, error)
-	// PutIn has it load the module again. It returns when that is asked for.
-	PutIn(ctx context.Context) error
+	// Load requests that the module is loaded again. It does not wait for that.
+	Load(ctx context.Context) error
 }
 
-// Reload takes the module out and puts it in again. A module in use is left alone:
-// gpu.ErrInUse. Once it is out it is put in, also when ctx has ended: then Reload
-// returns later than ctx, but no later than LoadPatience for each of three tries. If
-// it cannot be put in the error says so, and Resume, or another Reload, tries again.
+// Reload unloads the module and loads it again. A module in use is not unloaded; the error is
+// gpu.ErrInUse. An unloaded module is loaded even if ctx has ended: then Reload returns later
+// than ctx, by at most LoadPatience for each of three tries. If the module cannot be loaded,
+// Resume or another Reload can try again.
 func (m *Module) Reload(ctx context.Context) error {
 	unlock, err := m.lock()
 	if err != nil {
@@ -89,25 +88,25 @@ func (m *Module) Reload(ctx context.Context) error {
 	if err := m.mark(managed); err != nil {
 		return err
 	}
-	failed := m.takeOut(ctx, managed)
+	failed := m.unload(ctx, managed)
 	if failed != nil {
 		switch now := m.settle(ctx); now {
 		case live:
 			if hung := (*hungError)(nil); errors.As(failed, &hung) {
-				return failed // takeOut puts it in when it has come out after all
+				return failed // unload loads it if it is unloaded later
 			}
 			return errors.Join(failed, m.unmark())
 		case absent:
 		default:
-			return fmt.Errorf("%w; the kernel says that %s is %s, neither in nor out: reboot the node", failed, m.Name, now)
+			return fmt.Errorf("%w; the kernel reports state %q for kernel module %s, neither loaded nor unloaded: reboot the node", failed, now, m.Name)
 		}
 	}
-	return errors.Join(failed, m.putIn(context.WithoutCancel(ctx), managed))
+	return errors.Join(failed, m.load(context.WithoutCancel(ctx), managed))
 }
 
-// Resume puts the module in if a Reload that took it out did not end. Call it when
-// the plugin starts, and as long as there is no driver. While a Reload is at it, of this
-// process or another, nothing is done: that is an error.
+// Resume loads the module if a Reload was interrupted after unloading it. Call it when the plugin
+// starts, and while there is no driver. It fails while a Reload of this or another process is
+// in progress.
 func (m *Module) Resume(ctx context.Context) error {
 	if _, err := os.Stat(m.Marker); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -122,30 +121,29 @@ func (m *Module) Resume(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look whether %s was left out: %w", m.Name, err)
+		return fmt.Errorf("read whether kernel module %s was left unloaded: %w", m.Name, err)
 	}
-	return m.putIn(ctx, strings.TrimSpace(string(text)) == managedMark)
+	return m.load(ctx, strings.TrimSpace(string(text)) == managedMark)
 }
 
-// lock keeps other processes from taking the module out, or putting it in, meanwhile:
-// during a rolling update two plugins are on the node, and one that starts must not
-// take the marker of the other's Reload for one that was left behind. The kernel lets
-// go of the lock when a process dies.
+// lock keeps other processes from loading or unloading the module. During a rolling update, two
+// plugins run on the node, and the new one must not mistake the marker of the other's Reload for
+// one that was left behind. The kernel releases the lock when a process dies.
 func (m *Module) lock() (unlock func(), err error) {
 	lock := flock.New(m.Marker + lockSuffix)
 	switch locked, err := lock.TryLock(); {
 	case err != nil:
 		return nil, fmt.Errorf("lock kernel module %s with %s: %w", m.Name, lock, err)
 	case !locked:
-		return nil, fmt.Errorf("kernel module %s is being loaded anew, by who holds %s", m.Name, lock)
+		return nil, fmt.Errorf("kernel module %s is being reloaded by another process, which holds %s", m.Name, lock)
 	}
 	return func() { lock.Close() }, nil
 }
 
-// lockSuffix is put behind the marker's name.
+// lockSuffix is appended to the name of the marker.
 const lockSuffix = ".lock"
 
-// What the marker says.
+// These are the contents of the marker: who loads the module.
 const (
 	managedMark   = "managed"
 	unmanagedMark = "modprobe"
@@ -157,14 +155,14 @@ func (m *Module) mark(managed bool) error {
 		text = managedMark
 	}
 	if err := renameio.WriteFile(m.Marker, []byte(text+"\n"), 0o644); err != nil {
-		return fmt.Errorf("write down that %s is taken out: %w", m.Name, err)
+		return fmt.Errorf("record that kernel module %s is unloaded: %w", m.Name, err)
 	}
 	return nil
 }
 
 func (m *Module) unmark() error {
 	if err := os.Remove(m.Marker); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write down that %s is in again: %w", m.Name, err)
+		return fmt.Errorf("record that kernel module %s is loaded again: %w", m.Name, err)
 	}
 	return nil
 }
@@ -176,8 +174,8 @@ func (m *Module) managed(ctx context.Context) (bool, error) {
 	return m.Manager.Manages(ctx)
 }
 
-// state is what the kernel says of the module: live, coming, going (Linux'
-// kernel/module/sysfs.c, show_initstate), or nothing when it is not there.
+// state is the state of the module in the kernel: live, coming, going (Linux'
+// kernel/module/sysfs.c, show_initstate), or empty if it is not loaded.
 type state string
 
 const (
@@ -191,13 +189,13 @@ func (m *Module) state() (state, error) {
 		return absent, nil
 	}
 	if err != nil {
-		return absent, fmt.Errorf("look whether %s is loaded: %w", m.Name, err)
+		return absent, fmt.Errorf("read whether kernel module %s is loaded: %w", m.Name, err)
 	}
 	return state(strings.TrimSpace(string(text))), nil
 }
 
-// settle waits until the module is in or out, if it is between the two, and says
-// which. What cannot be read counts as out: to load what is loaded does no harm.
+// settle waits until the module is either loaded or unloaded, and returns its state. A state that
+// cannot be read counts as unloaded, because loading a loaded module does no harm.
 func (m *Module) settle(ctx context.Context) state {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.loadPatience())
 	defer cancel()
@@ -213,13 +211,13 @@ func (m *Module) loadPatience() time.Duration { return cmp.Or(m.LoadPatience, lo
 
 func (m *Module) lookPause() time.Duration { return cmp.Or(m.LookPause, lookPause) }
 
-// takeOut takes the module out, if nobody uses it.
-func (m *Module) takeOut(ctx context.Context, managed bool) error {
+// unload unloads the module if nothing uses it.
+func (m *Module) unload(ctx context.Context, managed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.UnloadPatience, unloadPatience))
 	defer cancel()
 	said, err := m.host(ctx, "modprobe", "-r", m.Name)
-	// modprobe finds only modules in the host's folders, and an operator brings its own:
-	// rmmod needs no file. Without an operator nobody could load such a module again.
+	// modprobe finds only modules in the host's folders, unlike those of an operator. rmmod
+	// needs no file. Without an operator, nothing could load such a module again.
 	if err != nil && managed && ctx.Err() == nil {
 		if now, stateErr := m.state(); stateErr == nil && now == absent {
 			return nil
@@ -229,24 +227,24 @@ func (m *Module) takeOut(ctx context.Context, managed bool) error {
 	hung := (*hungError)(nil)
 	switch {
 	case errors.As(err, &hung):
-		// It may come out after all, when nobody expects it.
+		// It may still be unloaded later.
 		go func() {
 			<-hung.ends
-			if err := m.putIn(context.WithoutCancel(ctx), managed); err != nil {
-				m.Logger.Error(err, "A kernel module that was hard to take out is out", "module", m.Name)
+			if err := m.load(context.WithoutCancel(ctx), managed); err != nil {
+				m.Logger.Error(err, "Cannot load a kernel module that was unloaded after its deadline", "module", m.Name)
 			}
 		}()
-		return fmt.Errorf("take out kernel module %s: %w", m.Name, err)
+		return fmt.Errorf("unload kernel module %s: %w", m.Name, err)
 	case err == nil:
 		return nil
 	case ctx.Err() == nil && m.inUse():
 		return fmt.Errorf("kernel module %s is %w (%s)", m.Name, gpu.ErrInUse, said)
 	}
-	return fmt.Errorf("take out kernel module %s: %w", m.Name, err)
+	return fmt.Errorf("unload kernel module %s: %w", m.Name, err)
 }
 
-// inUse tells whether something uses the module: opened device nodes, or other modules.
-// The exit codes of modprobe and rmmod do not tell: they are 1 whatever is wrong.
+// inUse tells whether open device nodes or other modules use the module. The exit codes of
+// modprobe and rmmod do not tell: they are 1 for any failure.
 func (m *Module) inUse() bool {
 	text, err := m.ReadFile(path.Join("/sys/module", m.Name, "refcnt"))
 	if err != nil {
@@ -256,16 +254,16 @@ func (m *Module) inUse() bool {
 	return err == nil && count > 0
 }
 
-// putIn puts the module in, whatever it takes.
-func (m *Module) putIn(ctx context.Context, managed bool) error {
-	try := m.load
+// load loads the module, in up to loadTries tries.
+func (m *Module) load(ctx context.Context, managed bool) error {
+	try := m.modprobe
 	if managed {
-		try = m.askManager
+		try = m.loadByManager
 	}
 	var err error
 	for n := range loadTries {
 		if n > 0 {
-			m.Logger.Error(err, "A kernel module could not be put in, trying again", "module", m.Name, "try", n+1, "of", loadTries)
+			m.Logger.Error(err, "Cannot load a kernel module, retrying", "module", m.Name, "try", n+1, "of", loadTries)
 			if sleep.For(ctx, m.lookPause()) != nil {
 				break
 			}
@@ -274,7 +272,7 @@ func (m *Module) putIn(ctx context.Context, managed bool) error {
 			return m.unmark()
 		}
 	}
-	return fmt.Errorf("kernel module %s was taken out and could not be put in again in %d tries: %w; it is tried again as long as the plugin runs; look for %s in dmesg, or reboot the node",
+	return fmt.Errorf("kernel module %s was unloaded and could not be loaded again in %d tries: %w; this is retried as long as the plugin runs; look for %s in dmesg, or reboot the node",
 		m.Name, loadTries, err, m.Name)
 }
 
@@ -284,31 +282,31 @@ func (m *Module) tryWithin(ctx context.Context, try func(context.Context) error)
 	return try(ctx)
 }
 
-// load has modprobe load the module.
-func (m *Module) load(ctx context.Context) error {
+// modprobe loads the module with modprobe.
+func (m *Module) modprobe(ctx context.Context) error {
 	if _, err := m.host(ctx, "modprobe", m.Name); err != nil {
 		return err
 	}
 	now, err := m.state()
 	if err == nil && now != live {
-		err = fmt.Errorf("modprobe %s ended well, and the module is not there", m.Name)
+		err = fmt.Errorf("modprobe %s reported success, but the module is not loaded", m.Name)
 	}
 	return err
 }
 
-// askManager has the manager load the module, and waits until it has.
-func (m *Module) askManager(ctx context.Context) error {
-	var asked error
+// loadByManager requests the module from the manager, and waits until it is loaded.
+func (m *Module) loadByManager(ctx context.Context) error {
 	for {
 		if now, err := m.state(); err == nil && now == live {
 			return nil
 		}
-		if asked = m.Manager.PutIn(ctx); asked == nil {
+		failed := m.Manager.Load(ctx)
+		if failed == nil {
 			break
 		}
-		m.Logger.Error(asked, "Who manages a kernel module cannot be asked to load it, trying again", "module", m.Name)
+		m.Logger.Error(failed, "Cannot request a kernel module from its manager, retrying", "module", m.Name)
 		if err := sleep.For(ctx, m.lookPause()); err != nil {
-			return errors.Join(asked, err)
+			return errors.Join(failed, err)
 		}
 	}
 	for {
@@ -316,7 +314,7 @@ func (m *Module) askManager(ctx context.Context) error {
 			return nil
 		}
 		if err := sleep.For(ctx, m.lookPause()); err != nil {
-			return fmt.Errorf("who manages it was asked to load it and has not for %s: %w", m.loadPatience(), err)
+			return fmt.Errorf("its manager did not load it within %s: %w", m.loadPatience(), err)
 		}
 	}
 }

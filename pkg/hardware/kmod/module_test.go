@@ -106,25 +106,25 @@ func newHost(t *testing.T) (*host, *Module) {
 	return h, &Module{Name: "amdgpu", Run: h.Run, ReadFile: h.ReadFile, Marker: filepath.Join(t.TempDir(), "amdgpu-out")}
 }
 
-// manager is somebody who loads the module some time after he was asked.
+// manager loads the module some time after it was asked.
 type manager struct {
-	host     *host
-	manages  bool
-	err      error
-	putInErr []error
-	takes    time.Duration
-	asked    int
-	// never is how often he does nothing.
+	host    *host
+	manages bool
+	err     error
+	loadErr []error
+	takes   time.Duration
+	asked   int
+	// never is how often it does nothing.
 	never int
 }
 
 func (m *manager) Manages(context.Context) (bool, error) { return m.manages, m.err }
 
-func (m *manager) PutIn(context.Context) error {
+func (m *manager) Load(context.Context) error {
 	m.asked++
-	if len(m.putInErr) > 0 {
-		err := m.putInErr[0]
-		m.putInErr = m.putInErr[1:]
+	if len(m.loadErr) > 0 {
+		err := m.loadErr[0]
+		m.loadErr = m.loadErr[1:]
 		return err
 	}
 	if m.asked > m.never {
@@ -139,7 +139,7 @@ func TestReload(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- m.Reload(t.Context()) }()
 	require.Eventually(t, func() bool { return len(h.said()) == 2 }, 10*time.Second, time.Millisecond)
-	assert.FileExists(t, m.Marker, "while it is out")
+	assert.FileExists(t, m.Marker, "while it is unloaded")
 	close(h.hang[loads])
 	require.NoError(t, <-done)
 	assert.Equal(t, []string{unloads, loads}, h.said())
@@ -166,7 +166,7 @@ func TestReloadOfAModuleInUse(t *testing.T) {
 	assert.NotErrorIs(t, err, gpu.ErrInUse, "nobody uses it")
 }
 
-// What can go wrong with modprobe, and that a driver is in at the end.
+// What can go wrong with modprobe, and that a driver is loaded at the end.
 func TestReloadWithFailures(t *testing.T) {
 	refused := "modprobe: ERROR: could not insert 'amdgpu': No such device"
 	for name, test := range map[string]struct {
@@ -176,13 +176,13 @@ func TestReloadWithFailures(t *testing.T) {
 	}{
 		"the unload fails, the module stays": {
 			map[string][]string{unloads: {"modprobe: FATAL: Module amdgpu is builtin."}},
-			[]string{`take out kernel module amdgpu: "modprobe -r amdgpu": exit status 1: modprobe: FATAL: Module amdgpu is builtin.`}, []string{unloads},
+			[]string{`unload kernel module amdgpu: "modprobe -r amdgpu": exit status 1: modprobe: FATAL: Module amdgpu is builtin.`}, []string{unloads},
 		},
 		"the load fails once":  {map[string][]string{loads: {refused}}, nil, []string{unloads, loads, loads}},
 		"the load fails twice": {map[string][]string{loads: {refused, refused}}, nil, []string{unloads, loads, loads, loads}},
 		"the load fails always": {
 			map[string][]string{loads: {refused, refused, refused}},
-			[]string{"kernel module amdgpu was taken out and could not be put in again in 3 tries", "No such device", "dmesg"}, []string{unloads, loads, loads, loads},
+			[]string{"kernel module amdgpu was unloaded and could not be loaded again in 3 tries", "No such device", "dmesg"}, []string{unloads, loads, loads, loads},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestReloadWithFailures(t *testing.T) {
 					return
 				}
 				assert.FileExists(t, m.Marker)
-				require.NoError(t, m.Resume(t.Context()), "a later try puts it in")
+				require.NoError(t, m.Resume(t.Context()), "a later try loads it")
 				assert.Equal(t, live, h.is())
 				assert.NoFileExists(t, m.Marker)
 			})
@@ -218,7 +218,7 @@ func TestLoadThatLoadsNothing(t *testing.T) {
 			h.set(absent)
 			return out, err
 		}
-		assert.ErrorContains(t, m.Reload(t.Context()), "modprobe amdgpu ended well, and the module is not there")
+		assert.ErrorContains(t, m.Reload(t.Context()), "modprobe amdgpu reported success, but the module is not loaded")
 	})
 }
 
@@ -237,14 +237,14 @@ func TestModuleThatModprobeDoesNotKnow(t *testing.T) {
 	assert.Equal(t, live, h.is())
 
 	h.set(absent)
-	require.NoError(t, m.Reload(t.Context()), "one that is not there need not be taken out")
+	require.NoError(t, m.Reload(t.Context()), "a module that is not loaded need not be unloaded")
 	assert.Equal(t, live, h.is())
 
 	m.Manager, h.calls = nil, nil
 	h.answers[unloads] = []string{unknown}
 	h.users = 0
 	require.ErrorContains(t, m.Reload(t.Context()), unknown)
-	assert.Equal(t, []string{unloads}, h.said(), "nobody could put it in again")
+	assert.Equal(t, []string{unloads}, h.said(), "nothing could load it again")
 }
 
 func TestDeadlines(t *testing.T) {
@@ -254,7 +254,7 @@ func TestDeadlines(t *testing.T) {
 		start := time.Now()
 		err := m.Reload(t.Context())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorContains(t, err, `"modprobe -r amdgpu" was ended, since it took too long`)
+		assert.ErrorContains(t, err, `"modprobe -r amdgpu" was ended because it took too long`)
 		assert.Equal(t, 100*time.Second, time.Since(start))
 		assert.Equal(t, live, h.is())
 		assert.NoFileExists(t, m.Marker)
@@ -271,8 +271,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// The caller's time ends while the module is out: it is put in all the same.
-func TestCallerGivesUpWhileItIsOut(t *testing.T) {
+// The caller's time ends while the module is unloaded: it is loaded all the same.
+func TestCallerGivesUpWhileItIsUnloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, m := newHost(t)
 		h.takes[loads] = time.Minute
@@ -290,14 +290,14 @@ func TestCallerGivesUpWhileItIsOut(t *testing.T) {
 	})
 }
 
-// In the kernel no signal reaches modprobe. What comes out after all is put in.
+// In the kernel no signal reaches modprobe. A module that is unloaded late is loaded again.
 func TestUnloadThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, m := newHost(t)
 		h.hang[unloads] = make(chan struct{})
 		start := time.Now()
 		err := m.Reload(t.Context())
-		require.ErrorContains(t, err, `take out kernel module amdgpu: "modprobe -r amdgpu" hangs in the kernel and cannot be ended`)
+		require.ErrorContains(t, err, `unload kernel module amdgpu: "modprobe -r amdgpu" hangs in the kernel and cannot be ended`)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 102*time.Second, time.Since(start))
 		assert.FileExists(t, m.Marker)
@@ -309,13 +309,13 @@ func TestUnloadThatHangs(t *testing.T) {
 	})
 }
 
-func TestModuleBetweenInAndOut(t *testing.T) {
+func TestModuleBetweenLoadedAndUnloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, m := newHost(t)
 		h.hang[unloads] = make(chan struct{})
 		h.state = "going"
 		err := m.Reload(t.Context())
-		assert.ErrorContains(t, err, "the kernel says that amdgpu is going, neither in nor out: reboot the node")
+		assert.ErrorContains(t, err, `the kernel reports state "going" for kernel module amdgpu, neither loaded nor unloaded: reboot the node`)
 		assert.Equal(t, []string{unloads}, h.said())
 		assert.FileExists(t, m.Marker)
 		close(h.hang[unloads])
@@ -330,23 +330,23 @@ func TestReloadOfAManagedModule(t *testing.T) {
 		kmm := &manager{host: h, manages: true, takes: 58 * time.Second} // no multiple of the pause between two looks
 		m.Manager = kmm
 		require.NoError(t, m.Reload(t.Context()))
-		assert.Equal(t, []string{unloads}, h.said(), "it is for the manager to load it")
+		assert.Equal(t, []string{unloads}, h.said(), "the manager loads it")
 		assert.Equal(t, 1, kmm.asked)
 
 		kmm.asked, kmm.never = 0, 1
 		start := time.Now()
-		require.NoError(t, m.Reload(t.Context()), "he is asked again")
+		require.NoError(t, m.Reload(t.Context()), "it is asked again")
 		assert.Equal(t, 2, kmm.asked)
 		assert.Equal(t, 5*time.Minute+5*time.Second+time.Minute, time.Since(start))
 
 		kmm.asked, kmm.never = 0, 0
-		kmm.putInErr = []error{errors.New("no API server"), errors.New("no API server")}
+		kmm.loadErr = []error{errors.New("no API server"), errors.New("no API server")}
 		require.NoError(t, m.Reload(t.Context()), "an API server that is away for a while")
 		assert.Equal(t, 3, kmm.asked)
 
 		kmm.asked, kmm.never = 0, 99
 		err := m.Reload(t.Context())
-		require.ErrorContains(t, err, "could not be put in again in 3 tries: who manages it was asked to load it and has not for 5m0s")
+		require.ErrorContains(t, err, "could not be loaded again in 3 tries: its manager did not load it within 5m0s")
 		assert.FileExists(t, m.Marker)
 
 		// A plugin that is killed now asks the manager again.
@@ -358,7 +358,7 @@ func TestReloadOfAManagedModule(t *testing.T) {
 
 		kmm.manages = false
 		require.NoError(t, m.Reload(t.Context()))
-		assert.Contains(t, h.said(), loads, "one that somebody else manages no more")
+		assert.Contains(t, h.said(), loads, "nothing else manages it any more")
 	})
 }
 
@@ -373,13 +373,12 @@ func TestNothingIsDoneWhenNobodySaysWhoLoads(t *testing.T) {
 	assert.Empty(t, h.said())
 	require.NoError(t, m.Resume(t.Context()))
 	m.Marker = t.TempDir()
-	assert.ErrorContains(t, m.Reload(t.Context()), "write down that amdgpu is taken out")
+	assert.ErrorContains(t, m.Reload(t.Context()), "record that kernel module amdgpu is unloaded")
 	assert.Empty(t, h.said())
-	assert.ErrorContains(t, m.Resume(t.Context()), "look whether amdgpu was left out")
+	assert.ErrorContains(t, m.Resume(t.Context()), "read whether kernel module amdgpu was left unloaded")
 }
 
-// A file that was cut short by a crash of the machine says that there is something
-// to put in, too.
+// A marker that was cut short by a crash of the machine also has the module loaded.
 func FuzzResume(f *testing.F) {
 	f.Add([]byte("managed\n"))
 	f.Add([]byte("modprobe\n"))
@@ -404,7 +403,7 @@ func TestTwoProcesses(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- m.Reload(t.Context()) }()
 	require.Eventually(t, func() bool { return len(h.said()) == 1 }, 10*time.Second, time.Millisecond)
-	held := "kernel module amdgpu is being loaded anew, by who holds " + m.Marker + ".lock"
+	held := "kernel module amdgpu is being reloaded by another process, which holds " + m.Marker + ".lock"
 	require.EqualError(t, other.Resume(t.Context()), held)
 	require.EqualError(t, other.Reload(t.Context()), "nothing was done to amdgpu: "+held)
 	assert.FileExists(t, m.Marker)

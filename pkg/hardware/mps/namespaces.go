@@ -201,7 +201,7 @@ func (p place) environment(program string) []string {
 	return env
 }
 
-// reopenStreams opens the daemon's output anew: what the plugin opened lies on the
+// reopenStreams opens the daemon's output again: what the plugin opened lies on the
 // mounts of its container.
 func (p place) reopenStreams() error {
 	log, err := os.OpenFile(p.dir.path(launchLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)

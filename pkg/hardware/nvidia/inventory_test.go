@@ -21,7 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestGoldenInventories(t *testing.T) {
 	for _, name := range machinesOfNVIDIA(t) {

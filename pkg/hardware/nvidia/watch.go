@@ -174,7 +174,7 @@ type glance struct {
 // It looks at all GPUs at once: one that hangs delays the others by gpuPatience only.
 func (s *watch) look(ctx context.Context) error {
 	if load, err := s.d.LoadID(); err == nil && load != s.load {
-		return errors.New("the driver was loaded anew")
+		return errors.New("the driver was reloaded")
 	}
 	bounded, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()

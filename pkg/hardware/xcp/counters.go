@@ -15,7 +15,7 @@ type division struct {
 
 // layout is what keeps the devices of a GPU apart: its memory, and a lock for
 // each partition of each mode in which there are several. What there is does not follow
-// the memory mode, so that a change of that writes one slice of the GPU anew and not
+// the memory mode, so that its change updates one slice of the GPU and not
 // two.
 //
 // A GPU is in one mode at a time. A partition takes its own lock whole, and of

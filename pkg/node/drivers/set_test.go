@@ -209,7 +209,7 @@ func TestCommonEditsOfBothVendors(t *testing.T) {
 	require.ErrorContains(t, err, "no /dev/kfd")
 }
 
-// One vendor that fails takes out its own GPUs only.
+// A vendor that fails affects its own GPUs only.
 func TestOneVendorFails(t *testing.T) {
 	h, nv, amd := bothVendors(t)
 	ctx := nodetest.Quiet(t.Context())

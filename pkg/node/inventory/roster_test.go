@@ -82,7 +82,7 @@ func TestRosterKeepsSilentGPUs(t *testing.T) {
 	assert.Equal(t, c.All(), again.All())
 }
 
-// What is not found after a boot was taken out, unless it is not known yet which GPUs
+// A GPU that is not found after a boot was removed, unless it is not known yet which GPUs
 // there are.
 func TestRosterForgetsRemovedGPUs(t *testing.T) {
 	ctx := nodetest.Quiet(t.Context())
@@ -93,7 +93,7 @@ func TestRosterForgetsRemovedGPUs(t *testing.T) {
 		told     []gpu.Vendor
 		gone     bool
 	}{
-		"it was taken out":            {"boot 2", nil, bothTold, true},
+		"it was removed":              {"boot 2", nil, bothTold, true},
 		"no boot since":               {"boot 1", nil, bothTold, false},
 		"the driver names it":         {"boot 2", map[string]string{slot1: "dead"}, bothTold, false},
 		"the driver does not say all": {"boot 2", nil, []gpu.Vendor{gpu.AMD}, false},

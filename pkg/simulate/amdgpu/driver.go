@@ -22,7 +22,7 @@ type DriverFault struct {
 	// Error is what modprobe says, and nothing changes: with unload "in use", with
 	// load "no device", "not found" or "key rejected".
 	Error string `json:"error,omitempty"`
-	// Times is how often; 0 for ever. Writing the file starts the count anew.
+	// Times is how often; 0 for ever. Writing the file restarts the count.
 	Times int `json:"times,omitempty"`
 	// Delay comes before the step.
 	Delay metav1.Duration `json:"delay,omitempty"`

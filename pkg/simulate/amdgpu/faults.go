@@ -41,7 +41,7 @@ type Faults struct {
 	// MemoryModeLost: a load of the driver does not bring the memory mode that was
 	// asked for.
 	MemoryModeLost bool `json:"memoryModeLost,omitempty"`
-	// Driver is what goes wrong when the driver is taken out or put in with
+	// Driver is what goes wrong when the driver is unloaded or loaded with
 	// modprobe.
 	Driver []DriverFault `json:"driver,omitempty"`
 	// Holders are other kernel modules that use the driver, which cannot be taken
@@ -61,7 +61,7 @@ type WriteFault struct {
 	Error Errno `json:"error,omitempty"`
 	// Ignored: the write succeeds and changes nothing.
 	Ignored bool `json:"ignored,omitempty"`
-	// Times is how often; 0 for ever. Writing the file starts the count anew.
+	// Times is how often; 0 for ever. Writing the file restarts the count.
 	Times int `json:"times,omitempty"`
 	// Delay comes before the answer.
 	Delay metav1.Duration `json:"delay,omitempty"`

@@ -57,7 +57,7 @@ func TestFaultsTakeTurns(t *testing.T) {
 }
 
 // A failed switch leaves the GPU without KFD until one succeeds, or until the
-// driver is loaded anew.
+// driver is reloaded.
 func TestEIOLeavesNoKFD(t *testing.T) {
 	k := machine(t, "mi300x8")
 	for name, cure := range map[string]func() error{

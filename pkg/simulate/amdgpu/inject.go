@@ -60,7 +60,7 @@ func (k *Kernel) fire(gpuIndex int, name string) (*WriteFault, error) {
 
 // countFault uses up one of a fault's times and says whether there was one left.
 // Those of the driver are counted behind those of writes. The count is in the
-// state: it survives a restart of the process, and starts anew with every new
+// state: it survives a restart of the process, and starts again with every new
 // faults.yaml.
 func (k *Kernel) countFault(index, times int, faults *Faults, id disk.FileID) (fires bool, err error) {
 	if times == 0 {

@@ -84,7 +84,7 @@ func (st *state) reboot(bootID string) {
 	st.load()
 }
 
-// reload loads the driver anew.
+// reload reloads the driver.
 func (st *state) reload() {
 	st.Processes = nil
 	for i := range st.GPUs {

@@ -123,7 +123,7 @@ func TestOtherInventories(t *testing.T) {
 	require.NoError(t, switchTo(k, first, "QPX"))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("other\n"), 0o600))
 	k = open(t, inv, root)
-	assert.Equal(t, "CPX", read(t, k, of(first, "current_compute_partition")), "the machine was started anew")
+	assert.Equal(t, "CPX", read(t, k, of(first, "current_compute_partition")), "the machine was restarted")
 	assert.Equal(t, "other", read(t, k, "/proc/sys/kernel/random/boot_id"))
 }
 

@@ -5,9 +5,9 @@ import (
 	"reflect"
 )
 
-// A plugin that starts has each GPU describe each of its modes. To make the
-// files of the whole machine anew for each of these writes would take most of the
-// start, so only those that follow the selector are.
+// A plugin that starts selects each mode of each GPU to read its description. Writing the files of
+// the whole machine for each of these would take most of the start, so only those that follow
+// the selector are written.
 
 // reselected are the GPUs whose selector is all that changed between two
 // states; ok is false when more did.

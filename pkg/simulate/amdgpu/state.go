@@ -23,7 +23,7 @@ type state struct {
 	DriverVersion string `json:"driverVersion"`
 	// Loads counts how often the driver was loaded.
 	Loads int `json:"loads"`
-	// Unloaded: the driver was taken out and has not been put in again.
+	// Unloaded: the driver was unloaded and not loaded again.
 	Unloaded bool `json:"unloaded,omitempty"`
 	// KFDMajor and DRMMajor are the numbers of the device nodes.
 	KFDMajor int `json:"kfdMajor"`

@@ -39,7 +39,7 @@ func (v *view) resetting(gpuIndex int) bool {
 	return slices.Contains(v.faults.Resetting, v.pci(gpuIndex))
 }
 
-// modes are those that the GPU is in. A memory mode that a fault put in comes
+// modes are those that the GPU is in. A memory mode that a fault set comes
 // with the compute mode that the driver chooses with it, unless the GPU's own
 // goes with both.
 func (v *view) modes(gpuIndex int) modes {

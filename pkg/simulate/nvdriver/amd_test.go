@@ -122,7 +122,7 @@ func TestFaultsOfBothVendors(t *testing.T) {
 	assert.ErrorContains(t, err, `amd.lost[0]: "x"`)
 }
 
-// A change of the memory mode of AMD's GPUs loads their driver anew, and leaves
+// A change of the memory mode of AMD's GPUs reloads their driver, and leaves
 // NVIDIA's GPUs, with what runs on them, as they are.
 func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
 	const name = "h100x2-mi300x2"

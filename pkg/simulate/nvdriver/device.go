@@ -190,7 +190,7 @@ func (d *device) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
 	return nvml.ComputeMode(g.ComputeMode), nvml.SUCCESS
 }
 
-// SetComputeMode lasts until the driver is loaded anew. "If MIG is enabled on
+// SetComputeMode lasts until the driver is reloaded. "If MIG is enabled on
 // a GPU, device must be MIG device handle" (nvml.h).
 func (d *device) SetComputeMode(mode nvml.ComputeMode) nvml.Return {
 	if mode < nvml.COMPUTEMODE_DEFAULT || mode >= nvml.COMPUTEMODE_COUNT {

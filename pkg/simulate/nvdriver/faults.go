@@ -57,7 +57,7 @@ type CallFault struct {
 	// Error is what the call answers, by name (ERROR_IN_USE) or number. With
 	// none the call goes on after its delay.
 	Error Return `json:"error,omitempty"`
-	// Times is how often; 0 for ever. Writing the file starts the count anew.
+	// Times is how often; 0 for ever. Writing the file restarts the count.
 	Times int `json:"times,omitempty"`
 	// Delay comes before the answer.
 	Delay metav1.Duration `json:"delay,omitempty"`
@@ -229,7 +229,7 @@ func (n *NVML) stillHangs(fault CallFault) bool {
 
 // countFault uses up one of a fault's times and says whether there was one
 // left. The count is in the state: it survives a restart of the process, and
-// starts anew with every new faults.yaml.
+// restarts with every new faults.yaml.
 func (n *NVML) countFault(index, times int, id disk.FileID) (fires bool, err error) {
 	err = n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
 		fires = st.FireFault("calls", index, times, id)

@@ -17,7 +17,7 @@ import (
 
 // start opens the machine's state, making it at the first start, and brings
 // its files up to date. Other GPUs than before mean that the machine was
-// switched off; another driver version that the driver was loaded anew.
+// switched off, another driver version that the driver was reloaded.
 func (n *NVML) start() error {
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
 		return err

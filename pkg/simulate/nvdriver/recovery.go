@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
 
-// Recovery is what the driver says must be done about a GPU before it is well
+// Recovery is what the driver says must be done about a GPU before it is healthy
 // again (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION).
 type Recovery struct {
 	// GPU is a PCI address.
@@ -115,7 +115,7 @@ func (d *device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
 	return max(1, uint64(time.Since(g.Started).Microseconds())*idleMilliwatts/1_000_000), nvml.SUCCESS
 }
 
-// recovered takes out of faults.yaml what a restart of the GPUs puts right:
+// recovered removes from faults.yaml what a restart of the GPUs repairs:
 // the recovery actions, of one GPU or (with no address) of all.
 func recovered(root, pci string) error {
 	return changeFaults(root, func(f *Faults) bool {

@@ -139,12 +139,12 @@ func (l *Layout) writeSys(st *nvstate.State) error {
 	return l.WriteModule(false)
 }
 
-// WriteModule writes sys/module/nvidia. A module that is loaded anew has another inode
+// WriteModule writes sys/module/nvidia. A module that is reloaded has another inode
 // number, as in the kernel's sysfs: by it one load of the driver differs from the next
 // within a boot.
-func (l *Layout) WriteModule(anew bool) error {
+func (l *Layout) WriteModule(reload bool) error {
 	dir := moduleDir(l.Root)
-	if _, err := os.Stat(dir); err == nil && !anew {
+	if _, err := os.Stat(dir); err == nil && !reload {
 		return nil
 	}
 	// Made beside the old one, which keeps its inode from being used again.

@@ -1,7 +1,6 @@
-// Package nvstate is what simulated GPUs of NVIDIA's, and their driver, remember
-// between calls: one file that every process of the machine reads, the library
-// (nvdriver) and the programs of the driver (nvtools), which are linked
-// to nothing and so cannot use the library.
+// Package nvstate stores the state of simulated NVIDIA GPUs and their driver. It is one file that all
+// processes of the machine read: the library (nvdriver) and the driver's programs (nvtools), which
+// cannot use the library, because they are linked to nothing.
 //
 // Imports: pkg/simulate/disk.
 package nvstate

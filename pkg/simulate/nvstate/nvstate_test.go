@@ -54,7 +54,7 @@ func TestNextReset(t *testing.T) {
 		assert.Equal(t, faults[2], next(two), "for ever")
 	}
 	file.Inode++
-	assert.Equal(t, faults[0], next(one), "another file counts anew")
+	assert.Equal(t, faults[0], next(one), "another file restarts the count")
 }
 
 func TestFireFault(t *testing.T) {

@@ -25,7 +25,7 @@ type ResetFault struct {
 	GPU string `json:"gpu"`
 	// Refused is a GPU that cannot be reset, like that of a virtual machine.
 	Refused bool `json:"refused,omitempty"`
-	// Times is how often; 0 for ever. Writing the file starts the count anew.
+	// Times is how often; 0 for ever. Writing the file restarts the count.
 	Times int `json:"times,omitempty"`
 	// Delay is how long nvidia-smi takes.
 	Delay metav1.Duration `json:"delay,omitempty"`

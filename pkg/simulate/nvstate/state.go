@@ -135,7 +135,7 @@ func (st *State) GPU(pci string) (*GPU, bool) {
 
 // FireFault uses up one of a fault's times and says whether there was one left.
 // key is the fault's key in faults.yaml, file that file as it is: with every new
-// one the count starts anew.
+// one the count starts again.
 func (st *State) FireFault(key string, index, times int, file disk.FileID) bool {
 	if st.FaultsFile != file {
 		st.FaultsFile, st.FiredFaults = file, nil

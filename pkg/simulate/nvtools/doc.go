@@ -1,14 +1,12 @@
-// Package nvtools stands in for programs of NVIDIA's driver:
-// nvidia-cuda-mps-control, the daemon and its client, nvidia-cuda-mps-server, and
-// of nvidia-smi what Tranche calls. They run where the real ones would, on the host
-// and in containers, so the program that has them (cmd/simulated-nvidia-tools) is
-// linked to nothing.
+// Package nvtools simulates programs of NVIDIA's driver: nvidia-cuda-mps-control (daemon and client),
+// nvidia-cuda-mps-server, and the calls of nvidia-smi that Tranche makes. They run on the host and
+// in containers, like the real ones, so their program (cmd/simulated-nvidia-tools) is linked to
+// nothing.
 //
-// The daemon answers over a socket control in its pipe folder, in words of its own;
-// what the client prints is what the real one does. Nothing is limited by it, since
-// nothing is computed. tools.go chooses the program by the name it is run by;
-// daemon.go, commands.go and client.go are MPS, smi.go and reset.go are nvidia-smi,
-// and machine.go finds the simulated machine around the program.
+// The daemon answers on the socket control in its pipe folder, in a format of its own. The client
+// prints what the real one prints. Nothing is limited, because nothing is computed. tools.go selects
+// the program by its name. daemon.go, commands.go and client.go simulate MPS, smi.go and reset.go
+// nvidia-smi. machine.go finds the simulated machine that the program runs on.
 //
 // Imports: pkg/simulate/disk, pkg/simulate/nvstate.
 package nvtools

@@ -29,7 +29,7 @@ const (
 	problemReset = "is being reset"
 	cureReset    = "it is asked again; if it stays so, look for amdgpu in dmesg and reboot the node"
 	problemKFD   = "has no node in KFD's topology, so that no program can compute on it"
-	cureKFD      = "look for kfd in dmesg; load amdgpu anew or reboot the node"
+	cureKFD      = "look for kfd in dmesg; reload amdgpu or reboot the node"
 )
 
 // Gone is a GPU that is not on the bus any more, or not driven by amdgpu.

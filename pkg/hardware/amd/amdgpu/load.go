@@ -19,10 +19,9 @@ const (
 // The compute mode does not outlive it, and the numbers of KFD's nodes and of
 // render nodes may be others afterwards.
 //
-// It is the boot id, the inode number of /sys/module/amdgpu, which the kernel
-// makes anew with the module and does not use again within a boot, and the
-// module's version, or the checksum of its source where it has none: the module
-// that comes with the kernel has no version. Without the module it fails with
+// It is the boot id, the inode number of /sys/module/amdgpu, which is new with each load and not
+// used again within a boot, and the module's version, or the checksum of its source if it has
+// none, like the module that comes with the kernel. Without the module it fails with
 // fs.ErrNotExist.
 func (m *Machine) LoadID() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadPatience)

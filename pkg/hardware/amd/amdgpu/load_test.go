@@ -30,7 +30,7 @@ func TestLoadID(t *testing.T) {
 	files.Remove(sysfs.ModuleDir + "/srcversion")
 	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4711", id())
 	files.Infos[sysfs.ModuleDir] = sysfs.Info{Inode: 4712}
-	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4712", id(), "loaded anew")
+	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4712", id(), "reloaded")
 
 	files.Fails["stat "+sysfs.ModuleDir] = fs.ErrNotExist
 	_, err := m.LoadID()

@@ -13,7 +13,7 @@ import (
 )
 
 // UnknownUsers is the message for users that neither KFD nor the kernel's modules name.
-const UnknownUsers = "who does is not to be seen: look with lsof /dev/kfd /dev/dri/* on the node, end them, and this is tried again"
+const UnknownUsers = "the processes cannot be seen from here: find them with lsof /dev/kfd /dev/dri/* on the node and end them; this is retried"
 
 // Users names who keeps the driver from being unloaded; empty if nobody does.
 func Users(t *sysfs.Task) (string, error) {
@@ -41,7 +41,7 @@ func Users(t *sysfs.Task) (string, error) {
 	}
 	switch {
 	case len(who) > 0:
-		return strings.Join(who, " and ") + "; once they have ended or moved this is tried again", nil
+		return strings.Join(who, " and ") + "; once they have ended or moved, this is retried", nil
 	case count != "" && count != "0":
 		return "its count of users is " + count + "; " + UnknownUsers, nil
 	}

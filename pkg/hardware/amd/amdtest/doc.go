@@ -1,5 +1,5 @@
-// Package amdtest has a host's files in memory, for tests of AMD GPUs. The GPUs in it are
-// copied from files of real machines; each says from where.
+// Package amdtest keeps the files of a host with AMD GPUs in memory, for tests. The GPUs are copied
+// from files of real machines; each says from which.
 //
 // Imports: pkg/gpu, pkg/hardware/amd/sysfs.
 package amdtest

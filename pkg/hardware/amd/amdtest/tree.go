@@ -17,27 +17,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
-// Tree is a host's files in memory. It reacts to nothing unless a test says so.
+// Tree has the files of a host in memory. Writes have no side effects unless a test adds them.
 type Tree struct {
 	// Mu protects all of it.
 	Mu sync.Mutex
-	// Files are contents by path; a folder is there when something is in it, or
-	// when a path ends with a slash.
+	// Files has contents by path. A folder exists if it contains something, or if a path ends
+	// with a slash.
 	Files map[string]string
 	Infos map[string]sysfs.Info
 	Links map[string]string
-	// Fails are errors by "read <path>", "write <path>", "list <path>".
+	// Fails has errors by call: "read <path>", "write <path>", "list <path>", "stat <path>".
 	Fails map[string]error
-	// OnWrite is asked before a write takes effect.
+	// OnWrite is called before a write takes effect, and can refuse it.
 	OnWrite func(name, text string) error
-	// OnRead is told before a file is read.
+	// OnRead is called before a file is read.
 	OnRead func(name string)
 	Writes []string
 }
 
 var _ sysfs.Files = (*Tree)(nil)
 
-// NewTree is a host with these GPUs.
+// NewTree returns a host with these GPUs.
 func NewTree(gpus ...GPU) *Tree {
 	t := &Tree{Files: map[string]string{}, Infos: map[string]sysfs.Info{}, Links: map[string]string{}, Fails: map[string]error{}}
 	t.Files[sysfs.DriverDirs[0]+"/"] = ""
@@ -217,7 +217,7 @@ type Node struct {
 	Bytes                   int64
 }
 
-// gib and mib count bytes.
+// Sizes in bytes.
 const (
 	MiB = int64(1) << 20
 	GiB = int64(1) << 30

@@ -59,7 +59,7 @@ func (p properties) number(name string) int {
 }
 
 // node reads the properties of a GPU. They are false for processors, and for
-// what has no render node and cannot be given out. They are also false for a node
+// what has no render node and cannot be allocated. They are also false for a node
 // in the making: KFD counts it and shows it before it has filled in all of it
 // (kfd_topology_add_device in Linux' kfd_topology.c).
 func (p properties) node(number int, gpuID string) (Node, bool) {

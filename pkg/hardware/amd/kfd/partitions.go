@@ -53,7 +53,7 @@ func (top *Topology) Of(a address) []Node {
 // The driver puts the partition in the lowest three bits of location_id, or in the
 // highest four (https://rocm.docs.amd.com/projects/amdsmi, "GPU partitioning";
 // amd-smi tries both in turn). Whatever it says must agree with the order of the render
-// nodes, which the driver gives out in the order of the partitions; nothing is
+// nodes, which the driver assigns in the order of the partitions; nothing is
 // handed out of a GPU where it does not. Nodes whose location_id says nothing of
 // partitions are told by their render nodes alone.
 func Indexes(nodes []Node, first, count int) ([]int, error) {

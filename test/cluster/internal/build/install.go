@@ -28,7 +28,7 @@ func (d Dir) Install(ctx context.Context, source string, progress func(format st
 		return err
 	}
 	defer unlock()
-	missing := d.Missing(optional...) // again: whom we waited for may have built some
+	missing := d.Missing(optional...) // again: a build that was waited for may have installed some
 	wanted := parts(optional...)
 	for i, part := range wanted {
 		if !slices.Contains(missing, part.name) {

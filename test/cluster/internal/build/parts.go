@@ -30,7 +30,7 @@ type job struct {
 // components are the names under which the one Kubernetes program is installed.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"}
 
-// Optional are the names of the parts that are built only for whom asks for them.
+// Optional are the names of the parts that are built only on request.
 var Optional = []string{"kueue"}
 
 // parts are the parts that every cluster needs and the named optional ones, in the order

@@ -71,9 +71,9 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 		}
 		n.Profile = &progress
 		for _, said := range GPUsOf(g) {
-			if j := slices.IndexFunc(n.GPUs, func(c GPU) bool { return c.Name == said.Name }); j >= 0 {
-				c := &n.GPUs[j]
-				c.HardwareMode, c.Change, c.Pending, c.Problem = said.Mode, said.Change, said.Pending, said.Problem
+			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == said.Name }); j >= 0 {
+				shown := &n.GPUs[j]
+				shown.HardwareMode, shown.Change, shown.Pending, shown.Problem = said.Mode, said.Change, said.Pending, said.Problem
 			}
 		}
 	}
@@ -82,9 +82,9 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 func (n *Node) finish(known *corev1.Node) {
 	slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
 	var versions []string
-	for _, c := range n.GPUs {
-		if c.driver != "" && !slices.Contains(versions, c.driver) {
-			versions = append(versions, c.driver)
+	for _, g := range n.GPUs {
+		if g.driver != "" && !slices.Contains(versions, g.driver) {
+			versions = append(versions, g.driver)
 		}
 	}
 	n.DriverVersion = strings.Join(versions, ", ")
@@ -158,24 +158,24 @@ func (h *Held) onlyAdmin() bool {
 }
 
 // describe copies attributes of the GPU from its devices.
-func (c *GPU) describe(p *Pool) {
+func (g *GPU) describe(p *Pool) {
 	set := func(to *string, value string) { *to = cmp.Or(*to, value) }
 	for _, d := range p.Devices {
-		set(&c.Vendor, d.text("vendor"))
-		set(&c.ProductName, d.text("productName"))
-		set(&c.driver, d.text("driverVersion"))
-		set(&c.UUID, d.text("parentUUID"))
+		set(&g.Vendor, d.text("vendor"))
+		set(&g.ProductName, d.text("productName"))
+		set(&g.driver, d.text("driverVersion"))
+		set(&g.UUID, d.text("parentUUID"))
 		if d.Type == gpu.TypeGPU {
-			set(&c.UUID, d.text("uuid"))
+			set(&g.UUID, d.text("uuid"))
 		}
 		if v, ok := d.Attributes["resource.kubernetes.io/pciBusID"]; ok && v.StringValue != nil {
-			set(&c.PCIBusID, *v.StringValue)
+			set(&g.PCIBusID, *v.StringValue)
 		}
-		set(&c.MemoryMode, d.text("memoryPartition"))
-		c.MemoryBytes = max(c.MemoryBytes, d.memory())
+		set(&g.MemoryMode, d.text("memoryPartition"))
+		g.MemoryBytes = max(g.MemoryBytes, d.memory())
 	}
 	// Without a whole GPU, the counter has the memory.
-	c.MemoryBytes = max(c.MemoryBytes, p.Total[gpu.CounterMemory])
+	g.MemoryBytes = max(g.MemoryBytes, p.Total[gpu.CounterMemory])
 }
 
 // mode is the mode of the held devices, nil if none is held or has a mode.

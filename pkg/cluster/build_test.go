@@ -37,9 +37,9 @@ func counts(all []cluster.Fit) map[string]int {
 	return out
 }
 
-func states(c cluster.GPU) []cluster.State {
+func states(g cluster.GPU) []cluster.State {
 	var out []cluster.State
-	for _, s := range c.Bar {
+	for _, s := range g.Bar {
 		for range s.Size {
 			out = append(out, s.State)
 		}
@@ -48,27 +48,27 @@ func states(c cluster.GPU) []cluster.State {
 }
 
 func TestAnIdleGPUOffersEveryProfile(t *testing.T) {
-	c := only(t, oneH100())
+	g := only(t, oneH100())
 	assert.Equal(t, map[string]int{
 		cluster.WholeGPU: 1, "7g.80gb": 1, "4g.40gb": 1, "3g.40gb": 2, "2g.20gb": 3, "1g.20gb": 4,
 		"1g.10gb": 7, "1g.10gb+me": 1, // one OFA engine on the GPU
-	}, counts(c.Fits))
-	assert.Equal(t, cluster.WholeGPU, c.Fits[0].Label, "the largest comes first")
-	assert.Equal(t, 8, c.Positions)
-	assert.Equal(t, scenes.H100Name, c.ProductName)
-	assert.Equal(t, "0000:0f:00.0", c.PCIBusID)
-	assert.EqualValues(t, scenes.H100Memory, c.MemoryBytes)
-	assert.Empty(t, c.Held)
+	}, counts(g.Fits))
+	assert.Equal(t, cluster.WholeGPU, g.Fits[0].Label, "the largest comes first")
+	assert.Equal(t, 8, g.Positions)
+	assert.Equal(t, scenes.H100Name, g.ProductName)
+	assert.Equal(t, "0000:0f:00.0", g.PCIBusID)
+	assert.EqualValues(t, scenes.H100Memory, g.MemoryBytes)
+	assert.Empty(t, g.Held)
 }
 
 func TestWhatIsHeldIsNotOffered(t *testing.T) {
-	c := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "3g.40gb", 4))))
+	g := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "3g.40gb", 4))))
 	assert.Equal(t, map[string]int{
 		"4g.40gb": 1, "3g.40gb": 1, "2g.20gb": 2, "1g.20gb": 2, "1g.10gb": 4, "1g.10gb+me": 1,
-	}, counts(c.Fits))
-	assert.Equal(t, []cluster.State{cluster.Free, cluster.Free, cluster.Free, cluster.Free, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken}, states(c))
-	assert.Equal(t, []int{4, 5, 6, 7}, c.Held[0].Positions)
-	assert.Equal(t, []cluster.Holder{{Namespace: "default", Claim: "p-gpu-x7k2p", Pods: []string{"p"}}}, c.Held[0].Holders)
+	}, counts(g.Fits))
+	assert.Equal(t, []cluster.State{cluster.Free, cluster.Free, cluster.Free, cluster.Free, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken}, states(g))
+	assert.Equal(t, []int{4, 5, 6, 7}, g.Held[0].Positions)
+	assert.Equal(t, []cluster.Holder{{Namespace: "default", Claim: "p-gpu-x7k2p", Pods: []string{"p"}}}, g.Held[0].Holders)
 }
 
 func TestTheEighthSliceBesideSevenSmallOnesIsLeftOver(t *testing.T) {
@@ -76,44 +76,44 @@ func TestTheEighthSliceBesideSevenSmallOnesIsLeftOver(t *testing.T) {
 	for start := range 7 {
 		in.Claims = append(in.Claims, scenes.Claim("default", string(rune('a'+start)), "node-a", 0, scenes.MIG(0, "1g.10gb", start)))
 	}
-	c := only(t, in)
-	assert.Empty(t, c.Fits)
-	assert.Equal(t, []cluster.State{cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Leftover}, states(c))
+	g := only(t, in)
+	assert.Empty(t, g.Fits)
+	assert.Equal(t, []cluster.State{cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Leftover}, states(g))
 }
 
 func TestAWholeGPUTakesEveryPosition(t *testing.T) {
-	c := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.GPUOf(0))))
-	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 8, State: cluster.Taken, Label: cluster.WholeGPU}}, c.Bar)
-	assert.Empty(t, c.Fits)
+	g := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.GPUOf(0))))
+	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 8, State: cluster.Taken, Label: cluster.WholeGPU}}, g.Bar)
+	assert.Empty(t, g.Fits)
 }
 
 func TestAdminAccessTakesNothing(t *testing.T) {
 	admin := scenes.Claim("monitoring", "dcgm", "node-a", 0, scenes.GPUOf(0))
 	yes := true
 	scenes.Result(&admin).AdminAccess = &yes
-	c := only(t, oneH100(admin))
-	assert.Equal(t, 7, counts(c.Fits)["1g.10gb"])
-	assert.NotContains(t, states(c), cluster.Taken)
-	assert.True(t, c.Held[0].Holders[0].Admin)
+	g := only(t, oneH100(admin))
+	assert.Equal(t, 7, counts(g.Fits)["1g.10gb"])
+	assert.NotContains(t, states(g), cluster.Taken)
+	assert.True(t, g.Held[0].Holders[0].Admin)
 }
 
 func TestTaintedDevicesAreNotOffered(t *testing.T) {
 	in := oneH100()
 	all := func(string) bool { return true }
 	scenes.Taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Value: "v", Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	c := only(t, in)
-	assert.Empty(t, c.Fits)
-	assert.Equal(t, cluster.Blocked, c.Bar[0].State)
-	assert.Equal(t, []cluster.Taint{{Key: "k", Value: "v", Effect: "NoSchedule", Devices: 26, Of: 26}}, c.Taints)
+	g := only(t, in)
+	assert.Empty(t, g.Fits)
+	assert.Equal(t, cluster.Blocked, g.Bar[0].State)
+	assert.Equal(t, []cluster.Taint{{Key: "k", Value: "v", Effect: "NoSchedule", Devices: 26, Of: 26}}, g.Taints)
 }
 
 func TestATaintWithoutEffectOnlyInforms(t *testing.T) {
 	in := oneH100()
 	all := func(string) bool { return true }
 	scenes.Taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Effect: resourceapi.DeviceTaintEffectNone})
-	c := only(t, in)
-	assert.Equal(t, 7, counts(c.Fits)["1g.10gb"])
-	assert.Len(t, c.Taints, 1)
+	g := only(t, in)
+	assert.Equal(t, 7, counts(g.Fits)["1g.10gb"])
+	assert.Len(t, g.Taints, 1)
 }
 
 func TestForeignDriversAreIgnored(t *testing.T) {
@@ -125,8 +125,8 @@ func TestForeignDriversAreIgnored(t *testing.T) {
 		foreignSlice[i].Spec.Driver = "gpu.nvidia.com"
 	}
 	in.Slices = append(in.Slices, foreignSlice...)
-	c := only(t, in)
-	assert.Empty(t, c.Held)
+	g := only(t, in)
+	assert.Empty(t, g.Held)
 	assert.Empty(t, in.Summary().Lost)
 }
 
@@ -152,10 +152,10 @@ func TestOnlyTheNewestGenerationCounts(t *testing.T) {
 	assert.Equal(t, 7, counts(only(t, in).Fits)["1g.10gb"], "not counted twice")
 
 	in.Slices = append(scenes.H100("node-a", 0), newer[0])
-	c := only(t, in)
-	assert.Equal(t, "1 of 2 slices are there", c.Incomplete)
-	assert.Empty(t, c.Fits, "the scheduler would not use it")
-	assert.Equal(t, cluster.Unknown, c.Bar[0].State)
+	g := only(t, in)
+	assert.Equal(t, "1 of 2 slices are there", g.Incomplete)
+	assert.Empty(t, g.Fits, "the scheduler would not use it")
+	assert.Equal(t, cluster.Unknown, g.Bar[0].State)
 }
 
 func TestADeviceOfAnIncompletePoolIsNotCalledGone(t *testing.T) {
@@ -167,17 +167,17 @@ func TestADeviceOfAnIncompletePoolIsNotCalledGone(t *testing.T) {
 func TestWhatMayNotBeSeenIsNotCalledFree(t *testing.T) {
 	in := oneH100()
 	in.Partial = true
-	c := only(t, in)
-	assert.Empty(t, c.Fits)
-	assert.NotContains(t, states(c), cluster.Free)
+	g := only(t, in)
+	assert.Empty(t, g.Fits)
+	assert.NotContains(t, states(g), cluster.Free)
 }
 
 func TestOtherNamespacesHoldWithoutAName(t *testing.T) {
 	in := oneH100(scenes.Claim("secret", "p", "node-a", 0, scenes.MIG(0, "3g.40gb", 0)))
 	in.View.Namespace = "team-a"
-	c := only(t, in)
-	assert.Equal(t, []cluster.Holder{{Hidden: true}}, c.Held[0].Holders)
-	assert.Equal(t, cluster.Taken, c.Bar[0].State)
+	g := only(t, in)
+	assert.Equal(t, []cluster.Holder{{Hidden: true}}, g.Held[0].Holders)
+	assert.Equal(t, cluster.Taken, g.Bar[0].State)
 }
 
 func TestOnlyTheNodesAskedFor(t *testing.T) {
@@ -192,9 +192,9 @@ func TestOnlyTheNodesAskedFor(t *testing.T) {
 }
 
 func TestAGPUThatCannotBeCutHasOnePosition(t *testing.T) {
-	c := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.L4("node-a", 0)}})
-	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 1, State: cluster.Free}}, c.Bar)
-	assert.Equal(t, map[string]int{cluster.WholeGPU: 1}, counts(c.Fits))
+	g := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.L4("node-a", 0)}})
+	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 1, State: cluster.Free}}, g.Bar)
+	assert.Equal(t, map[string]int{cluster.WholeGPU: 1}, counts(g.Fits))
 }
 
 func TestEqualPartsOfMemoryAreDrawnByTheirIndex(t *testing.T) {
@@ -207,9 +207,9 @@ func TestEqualPartsOfMemoryAreDrawnByTheirIndex(t *testing.T) {
 			}
 		}
 	}
-	c := in.Summary().Nodes[0].GPUs[0]
-	assert.Equal(t, 8, c.Positions)
-	assert.Equal(t, []int{7}, c.Held[0].Positions)
+	g := in.Summary().Nodes[0].GPUs[0]
+	assert.Equal(t, 8, g.Positions)
+	assert.Equal(t, []int{7}, g.Held[0].Positions)
 }
 
 // Six parts of an amount of memory that six does not divide.
@@ -218,30 +218,30 @@ func TestPartsThatLeaveAFewBytesAreEqual(t *testing.T) {
 	require.NotZero(t, total%6)
 	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.Instinct("node-a", 0, "AMD Instinct MI300A", xcp.Facts{XCCs: 6, Memory: total, Modes: []xcp.Mode{xcp.SPX, xcp.TPX, xcp.CPX}})}}
 	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.XCP(0, "tpx", 1))}
-	c := only(t, in)
-	assert.Equal(t, 6, c.Positions)
-	assert.Equal(t, []int{2, 3}, c.Held[0].Positions)
-	assert.Equal(t, map[string]int{"tpx": 2}, counts(c.Fits))
+	g := only(t, in)
+	assert.Equal(t, 6, g.Positions)
+	assert.Equal(t, []int{2, 3}, g.Held[0].Positions)
+	assert.Equal(t, map[string]int{"tpx": 2}, counts(g.Fits))
 }
 
 func TestAGPUInAModeOffersNoOther(t *testing.T) {
 	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.MI300X("node-a", 0)}}
-	c := only(t, in)
-	assert.Nil(t, c.Mode, "nobody holds it in any")
-	assert.Equal(t, "NPS1", c.MemoryMode)
-	assert.Equal(t, map[string]int{cluster.WholeGPU: 1, "dpx": 2, "qpx": 4, "cpx": 8}, counts(c.Fits))
+	g := only(t, in)
+	assert.Nil(t, g.Mode, "nobody holds it in any")
+	assert.Equal(t, "NPS1", g.MemoryMode)
+	assert.Equal(t, map[string]int{cluster.WholeGPU: 1, "dpx": 2, "qpx": 4, "cpx": 8}, counts(g.Fits))
 
 	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.XCP(0, "qpx", 2))}
-	c = only(t, in)
-	assert.Equal(t, &cluster.Mode{Name: "QPX", Held: 1, Of: 4}, c.Mode)
-	assert.Equal(t, map[string]int{"qpx": 3}, counts(c.Fits))
-	assert.Equal(t, []int{4, 5}, c.Held[0].Positions)
+	g = only(t, in)
+	assert.Equal(t, &cluster.Mode{Name: "QPX", Held: 1, Of: 4}, g.Mode)
+	assert.Equal(t, map[string]int{"qpx": 3}, counts(g.Fits))
+	assert.Equal(t, []int{4, 5}, g.Held[0].Positions)
 
 	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.GPUOf(0))}
-	c = only(t, in)
-	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, c.Mode)
-	assert.Equal(t, cluster.WholeGPU, c.Held[0].Label)
-	assert.Empty(t, c.Fits)
+	g = only(t, in)
+	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, g.Mode)
+	assert.Equal(t, cluster.WholeGPU, g.Held[0].Label)
+	assert.Empty(t, g.Fits)
 
 	// Who only looks keeps a GPU in no mode.
 	yes := true
@@ -251,13 +251,13 @@ func TestAGPUInAModeOffersNoOther(t *testing.T) {
 
 // Under NPS4 an MI300X cannot be had whole.
 func TestAGPUThatIsNeverWhole(t *testing.T) {
-	c := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.Instinct("node-a", 0, scenes.MI300XName, xcp.Facts{
+	g := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.Instinct("node-a", 0, scenes.MI300XName, xcp.Facts{
 		XCCs: 8, Memory: 196592 << 20, MemoryMode: xcp.NPS4, Modes: []xcp.Mode{xcp.QPX, xcp.CPX},
 	})}})
-	assert.Equal(t, 8, c.Positions)
-	assert.EqualValues(t, 196592<<20, c.MemoryBytes, "of the GPU, not of its largest piece")
-	assert.Equal(t, map[string]int{"qpx": 4, "cpx": 8}, counts(c.Fits))
-	assert.Equal(t, "NPS4", c.MemoryMode)
+	assert.Equal(t, 8, g.Positions)
+	assert.EqualValues(t, 196592<<20, g.MemoryBytes, "of the GPU, not of its largest piece")
+	assert.Equal(t, map[string]int{"qpx": 4, "cpx": 8}, counts(g.Fits))
+	assert.Equal(t, "NPS4", g.MemoryMode)
 }
 
 func TestEqualObjectsInAnyOrderGiveAnEqualModel(t *testing.T) {
@@ -330,18 +330,18 @@ func TestRulesTaintWhatTheySelect(t *testing.T) {
 	assert.Empty(t, only(t, in).Taints)
 
 	in.Rules = append(in.Rules, rule("one", &resourceapi.DeviceTaintSelector{Pool: &pool, Device: text(scenes.MIG(0, "3g.40gb", 4))}))
-	c := only(t, in)
-	require.Len(t, c.Taints, 1)
-	assert.Equal(t, cluster.Taint{Key: fan.Key, Value: fan.Value, Effect: "NoSchedule", Devices: 1, Of: c.Taints[0].Of, Rules: []string{"one"}}, c.Taints[0])
-	assert.Equal(t, 1, counts(c.Fits)["3g.40gb"])
+	g := only(t, in)
+	require.Len(t, g.Taints, 1)
+	assert.Equal(t, cluster.Taint{Key: fan.Key, Value: fan.Value, Effect: "NoSchedule", Devices: 1, Of: g.Taints[0].Of, Rules: []string{"one"}}, g.Taints[0])
+	assert.Equal(t, 1, counts(g.Fits)["3g.40gb"])
 	assert.Empty(t, in.Slices[1].Spec.Devices[0].Taints, "what was given stays as it was")
 
 	// The driver's own taint and two rules with the same one: counted once.
 	scenes.Taint(in.Slices, func(string) bool { return true }, fan)
 	in.Rules = append(in.Rules, rule("all", &resourceapi.DeviceTaintSelector{}))
-	c = only(t, in)
-	require.Len(t, c.Taints, 1)
-	assert.Equal(t, c.Taints[0].Of, c.Taints[0].Devices)
-	assert.Equal(t, []string{"all", "one"}, c.Taints[0].Rules)
-	assert.Empty(t, c.Fits)
+	g = only(t, in)
+	require.Len(t, g.Taints, 1)
+	assert.Equal(t, g.Taints[0].Of, g.Taints[0].Devices)
+	assert.Equal(t, []string{"all", "one"}, g.Taints[0].Rules)
+	assert.Empty(t, g.Fits)
 }

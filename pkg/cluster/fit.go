@@ -82,9 +82,9 @@ func Plain(all []Fit) []Fit {
 // Sum adds up what fits on several GPUs.
 func Sum(gpus []GPU) []Fit {
 	var out []Fit
-	for _, c := range gpus {
-		for _, f := range c.Fits {
-			if i := slices.IndexFunc(out, func(g Fit) bool { return g.Label == f.Label }); i >= 0 {
+	for _, g := range gpus {
+		for _, f := range g.Fits {
+			if i := slices.IndexFunc(out, func(o Fit) bool { return o.Label == f.Label }); i >= 0 {
 				out[i].Count += f.Count
 			} else {
 				out = append(out, f)

@@ -95,8 +95,8 @@ func TestGPUsOfBothVendors(t *testing.T) {
 	require.Len(t, inv.GPUs, 2)
 	gpus := inv.Hardware("node-a")
 	var order []string
-	for _, c := range gpus {
-		order = append(order, c.PCIAddress+" "+string(c.Vendor))
+	for _, g := range gpus {
+		order = append(order, g.PCIAddress+" "+string(g.Vendor))
 	}
 	assert.Equal(t, []string{"0000:1b:00.0 nvidia", "0000:26:00.0 amd", "0000:9d:00.0 nvidia", "0000:a6:00.0 amd"}, order)
 
@@ -122,8 +122,8 @@ func TestGPUsWithoutModes(t *testing.T) {
 	require.NoError(t, err)
 	gpus := inv.Hardware("node-a")
 	minors := map[int]bool{}
-	for _, c := range gpus {
-		minors[c.Minor] = true
+	for _, g := range gpus {
+		minors[g.Minor] = true
 	}
 	assert.Equal(t, map[int]bool{128: true, 129: true, 130: true, 138: true}, minors)
 	whole := gpus[0]

@@ -183,11 +183,11 @@ func FuzzParse(f *testing.F) {
 		assert.LessOrEqual(t, len(gpus), MaxGPUs)
 		assert.False(t, strings.ContainsAny(inv.DriverVersion+inv.AMDDriver.Version, "/ "))
 		seen := map[string]bool{}
-		for _, c := range gpus {
-			assert.Regexp(t, pciAddress, c.PCIAddress)
-			assert.False(t, seen[c.PCIAddress])
-			seen[c.PCIAddress] = true
-			assert.NotEmpty(t, c.Placements)
+		for _, g := range gpus {
+			assert.Regexp(t, pciAddress, g.PCIAddress)
+			assert.False(t, seen[g.PCIAddress])
+			seen[g.PCIAddress] = true
+			assert.NotEmpty(t, g.Placements)
 		}
 	})
 }

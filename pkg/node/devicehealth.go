@@ -46,8 +46,8 @@ const daemonDied = "an MPS daemon that serves shares of this device has died and
 // shares, so that of a device is the worst of its shares.
 func (d *driver) health() kubeletplugin.DeviceHealthReport {
 	known := map[string]inventory.GPU{}
-	for _, c := range d.gpus.List() {
-		known[c.PCIAddress] = c
+	for _, g := range d.gpus.List() {
+		known[g.PCIAddress] = g
 	}
 	var report kubeletplugin.DeviceHealthReport
 	now := time.Now()
@@ -55,8 +55,8 @@ func (d *driver) health() kubeletplugin.DeviceHealthReport {
 	for _, r := range claim.InUse(d.claims.Ledger.List()) {
 		for _, device := range r.Devices {
 			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
-			if c, ok := known[device.Placement.GPU]; ok {
-				health.Health, health.Message = d.healthOf(&c, r.Claim, &device)
+			if g, ok := known[device.Placement.GPU]; ok {
+				health.Health, health.Message = d.healthOf(&g, r.Claim, &device)
 			} else {
 				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "GPU "+device.Placement.GPUName()+" has not been found since the plugin started"
 			}
@@ -85,14 +85,14 @@ func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 
 // healthOf returns the health of a device that a claim holds. Obstacles to a mode change do not
 // matter, because the GPU already has the mode.
-func (d *driver) healthOf(c *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
-	if c.Problem != "" {
-		return kubeletplugin.HealthStatusUnhealthy, "GPU " + c.Name() + ": " + c.Problem
+func (d *driver) healthOf(g *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
+	if g.Problem != "" {
+		return kubeletplugin.HealthStatusUnhealthy, "GPU " + g.Name() + ": " + g.Problem
 	}
-	if gone, ok := c.Lacks()[device.Name]; ok {
+	if gone, ok := g.Lacks()[device.Name]; ok {
 		return kubeletplugin.HealthStatusUnhealthy, gone.Reason
 	}
-	for _, o := range d.publisher.ObstaclesOn(c.PCIAddress) {
+	for _, o := range d.publisher.ObstaclesOn(g.PCIAddress) {
 		if o.Placement == device.Placement.Base().Name() && o.Kind == gpu.ObstacleMissing {
 			return kubeletplugin.HealthStatusUnhealthy, o.Reason
 		}

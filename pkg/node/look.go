@@ -76,7 +76,7 @@ func (p *plugin) look(ctx context.Context) error {
 	for _, address := range p.roster.Update(ctx, found, problems, told, p.Machine.BootID()) {
 		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
 	}
-	p.shape(found)
+	p.removeUnoffered(found)
 	reshared := p.share(ctx, found)
 	maps.Copy(problems, p.problems(ctx, found))
 	if err := ctx.Err(); err != nil {
@@ -121,24 +121,24 @@ func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
 
 // foreignOn lists the foreign partitions of one GPU. With AdoptForeign, it removes those that
 // nobody uses.
-func (p *plugin) foreignOn(ctx context.Context, c *inventory.GPU) ([]gpu.Partition, error) {
+func (p *plugin) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partition, error) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
-	partitions, missing, err := p.claims.Compare(ctx, c.PCIAddress)
+	partitions, missing, err := p.claims.Compare(ctx, g.PCIAddress)
 	if err != nil {
 		return nil, err
 	}
-	p.noteMissing(ctx, c.PCIAddress, missing)
+	p.noteMissing(ctx, g.PCIAddress, missing)
 	var left []gpu.Partition
 	for _, f := range partitions {
 		if p.AdoptForeign {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
-				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
+				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", g.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
-		p.tellForeign(ctx, c, f, err)
+		p.tellForeign(ctx, g, f, err)
 		left = append(left, f)
 	}
 	return left, nil
@@ -156,14 +156,14 @@ func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []l
 }
 
 // tellForeign reports a foreign partition once.
-func (p *plugin) tellForeign(ctx context.Context, c *inventory.GPU, f gpu.Partition, adoption error) {
-	for _, known := range p.publisher.ForeignOn(c.PCIAddress) {
+func (p *plugin) tellForeign(ctx context.Context, g *inventory.GPU, f gpu.Partition, adoption error) {
+	for _, known := range p.publisher.ForeignOn(g.PCIAddress) {
 		if known == f {
 			return
 		}
 	}
 	p.metrics.Finding(v1alpha1.EventForeignPartition, nil)
-	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
+	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", g.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
 	if adoption != nil {
 		message += fmt.Sprintf(" (Tranche could not remove it: %v)", adoption)
 	}

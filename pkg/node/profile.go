@@ -43,16 +43,18 @@ func (p *plugin) openProfile(ctx context.Context) {
 	}
 }
 
-// shape removes the devices that the profile does not offer from GPUs that were found. Held
-// devices stay, with a taint: the scheduler ignores what an allocated device consumes once it
-// is not published.
-func (p *plugin) shape(found []gpu.GPU) {
+// removeUnoffered removes the devices that the profile does not offer. Held devices stay, with
+// a taint: the scheduler ignores what an allocated device consumes once it is not published.
+func (p *plugin) removeUnoffered(gpus []gpu.GPU) {
 	held := p.heldPlacements()
-	for i := range found {
-		g := &found[i]
+	for i := range gpus {
+		g := &gpus[i]
 		layout := p.profile.Layout(g.PCIAddress)
 		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(q gpu.Placement) bool {
-			return !layout.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool { return h.Base().Name() == q.Name() })
+			// A share is held itself; so is the partition or GPU that it is a share of.
+			return !layout.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool {
+				return h.Name() == q.Name() || h.Base().Name() == q.Name()
+			})
 		})
 	}
 }
@@ -62,15 +64,6 @@ func (p *plugin) shape(found []gpu.GPU) {
 // p.gpus still has the previous devices.
 func (p *plugin) preparable() []gpu.GPU {
 	gpus := p.gpus.Now()
-	held := p.heldPlacements()
-	for i := range gpus {
-		g := &gpus[i]
-		layout := p.profile.Layout(g.PCIAddress)
-		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(q gpu.Placement) bool {
-			return !layout.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool {
-				return h.Name() == q.Name() || h.Base().Name() == q.Name()
-			})
-		})
-	}
+	p.removeUnoffered(gpus)
 	return gpus
 }

@@ -31,7 +31,7 @@ func (p *plugin) expectSilent(ctx context.Context) {
 // their current problems.
 func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
 	p.hardware.Expect(before)
-	p.shape(before)
+	p.removeUnoffered(before)
 	p.sharing.AddShares(ctx, before, func(g *gpu.GPU) profile.Desired {
 		now, _ := p.sharing.LookUp(g.PCIAddress)
 		return now
@@ -51,8 +51,8 @@ func (p *plugin) driverProblems() map[string]string {
 	for _, g := range p.roster.All() {
 		note(&g)
 	}
-	for _, c := range p.gpus.List() {
-		note(&c.GPU)
+	for _, g := range p.gpus.List() {
+		note(&g.GPU)
 	}
 	return problems
 }

@@ -145,9 +145,9 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 // prepared, unless a GPU hangs.
 func (w *vendorWatch) closeToClaims(ctx context.Context, o *drivers.Opened, why error) {
 	var gpus []string
-	for _, c := range w.gpus.List() {
-		if c.Vendor == o.Name {
-			gpus = append(gpus, c.PCIAddress)
+	for _, g := range w.gpus.List() {
+		if g.Vendor == o.Name {
+			gpus = append(gpus, g.PCIAddress)
 		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.patience())

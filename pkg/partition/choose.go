@@ -90,10 +90,10 @@ func (n *Node) allThere(seen []GPU) error {
 func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) (map[string]profile.Desired, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
-		c := &seen[i]
-		live[c.PCIAddress] = c.Live
-		if parts := slices.DeleteFunc(slices.Clone(c.Live), func(q gpu.Partition) bool { return !c.holds(q) }); len(parts) > 0 {
-			held[c.PCIAddress] = parts
+		g := &seen[i]
+		live[g.PCIAddress] = g.Live
+		if parts := slices.DeleteFunc(slices.Clone(g.Live), func(q gpu.Partition) bool { return !g.holds(q) }); len(parts) > 0 {
+			held[g.PCIAddress] = parts
 		}
 	}
 	resolved, err := n.Resolve(to, gpus, func(gpuID string) []gpu.Partition { return live[gpuID] })
@@ -113,8 +113,8 @@ func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) 
 }
 
 // holds tells whether a claim holds a partition.
-func (c *GPU) holds(q gpu.Partition) bool {
-	return slices.ContainsFunc(c.Held, func(h Holder) bool { return q.Is(h.Placement) })
+func (g *GPU) holds(q gpu.Partition) bool {
+	return slices.ContainsFunc(g.Held, func(h Holder) bool { return q.Is(h.Placement) })
 }
 
 // kept counts the partitions that the GPU's layout keeps.

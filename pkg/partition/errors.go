@@ -173,13 +173,13 @@ func (n *Node) lostInTheWay(plan Plan) error {
 		return nil
 	}
 	var errs []error
-	for _, c := range n.GPUs() {
-		if c.Vendor != step.Vendor || !n.Lost(c.PCIAddress) {
+	for _, g := range n.GPUs() {
+		if g.Vendor != step.Vendor || !n.Lost(g.PCIAddress) {
 			continue
 		}
-		if holders := holdersOf(c.PCIAddress, n.Claims.Held([]string{c.PCIAddress})); len(holders) > 0 {
-			err := fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, c.Name(), gpu.ErrInUse, byClaims(holders))
-			errs = append(errs, about(err, append(plan.withMemoryStep(), c.PCIAddress)...))
+		if holders := holdersOf(g.PCIAddress, n.Claims.Held([]string{g.PCIAddress})); len(holders) > 0 {
+			err := fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, g.Name(), gpu.ErrInUse, byClaims(holders))
+			errs = append(errs, about(err, append(plan.withMemoryStep(), g.PCIAddress)...))
 		}
 	}
 	return join(errs...)

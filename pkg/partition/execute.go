@@ -133,13 +133,13 @@ func (n *Node) groups(seen []GPU) [][]gpu.GPU {
 	var groups [][]gpu.GPU
 	var together []gpu.GPU
 	for i := range seen {
-		c := &seen[i]
-		at := slices.IndexFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == c.PCIAddress })
+		g := &seen[i]
+		at := slices.IndexFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
 		switch {
 		case at >= 0 && plan.GPUs[at].Steps != nil && plan.GPUs[at].Steps[0].Op == OpMemory:
-			together = append(together, c.GPU)
-		case at >= 0, !sameLayout(layouts[c.PCIAddress], c.To):
-			groups = append(groups, []gpu.GPU{c.GPU})
+			together = append(together, g.GPU)
+		case at >= 0, !sameLayout(layouts[g.PCIAddress], g.To):
+			groups = append(groups, []gpu.GPU{g.GPU})
 		}
 	}
 	if together != nil {
@@ -225,8 +225,8 @@ func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
 // ofVendor counts the GPUs of a vendor.
 func (n *Node) ofVendor(v gpu.Vendor) int {
 	count := 0
-	for _, c := range n.present() {
-		if c.Vendor == v {
+	for _, g := range n.present() {
+		if g.Vendor == v {
 			count++
 		}
 	}

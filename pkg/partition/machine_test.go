@@ -223,10 +223,10 @@ func (m *machine) Destroy(ctx context.Context, p gpu.Placement) error {
 func (m *machine) state() []string {
 	m.t.Helper()
 	var all []string
-	for _, c := range m.gpus() {
-		modes, err := m.Modes(m.t.Context(), c.PCIAddress)
+	for _, g := range m.gpus() {
+		modes, err := m.Modes(m.t.Context(), g.PCIAddress)
 		require.NoError(m.t, err)
-		live, err := m.Live(m.t.Context(), c.PCIAddress)
+		live, err := m.Live(m.t.Context(), g.PCIAddress)
 		require.NoError(m.t, err)
 		words := []string{string(modes.MIG), modes.Compute, modes.Memory}
 		if modes.PendingMIG != modes.MIG {
@@ -248,8 +248,8 @@ func (m *machine) state() []string {
 // nothingForeign checks that the Manager knows whose every partition is.
 func (m *machine) nothingForeign() {
 	m.t.Helper()
-	for _, c := range m.gpus() {
-		foreign, err := m.manager.Foreign(m.t.Context(), c.PCIAddress)
+	for _, g := range m.gpus() {
+		foreign, err := m.manager.Foreign(m.t.Context(), g.PCIAddress)
 		require.NoError(m.t, err)
 		require.Empty(m.t, foreign)
 	}

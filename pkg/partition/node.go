@@ -195,7 +195,7 @@ func (n *Node) confirmedPlan(ctx context.Context, seen []GPU, desired resolvedPr
 
 // present returns the GPUs that are not lost.
 func (n *Node) present() []gpu.GPU {
-	return slices.DeleteFunc(slices.Clone(n.GPUs()), func(c gpu.GPU) bool { return n.Lost != nil && n.Lost(c.PCIAddress) })
+	return slices.DeleteFunc(slices.Clone(n.GPUs()), func(g gpu.GPU) bool { return n.Lost != nil && n.Lost(g.PCIAddress) })
 }
 
 // lookAll reads the state of GPUs in parallel. It leaves out those that do not answer; the
@@ -225,18 +225,18 @@ func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, 
 	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("the %s for looking at a GPU are used up", lookBudget))
 	defer cancel()
 	in := n.journal()
-	c := GPU{
+	read := GPU{
 		GPU: g, Before: in.Before[g.PCIAddress], Ours: in.ours(g.PCIAddress), Now: in.Layouts[g.PCIAddress],
 		Held: holdersOf(g.PCIAddress, held),
 	}
 	var err error
-	if c.Modes, err = n.Hardware.Modes(ctx, g.PCIAddress); err != nil {
-		return c, fmt.Errorf("read how GPU %s is set: %w", g.Name(), err)
+	if read.Modes, err = n.Hardware.Modes(ctx, g.PCIAddress); err != nil {
+		return read, fmt.Errorf("read how GPU %s is set: %w", g.Name(), err)
 	}
-	if c.Live, err = n.Hardware.Live(ctx, g.PCIAddress); err != nil {
-		return c, fmt.Errorf("list the partitions of GPU %s: %w", g.Name(), err)
+	if read.Live, err = n.Hardware.Live(ctx, g.PCIAddress); err != nil {
+		return read, fmt.Errorf("list the partitions of GPU %s: %w", g.Name(), err)
 	}
-	return c, nil
+	return read, nil
 }
 
 // holdersOf returns the holders of a GPU's devices.

@@ -14,51 +14,51 @@ import (
 // gpuOf is a GPU as it comes out of the box, altered by change.
 func gpuOf(address string, change ...func(*GPU)) GPU {
 	f := newGPU(address)
-	c := GPU{GPU: f.GPU, Modes: f.modes}
+	g := GPU{GPU: f.GPU, Modes: f.modes}
 	for _, alter := range change {
-		alter(&c)
+		alter(&g)
 	}
-	return c
+	return g
 }
 
-func migOn(c *GPU) {
-	c.Modes.MIG, c.Modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
-	c.GPU = c.WithMIG(gpu.MIGOn)
+func migOn(g *GPU) {
+	g.Modes.MIG, g.Modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
+	g.GPU = g.WithMIG(gpu.MIGOn)
 }
 
 func live(placements ...gpu.Placement) func(*GPU) {
-	return func(c *GPU) { c.Live = partitions(placements...) }
+	return func(g *GPU) { g.Live = partitions(placements...) }
 }
 
 func ours(placements ...gpu.Placement) func(*GPU) {
-	return func(c *GPU) { c.Ours = placements }
+	return func(g *GPU) { g.Ours = placements }
 }
 
 func held(placements ...gpu.Placement) func(*GPU) {
-	return func(c *GPU) {
+	return func(g *GPU) {
 		for _, p := range placements {
-			c.Held = append(c.Held, Holder{Claim: ledger.ClaimRef{Namespace: "team", Name: "a"}, Device: p.Name(), Placement: p})
+			g.Held = append(g.Held, Holder{Claim: ledger.ClaimRef{Namespace: "team", Name: "a"}, Device: p.Name(), Placement: p})
 		}
 	}
 }
 
-func to(s profile.Layout) func(*GPU) { return func(c *GPU) { c.To = s } }
+func to(s profile.Layout) func(*GPU) { return func(g *GPU) { g.To = s } }
 
 func static(placements ...gpu.Placement) profile.Layout {
 	return profile.Layout{Partitioning: profile.PartitioningStatic, Static: placements}
 }
 
-func before(m gpu.Modes) func(*GPU) { return func(c *GPU) { c.Before = m } }
+func before(m gpu.Modes) func(*GPU) { return func(g *GPU) { g.Before = m } }
 
-func pending(m gpu.MIGMode) func(*GPU) { return func(c *GPU) { c.Modes.PendingMIG = m } }
+func pending(m gpu.MIGMode) func(*GPU) { return func(g *GPU) { g.Modes.PendingMIG = m } }
 
-func compute(mode string) func(*GPU) { return func(c *GPU) { c.Modes.Compute = mode } }
+func compute(mode string) func(*GPU) { return func(g *GPU) { g.Modes.Compute = mode } }
 
 func memory(mode string) func(*GPU) {
-	return func(c *GPU) {
-		f := newGPU(c.PCIAddress)
+	return func(g *GPU) {
+		f := newGPU(g.PCIAddress)
 		f.setMemory(mode)
-		c.Modes = f.modes
+		g.Modes = f.modes
 	}
 }
 
@@ -194,9 +194,9 @@ func TestPlanForNVIDIA(t *testing.T) {
 			},
 		},
 		"static: half made by a crash": {
-			gpuOf(hopper, migOn, func(c *GPU) {
-				c.Live = partitions(two...)
-				c.Live[1].Complete = false
+			gpuOf(hopper, migOn, func(g *GPU) {
+				g.Live = partitions(two...)
+				g.Live[1].Complete = false
 			}, ours(two...), to(static(two...))),
 			outcome{steps: []string{"create partition " + two[1].Name()}, keeps: names(two...), what: []string{"partitions 1g.10gb x 1"}},
 		},
@@ -209,7 +209,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			outcome{inTheWay: names(wholeOf(hopper)), keeps: names(two...), what: []string{"devices that the profile does not have are given back"}},
 		},
 		"static: a vGPU": {
-			gpuOf(hopper, func(c *GPU) { c.Modes.MIGFixed = true }, to(static(two...))),
+			gpuOf(hopper, func(g *GPU) { g.Modes.MIGFixed = true }, to(static(two...))),
 			outcome{refused: "GPU gpu-0000-01-00-0 has MIG mode off and would need it on, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor"},
 		},
 		"static: a GPU without MIG": {
@@ -336,9 +336,9 @@ func TestChanges(t *testing.T) {
 // of another vendor change together leaves it alone.
 func TestPlanForAnotherVendor(t *testing.T) {
 	acme := func(change ...func(*GPU)) GPU {
-		c := gpuOf(plain, change...)
-		c.Vendor = "acme"
-		return c
+		g := gpuOf(plain, change...)
+		g.Vendor = "acme"
+		return g
 	}
 	for name, test := range map[string]struct {
 		gpu  GPU

@@ -12,7 +12,7 @@ import (
 func (plan *Plan) memoryModes(gpus []GPU) map[gpu.Vendor]string {
 	modes := map[gpu.Vendor]string{}
 	for _, v := range vendorsOf(gpus) {
-		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(c GPU) bool { return c.Vendor != v }))
+		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return g.Vendor != v }))
 	}
 	return modes
 }
@@ -48,17 +48,17 @@ func (plan *Plan) desiredMemory(gpus []GPU) string {
 	var asks *GPU
 	before := ""
 	for i := range gpus {
-		c := &gpus[i]
+		g := &gpus[i]
 		if before == "" {
-			before = c.Before.Memory
+			before = g.Before.Memory
 		}
 		switch {
-		case c.To.Memory == "":
+		case g.To.Memory == "":
 		case asks == nil:
-			asks = c
-		case asks.To.Memory != c.To.Memory:
-			p := planner{GPU: c, plan: plan}
-			p.refuse("is to be in memory mode %s and GPU %s in %s, but all GPUs of a node share theirs", c.To.Memory, asks.Name(), asks.To.Memory)
+			asks = g
+		case asks.To.Memory != g.To.Memory:
+			p := planner{GPU: g, plan: plan}
+			p.refuse("is to be in memory mode %s and GPU %s in %s, but all GPUs of a node share theirs", g.To.Memory, asks.Name(), asks.To.Memory)
 		}
 	}
 	if asks == nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // shrinks tells whether the desired layout no longer offers some of the GPU's devices.
-func (c *GPU) shrinks() bool {
-	return slices.ContainsFunc(c.Placements, func(p gpu.Placement) bool { return c.Now.Offers(p) && !c.To.Offers(p) })
+func (g *GPU) shrinks() bool {
+	return slices.ContainsFunc(g.Placements, func(p gpu.Placement) bool { return g.Now.Offers(p) && !g.To.Offers(p) })
 }
 
 // shrinking returns the names of the GPUs whose hardware does not change, but which offer
@@ -23,10 +23,10 @@ func (plan *Plan) shrinking(gpus []GPU) []string {
 	}
 	var names []string
 	for i := range gpus {
-		c := &gpus[i]
-		changes := slices.ContainsFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == c.PCIAddress })
-		if !changes && c.shrinks() {
-			names = append(names, c.Name())
+		g := &gpus[i]
+		changes := slices.ContainsFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
+		if !changes && g.shrinks() {
+			names = append(names, g.Name())
 		}
 	}
 	slices.Sort(names)
@@ -38,7 +38,7 @@ func (plan *Plan) shrinking(gpus []GPU) []string {
 func (n *Node) Layouts(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Layout, error) {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	gpus := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })
+	gpus := slices.DeleteFunc(n.present(), func(g gpu.GPU) bool { return !slices.Contains(of, g.PCIAddress) })
 	// A GPU that does not answer is planned as if it had no partitions.
 	seen, _ := n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
 	desired, err := n.choose(to, seen)

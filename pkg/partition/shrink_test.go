@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-func from(s profile.Layout) func(*GPU) { return func(c *GPU) { c.Now = s } }
+func from(s profile.Layout) func(*GPU) { return func(g *GPU) { g.Now = s } }
 
 func TestShrinking(t *testing.T) {
 	two := ones(hopper, 5, 6)

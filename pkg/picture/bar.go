@@ -42,13 +42,13 @@ func barWidth(room int) int {
 }
 
 // drawBar draws a GPU's bar.
-func (d *drawing) drawBar(c cluster.GPU, width int) []terminal.Span {
-	column := func(position int) int { return position * width / c.Positions }
+func (d *drawing) drawBar(g cluster.GPU, width int) []terminal.Span {
+	column := func(position int) int { return position * width / g.Positions }
 	var out []terminal.Span
 	boxes := 0
-	for i, s := range c.Bar {
+	for i, s := range g.Bar {
 		border := "│"
-		if i > 0 && s.State != cluster.Taken && c.Bar[i-1].State == s.State {
+		if i > 0 && s.State != cluster.Taken && g.Bar[i-1].State == s.State {
 			border = "┊" // a place where the GPU can be divided, and is not
 		}
 		inner := column(s.Start+s.Size) - column(s.Start) - 1

@@ -64,10 +64,10 @@ func Draw(w io.Writer, s *cluster.Summary, o Options) error {
 func (d *drawing) chooseNames() {
 	full, short, all := 0, 0, true
 	for _, n := range d.summary.Nodes {
-		for _, c := range n.GPUs {
-			full = max(full, terminal.Width(c.Name))
-			short = max(short, terminal.Width(shortName(c)))
-			all = all && shortName(c) != c.Name
+		for _, g := range n.GPUs {
+			full = max(full, terminal.Width(g.Name))
+			short = max(short, terminal.Width(shortName(g)))
+			all = all && shortName(g) != g.Name
 		}
 	}
 	d.nameCols = full
@@ -79,8 +79,8 @@ func (d *drawing) chooseNames() {
 var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
 
 // shortName is the PCI address without the usual domain, or the name if it has no PCI address.
-func shortName(c cluster.GPU) string {
-	return strings.TrimPrefix(gpuName.ReplaceAllString(c.Name, "$1:$2:$3.$4"), "0000:")
+func shortName(g cluster.GPU) string {
+	return strings.TrimPrefix(gpuName.ReplaceAllString(g.Name, "$1:$2:$3.$4"), "0000:")
 }
 
 // indent is the column of the bars and of all details of a GPU.
@@ -105,8 +105,8 @@ func (d *drawing) node(n cluster.Node) {
 	d.profileLines(n)
 	d.Blank()
 	_, sameMode := hardwareMode(n)
-	for _, c := range n.GPUs {
-		d.gpu(c, len(products) > 1, !sameMode, len(n.GPUs) == 1)
+	for _, g := range n.GPUs {
+		d.gpu(g, len(products) > 1, !sameMode, len(n.GPUs) == 1)
 	}
 	d.room(n, products)
 }
@@ -135,9 +135,9 @@ func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 // memoryModes lists the memory modes of the node's GPUs.
 func memoryModes(n cluster.Node) []string {
 	var modes []string
-	for _, c := range n.GPUs {
-		if c.MemoryMode != "" && !slices.Contains(modes, c.MemoryMode) {
-			modes = append(modes, c.MemoryMode)
+	for _, g := range n.GPUs {
+		if g.MemoryMode != "" && !slices.Contains(modes, g.MemoryMode) {
+			modes = append(modes, g.MemoryMode)
 		}
 	}
 	slices.Sort(modes)
@@ -149,20 +149,20 @@ type product struct {
 	count int
 }
 
-func productName(c cluster.GPU) string {
-	if c.ProductName == "" {
+func productName(g cluster.GPU) string {
+	if g.ProductName == "" {
 		return "GPU of unknown model"
 	}
-	return c.ProductName
+	return g.ProductName
 }
 
 func products(n cluster.Node) []product {
 	var out []product
-	for _, c := range n.GPUs {
-		i := slices.IndexFunc(out, func(p product) bool { return p.name == productName(c) })
+	for _, g := range n.GPUs {
+		i := slices.IndexFunc(out, func(p product) bool { return p.name == productName(g) })
 		if i < 0 {
 			i = len(out)
-			out = append(out, product{name: productName(c)})
+			out = append(out, product{name: productName(g)})
 		}
 		out[i].count++
 	}
@@ -170,29 +170,29 @@ func products(n cluster.Node) []product {
 }
 
 // gpu draws one GPU: its bar, and the details below it.
-func (d *drawing) gpu(c cluster.GPU, nameProduct, sayMode, alone bool) {
-	name := c.Name
+func (d *drawing) gpu(g cluster.GPU, nameProduct, sayMode, alone bool) {
+	name := g.Name
 	if d.short {
-		name = shortName(c)
+		name = shortName(g)
 	}
 	head := []terminal.Span{plain("  "), terminal.Phrase(terminal.Pad(name, d.nameCols), terminal.Bold), plain("  ")}
-	d.Line(append(head, d.drawBar(c, barWidth(d.Width-d.indent()))...)...)
+	d.Line(append(head, d.drawBar(g, barWidth(d.Width-d.indent()))...)...)
 
 	before := d.Len()
 	if nameProduct {
-		d.detail("", terminal.Text(productName(c), terminal.Normal))
+		d.detail("", terminal.Text(productName(g), terminal.Normal))
 	}
-	if c.Incomplete != "" {
-		text := "not published in full: " + c.Incomplete + ", the scheduler ignores the GPU until all are"
+	if g.Incomplete != "" {
+		text := "not published in full: " + g.Incomplete + ", the scheduler ignores the GPU until all are"
 		d.detail("", terminal.Text(text, terminal.Yellow))
 	}
-	d.gpuModes(c, sayMode)
-	d.holders(c.Held)
-	for _, t := range c.Taints {
+	d.gpuModes(g, sayMode)
+	d.holders(g.Held)
+	for _, t := range g.Taints {
 		d.taint(t)
 	}
-	if len(c.Fits) > 0 && (alone || len(c.Held) > 0 || len(c.Taints) > 0) {
-		d.detail("free: ", fitWords(c.Fits)...)
+	if len(g.Fits) > 0 && (alone || len(g.Held) > 0 || len(g.Taints) > 0) {
+		d.detail("free: ", fitWords(g.Fits)...)
 	}
 	if d.Len() > before {
 		d.Blank()
@@ -246,12 +246,12 @@ func (d *drawing) room(n cluster.Node, products []product) {
 	}
 	d.Blank()
 	for _, p := range products {
-		gpus := slices.DeleteFunc(slices.Clone(n.GPUs), func(c cluster.GPU) bool { return productName(c) != p.name })
+		gpus := slices.DeleteFunc(slices.Clone(n.GPUs), func(g cluster.GPU) bool { return productName(g) != p.name })
 		head := "free on " + n.Name + ": "
 		if len(products) > 1 {
 			head = "free on " + n.Name + " (" + p.name + "): "
 		}
-		if !slices.ContainsFunc(gpus, func(c cluster.GPU) bool { return c.Incomplete == "" }) {
+		if !slices.ContainsFunc(gpus, func(g cluster.GPU) bool { return g.Incomplete == "" }) {
 			continue
 		}
 		free := fitWords(cluster.Sum(gpus))

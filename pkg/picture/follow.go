@@ -24,7 +24,7 @@ func hardwareMode(n cluster.Node) (mode string, same bool) {
 		return "", true
 	}
 	mode = n.GPUs[0].HardwareMode
-	return mode, !slices.ContainsFunc(n.GPUs, func(c cluster.GPU) bool { return c.HardwareMode != mode })
+	return mode, !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.HardwareMode != mode })
 }
 
 // profileLines describes the switch of the node, below its heading.
@@ -42,19 +42,19 @@ func (d *drawing) profileLines(n cluster.Node) {
 }
 
 // gpuModes describes the mode of a GPU, unless the node's heading does, and what changes.
-func (d *drawing) gpuModes(c cluster.GPU, sayMode bool) {
-	if m := c.Mode; m != nil && m.Of > 1 {
+func (d *drawing) gpuModes(g cluster.GPU, sayMode bool) {
+	if m := g.Mode; m != nil && m.Of > 1 {
 		d.detail("", terminal.Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), terminal.Normal))
-	} else if sayMode && c.HardwareMode != "" {
-		d.detail("", terminal.Text(c.HardwareMode, terminal.Normal))
+	} else if sayMode && g.HardwareMode != "" {
+		d.detail("", terminal.Text(g.HardwareMode, terminal.Normal))
 	}
-	if c.Problem != "" {
-		d.detail("problem: ", terminal.Text(c.Problem, terminal.Red))
+	if g.Problem != "" {
+		d.detail("problem: ", terminal.Text(g.Problem, terminal.Red))
 	}
-	if c.Change != "" {
-		d.detail("changes: ", terminal.Text(c.Change, terminal.Yellow))
+	if g.Change != "" {
+		d.detail("changes: ", terminal.Text(g.Change, terminal.Yellow))
 	}
-	if c.Pending != "" {
-		d.detail("pending: ", terminal.Text(c.Pending, terminal.Normal))
+	if g.Pending != "" {
+		d.detail("pending: ", terminal.Text(g.Pending, terminal.Normal))
 	}
 }

@@ -103,14 +103,14 @@ func (d *drawing) legend() {
 	var examples []string
 	var said [2]bool
 	for _, n := range d.summary.Nodes {
-		for _, c := range n.GPUs {
-			for _, s := range c.Bar {
+		for _, g := range n.GPUs {
+			for _, s := range g.Bar {
 				seen[s.State] = true
 			}
-			choice = choice || len(cluster.Plain(c.Fits)) > 1
-			modes = modes || (c.MemoryMode != "" && (c.Mode != nil || len(c.Fits) > 1))
+			choice = choice || len(cluster.Plain(g.Fits)) > 1
+			modes = modes || (g.MemoryMode != "" && (g.Mode != nil || len(g.Fits) > 1))
 			// One example for each kind of GPU is enough.
-			for i, example := range []string{exampleProfile(c), exampleMode(c)} {
+			for i, example := range []string{exampleProfile(g), exampleMode(g)} {
 				if example != "" && !said[i] {
 					examples, said[i] = append(examples, example), true
 				}
@@ -134,8 +134,8 @@ func (d *drawing) legend() {
 	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", terminal.NoBreak)+" is a choice: two a, or three b, or a mixture.")
 	say(modes, "All pieces of one AMD GPU are of one kind.")
 	if d.short {
-		c := d.summary.Nodes[first].GPUs[0]
-		say(true, fmt.Sprintf("%s is the GPU %s.", shortName(c), c.Name))
+		g := d.summary.Nodes[first].GPUs[0]
+		say(true, fmt.Sprintf("%s is the GPU %s.", shortName(g), g.Name))
 	}
 	say(d.compacted, "Claims and devices: -o"+terminal.NoBreak+"wide.")
 	d.Blank()
@@ -147,35 +147,35 @@ var fractions = map[int]string{2: "half", 3: "a third", 4: "a quarter", 6: "a si
 
 // exampleMode explains how much of a GPU a partition has, for the current mode of the GPU or the
 // one with the smallest partitions.
-func exampleMode(c cluster.GPU) string {
-	if c.MemoryMode == "" {
+func exampleMode(g cluster.GPU) string {
+	if g.MemoryMode == "" {
 		return ""
 	}
 	say := func(label string, positions int) string {
-		if positions == 0 || fractions[c.Positions/positions] == "" {
+		if positions == 0 || fractions[g.Positions/positions] == "" {
 			return ""
 		}
-		return fmt.Sprintf("%s is %s of a GPU.", label, fractions[c.Positions/positions])
+		return fmt.Sprintf("%s is %s of a GPU.", label, fractions[g.Positions/positions])
 	}
-	for _, h := range c.Held {
+	for _, h := range g.Held {
 		if h.Label != cluster.WholeGPU && h.Type != string(gpu.TypeShare) {
 			return say(h.Label, len(h.Positions))
 		}
 	}
-	if len(c.Fits) > 0 {
-		last := c.Fits[len(c.Fits)-1]
+	if len(g.Fits) > 0 {
+		last := g.Fits[len(g.Fits)-1]
 		return say(last.Label, last.Positions)
 	}
 	return ""
 }
 
 // exampleProfile explains the name of a profile that the GPU offers or that is held.
-func exampleProfile(c cluster.GPU) string {
-	labels := make([]string, 0, len(c.Held)+len(c.Fits))
-	for _, f := range c.Fits {
+func exampleProfile(g cluster.GPU) string {
+	labels := make([]string, 0, len(g.Held)+len(g.Fits))
+	for _, f := range g.Fits {
 		labels = append(labels, f.Label)
 	}
-	for _, h := range c.Held {
+	for _, h := range g.Held {
 		labels = append(labels, h.Label)
 	}
 	for _, l := range slices.Backward(labels) {

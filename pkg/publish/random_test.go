@@ -83,7 +83,7 @@ var seeds = func() uint64 {
 // ofOneModel tells whether all GPUs of a machine are alike: what holds for two of a
 // model holds for eight of it.
 func ofOneModel(inv *models.Inventory) bool {
-	return !slices.ContainsFunc(inv.GPUs, func(c models.GPU) bool { return c.Model != inv.GPUs[0].Model })
+	return !slices.ContainsFunc(inv.GPUs, func(g models.GPU) bool { return g.Model != inv.GPUs[0].Model })
 }
 
 func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand, steps int) {

@@ -212,8 +212,8 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 	good := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	first := good[0].Placements[0].Name()
 	taint := func(key, value string) func(*publish.GPU) {
-		return func(c *publish.GPU) {
-			c.DeviceTaints = map[string][]resourceapi.DeviceTaint{first: {{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}}
+		return func(g *publish.GPU) {
+			g.DeviceTaints = map[string][]resourceapi.DeviceTaint{first: {{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}}
 		}
 	}
 	all := len(good[0].Placements)
@@ -222,36 +222,36 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 		want  string
 		left  int
 	}{
-		"too many counters": {func(c *publish.GPU) {
+		"too many counters": {func(g *publish.GPU) {
 			for i := range 24 {
-				c.Counters[fmt.Sprint("more-", i)] = 1
+				g.Counters[fmt.Sprint("more-", i)] = 1
 			}
 		}, "34 counters, the API allows 32", 0},
-		"too many devices": {func(c *publish.GPU) {
-			for i := len(c.Placements); i < 65; i++ {
-				p := c.Placements[0]
+		"too many devices": {func(g *publish.GPU) {
+			for i := len(g.Placements); i < 65; i++ {
+				p := g.Placements[0]
 				p.Start = 100 + i
-				c.Placements = append(c.Placements, p)
+				g.Placements = append(g.Placements, p)
 			}
 		}, "65 devices, the API allows 64", 0},
-		"a counter that is no name": {func(c *publish.GPU) {
-			c.Counters["OFA"] = 1
+		"a counter that is no name": {func(g *publish.GPU) {
+			g.Counters["OFA"] = 1
 		}, `"OFA" is not a valid name of a counter`, 0},
-		"no counters": {func(c *publish.GPU) {
-			c.Counters = nil
+		"no counters": {func(g *publish.GPU) {
+			g.Counters = nil
 		}, "it has no counters", 0},
-		"too many taints": {func(c *publish.GPU) {
-			taint("k", "")(c)
-			for len(c.DeviceTaints[first]) < 17 {
-				c.DeviceTaints[first] = append(c.DeviceTaints[first], c.DeviceTaints[first][0])
+		"too many taints": {func(g *publish.GPU) {
+			taint("k", "")(g)
+			for len(g.DeviceTaints[first]) < 17 {
+				g.DeviceTaints[first] = append(g.DeviceTaints[first], g.DeviceTaints[first][0])
 			}
 		}, "17 taints, the API allows 16", all - 1},
 		"a taint that is no name":        {taint("a b", ""), "taint a b= is not valid in the API", all - 1},
 		"a taint with an odd value":      {taint("a", "b c"), "taint a=b c is not valid in the API", all - 1},
-		"two devices of one name":        {func(c *publish.GPU) { c.Placements[1] = c.Placements[0] }, "device " + first + " is not published: another device has the same name", all - 1},
-		"a profile that is no name":      {func(c *publish.GPU) { c.Placements[0].Profile = "1G_10GB" }, "its name is not a DNS label", all - 1},
-		"an unknown counter":             {func(c *publish.GPU) { c.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1} }, "consumes memory-slice-9, which the GPU does not have", all - 1},
-		"a device that consumes nothing": {func(c *publish.GPU) { c.Placements[0].Consumes = nil }, "consumes no counters of the GPU", all - 1},
+		"two devices of one name":        {func(g *publish.GPU) { g.Placements[1] = g.Placements[0] }, "device " + first + " is not published: another device has the same name", all - 1},
+		"a profile that is no name":      {func(g *publish.GPU) { g.Placements[0].Profile = "1G_10GB" }, "its name is not a DNS label", all - 1},
+		"an unknown counter":             {func(g *publish.GPU) { g.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1} }, "consumes memory-slice-9, which the GPU does not have", all - 1},
+		"a device that consumes nothing": {func(g *publish.GPU) { g.Placements[0].Consumes = nil }, "consumes no counters of the GPU", all - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gpus := slices.Clone(good)

@@ -23,16 +23,16 @@ const (
 
 // sharing publishes shares of the GPUs of a node, as the settings want them.
 func sharing(limits bool, change ...func(*profile.Desired)) func(*publish.GPU) {
-	return func(c *publish.GPU) {
+	return func(g *publish.GPU) {
 		wanted := profile.Default()
 		for _, f := range change {
 			f(&wanted)
 		}
-		devices, err := offer.Devices(&c.GPU, wanted, limits)
+		devices, err := offer.Devices(&g.GPU, wanted, limits)
 		if err != nil {
 			panic(err)
 		}
-		c.Placements = append(c.Placements, devices...)
+		g.Placements = append(g.Placements, devices...)
 	}
 }
 

@@ -58,14 +58,14 @@ func (w *world) gpuNodes(all ...*gpunodes.Node) *world {
 
 // only publishes the small partitions of a GPU, as with a profile of these.
 func only(profile string) func(*publish.GPU) {
-	return func(c *publish.GPU) {
-		var left = c.Placements[:0:0]
-		for _, p := range c.Placements {
+	return func(g *publish.GPU) {
+		var left = g.Placements[:0:0]
+		for _, p := range g.Placements {
 			if p.Profile == profile {
 				left = append(left, p)
 			}
 		}
-		c.Placements = left
+		g.Placements = left
 	}
 }
 
@@ -112,7 +112,7 @@ func TestSwitches(t *testing.T) {
 			return w
 		}},
 		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is reloaded
-			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
 			w.gpuNodes(gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
 				gpunodes.WithProfile("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
 			return w
@@ -135,7 +135,7 @@ func TestSwitches(t *testing.T) {
 			return w
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
 			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},

@@ -57,11 +57,11 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"amd-busy": {why.NoRoom, func(t *testing.T) *world {
-			busy := func(c *publish.GPU) {
-				c.DeviceTaints = map[string][]resourceapi.DeviceTaint{}
-				for _, p := range c.Placements {
+			busy := func(g *publish.GPU) {
+				g.DeviceTaints = map[string][]resourceapi.DeviceTaint{}
+				for _, p := range g.Placements {
 					if p.Profile != "cpx" {
-						c.DeviceTaints[p.Name()] = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+						g.DeviceTaints[p.Name()] = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 					}
 				}
 			}
@@ -101,8 +101,8 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"unhealthy": {why.NoRoom, func(t *testing.T) *world {
-			sick := func(c *publish.GPU) {
-				c.Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+			sick := func(g *publish.GPU) {
+				g.Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute}}
 			}
 			w := newWorld(t).node("node-a", "H100-80GB", 1, sick).node("node-b", "L4-24GB", 1)
 			w.pod(request("gpu", small))
@@ -126,7 +126,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"withheld": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
 			w.in.NodeEvents = []corev1.Event{
 				warning("Node", "node-a", "OtherOwner", "gpu.tranche.dev", "Tranche does not offer the NVIDIA GPUs of this node, because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false); to publish them in spite of that, set ignoreOtherOwners=true in the chart"),
 				warning("Node", "node-a", "Rebooted", "kubelet", "not ours"),

@@ -59,28 +59,28 @@ func TestSwitchThatKFDDidNotCount(t *testing.T) {
 	live, err := d.Live(t.Context(), paperAddress)
 	require.NoError(t, err)
 	require.Len(t, live, 8)
-	for _, c := range []amdtest.GPU{amdtest.MI300XDPX(), amdtest.MI300XCPX(), amdtest.MI300XSPX()} {
+	for _, g := range []amdtest.GPU{amdtest.MI300XDPX(), amdtest.MI300XCPX(), amdtest.MI300XSPX()} {
 		generation := files.Files[sysfs.TopologyDir+"/generation_id"]
-		files.Replace(c)
+		files.Replace(g)
 		files.Set(sysfs.TopologyDir+"/generation_id", generation)
 		require.NoError(t, d.CheckHealth(t.Context(), paperAddress))
 		live, err = d.Live(t.Context(), paperAddress)
 		require.NoError(t, err)
 		for _, p := range live {
-			assert.True(t, p.Complete, "%s of %s", p.Name(), c.Compute)
+			assert.True(t, p.Complete, "%s of %s", p.Name(), g.Compute)
 		}
 	}
 }
 
 func TestLocationsThatContradictTheRenderNodesHandOutNothing(t *testing.T) {
-	c := amdtest.MI300XCPX()
-	c.Nodes[3].Location, c.Nodes[4].Location = c.Nodes[4].Location, c.Nodes[3].Location
-	_, d := onPaper(t, c)
-	_, err := d.Live(t.Context(), c.Address)
+	g := amdtest.MI300XCPX()
+	g.Nodes[3].Location, g.Nodes[4].Location = g.Nodes[4].Location, g.Nodes[3].Location
+	_, d := onPaper(t, g)
+	_, err := d.Live(t.Context(), g.Address)
 	require.ErrorContains(t, err, "GPU 0000:05:00.0 in mode CPX: KFD does not tell its partitions apart")
 	_, err = d.Inventory(t.Context())
-	assert.ErrorContains(t, amdtest.Broken(t, err, c.Address), "does not tell its partitions apart")
-	_, err = d.Edits(t.Context(), gpu.Placement{GPU: c.Address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3})
+	assert.ErrorContains(t, amdtest.Broken(t, err, g.Address), "does not tell its partitions apart")
+	_, err = d.Edits(t.Context(), gpu.Placement{GPU: g.Address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3})
 	assert.Error(t, err)
 }
 
@@ -111,10 +111,10 @@ func TestHungFileHoldsOnlyItsGPU(t *testing.T) {
 
 func TestWhichGPUsAreOurs(t *testing.T) {
 	plain := func(address string, gfx int) amdtest.GPU {
-		c := amdtest.MI300XSPX()
-		c.Address, c.Compute, c.Memory, c.Available, c.Device = address, "", "", "", "0x740f"
-		c.Nodes[0].GFX, c.Nodes[0].XCCs, c.Nodes[0].SIMD = gfx, 1, 416
-		return c
+		g := amdtest.MI300XSPX()
+		g.Address, g.Compute, g.Memory, g.Available, g.Device = address, "", "", "", "0x740f"
+		g.Nodes[0].GFX, g.Nodes[0].XCCs, g.Nodes[0].SIMD = gfx, 1, 416
+		return g
 	}
 	for _, test := range []struct {
 		name string

@@ -51,9 +51,9 @@ func renderNodes(t *testing.T, d *Driver, p gpu.Placement) []string {
 func TestKnownDefectWrongGPUByIndex(t *testing.T) {
 	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
-	for _, c := range []amdtest.GPU{late, early} {
-		p := gpu.Placement{GPU: c.Address, Type: gpu.TypeXCP, Profile: "dpx", Start: 1}
-		assert.Equal(t, []string{fmt.Sprintf("/dev/dri/renderD%d", c.First+1)}, renderNodes(t, d, p))
+	for _, g := range []amdtest.GPU{late, early} {
+		p := gpu.Placement{GPU: g.Address, Type: gpu.TypeXCP, Profile: "dpx", Start: 1}
+		assert.Equal(t, []string{fmt.Sprintf("/dev/dri/renderD%d", g.First+1)}, renderNodes(t, d, p))
 	}
 	_, err := d.Create(t.Context(), gpu.Placement{GPU: early.Address, Type: gpu.TypeGPU, Profile: "spx"})
 	require.Error(t, err, "the nodes of this tree do not follow")
@@ -107,11 +107,11 @@ func TestKnownDefectGPUsAreNotJoinedByUniqueID(t *testing.T) {
 			file := fmt.Sprintf("%s/%d/properties", sysfs.NodesDir, 2+i)
 			files.Set(file, strings.Replace(files.Files[file], "unique_id 16404946649897475633", ids(i), 1))
 		}
-		for _, c := range []amdtest.GPU{late, early} {
-			live, err := d.Live(t.Context(), c.Address)
+		for _, g := range []amdtest.GPU{late, early} {
+			live, err := d.Live(t.Context(), g.Address)
 			require.NoError(t, err, name)
 			require.Len(t, live, 2, name)
-			assert.Equal(t, sysfs.RenderName(c.First+1), live[1].ID, name)
+			assert.Equal(t, sysfs.RenderName(g.First+1), live[1].ID, name)
 		}
 	}
 }

@@ -179,9 +179,9 @@ var inventories = []string{"mi300x8", "mi300a4", "mi308x8", "mi325x8", "mi350x8"
 // amdGPUs are what the simulator says of the GPUs without a driver.
 func (m *machine) amdGPUs() []gpu.GPU {
 	var gpus []gpu.GPU
-	for _, c := range m.inventory.Hardware("node") {
-		if c.Vendor == gpu.AMD {
-			gpus = append(gpus, c)
+	for _, g := range m.inventory.Hardware("node") {
+		if g.Vendor == gpu.AMD {
+			gpus = append(gpus, g)
 		}
 	}
 	return gpus

@@ -48,9 +48,9 @@ func TestHostWideBusyRuleIsLearnt(t *testing.T) {
 }
 
 func TestObstacles(t *testing.T) {
-	c := amdtest.MI300XCPX()
-	c.Nodes = append(c.Nodes[:5], c.Nodes[6:]...)
-	files, d := onPaper(t, c)
+	g := amdtest.MI300XCPX()
+	g.Nodes = append(g.Nodes[:5], g.Nodes[6:]...)
+	files, d := onPaper(t, g)
 	inventoryOf(t, d)
 	missing := gpu.Obstacle{
 		Placement: "gpu-0000-05-00-0-cpx-5", Kind: gpu.ObstacleMissing,

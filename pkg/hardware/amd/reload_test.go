@@ -152,9 +152,9 @@ func TestEveryHiveIsAsked(t *testing.T) {
 	second := amdtest.MI308XCPX(1, 136)
 	second.Memory, second.Available = "NPS1", "SPX, DPX, CPX"
 	files := amdtest.NewTree()
-	for _, c := range []amdtest.GPU{amdtest.MI300XSPX(), second} {
-		files.Add(c)
-		files.Set(sysfs.DevicesDir+"/"+c.Address+"/"+sysfs.AvailableMemoryFile, "NPS1, NPS4\n")
+	for _, g := range []amdtest.GPU{amdtest.MI300XSPX(), second} {
+		files.Add(g)
+		files.Set(sysfs.DevicesDir+"/"+g.Address+"/"+sysfs.AvailableMemoryFile, "NPS1, NPS4\n")
 	}
 	d := driverOn(t, files)
 	d.cfg.Reload = func(context.Context) error { return errors.New("not to be called") }

@@ -73,9 +73,9 @@ func (f *nthFails) Stat(name string) (sysfs.Info, error) {
 }
 
 // full is a machine with one of every kind of file.
-func full(c amdtest.GPU) *amdtest.Tree {
+func full(g amdtest.GPU) *amdtest.Tree {
 	files := amdtest.NewTree()
-	files.Add(c)
+	files.Add(g)
 	dir := sysfs.DevicesDir + "/" + paperAddress + "/"
 	for name, text := range map[string]string{
 		sysfs.ConfigModes: "SPX, CPX", sysfs.SelectorFile: "SPX", sysfs.ConfigDir + "/xcc/num_inst": "8", sysfs.ConfigDir + "/dec/num_inst": "4",
@@ -151,11 +151,11 @@ func containsAny(text string, parts []string) bool {
 
 // A chip that nobody knows is counted by its partitions.
 func TestXCCsOfAnUnknownChip(t *testing.T) {
-	c := amdtest.MI300XCPX()
-	c.Device = "0x7fff"
-	files, d := onPaper(t, c)
+	g := amdtest.MI300XCPX()
+	g.Device = "0x7fff"
+	files, d := onPaper(t, g)
 	assert.Len(t, inventoryOf(t, d)[0].Placements, 15)
-	for i := range c.Nodes {
+	for i := range g.Nodes {
 		files.Remove(sysfs.NodesDir + "/" + string(rune('2'+i)))
 	}
 	_, err := driverOn(t, files).Live(t.Context(), paperAddress)

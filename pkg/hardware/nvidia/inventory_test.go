@@ -35,20 +35,20 @@ func golden(t *testing.T, name string, gpus []gpu.GPU) {
 	t.Helper()
 	var b strings.Builder
 	seen := map[string]bool{}
-	for _, c := range gpus {
+	for _, g := range gpus {
 		numa := "none"
-		if c.NUMANode != nil {
-			numa = fmt.Sprint(*c.NUMANode)
+		if g.NUMANode != nil {
+			numa = fmt.Sprint(*g.NUMANode)
 		}
-		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %s driver=%s numa=%s root=%s placements=%d\n", c.Name(), c.Vendor,
-			c.Index, c.Minor, c.ProductName, c.Architecture, c.DriverVersion, numa, c.PCIeRoot, len(c.Placements))
-		kind := fmt.Sprint(c.ProductName, len(c.Placements))
+		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %s driver=%s numa=%s root=%s placements=%d\n", g.Name(), g.Vendor,
+			g.Index, g.Minor, g.ProductName, g.Architecture, g.DriverVersion, numa, g.PCIeRoot, len(g.Placements))
+		kind := fmt.Sprint(g.ProductName, len(g.Placements))
 		if seen[kind] {
 			continue
 		}
 		seen[kind] = true
-		fmt.Fprintf(&b, "  counters: %s\n", numbers(c.Counters))
-		for _, p := range c.Placements {
+		fmt.Fprintf(&b, "  counters: %s\n", numbers(g.Counters))
+		for _, p := range g.Placements {
 			fmt.Fprintf(&b, "  %s: %s %s %d MiB, %d SMs, %s; consumes %s\n",
 				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes))
 		}
@@ -139,9 +139,9 @@ func TestVGPUGuestNeverSwitchesTheMode(t *testing.T) {
 
 func TestMachineThatDoesNotTellItsTopology(t *testing.T) {
 	m := simulated(t, "l4x4", func(c *Config) { c.SysRoot = t.TempDir() })
-	for _, c := range m.gpus() {
-		assert.Nil(t, c.NUMANode)
-		assert.Empty(t, c.PCIeRoot)
+	for _, g := range m.gpus() {
+		assert.Nil(t, g.NUMANode)
+		assert.Empty(t, g.PCIeRoot)
 	}
 }
 

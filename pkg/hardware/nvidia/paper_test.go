@@ -34,7 +34,7 @@ func TestGPUsOnPaper(t *testing.T) {
 				for i := range inv.GPUs {
 					inv.GPUs[i].MIGMode = mode && inv.GPUs[i].Model.HasMIG()
 				}
-				paper := slices.DeleteFunc(inv.Hardware("node-a"), func(c gpu.GPU) bool { return c.Vendor != gpu.NVIDIA })
+				paper := slices.DeleteFunc(inv.Hardware("node-a"), func(g gpu.GPU) bool { return g.Vendor != gpu.NVIDIA })
 				assert.Equal(t, readThroughNVML(t, inv, "node-a"), paper)
 			})
 		}

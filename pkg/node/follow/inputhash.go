@@ -38,20 +38,20 @@ func (f *Follower) inputHash(modes map[string]gpu.Modes) string {
 		MemoryModes bool
 	}{MemoryModes: f.MemoryModes}
 	for i := range gpus {
-		c := &gpus[i]
-		b, known := f.gpuInputs[c.Name()]
-		if m, answers := modes[c.Name()]; answers || !known {
+		g := &gpus[i]
+		b, known := f.gpuInputs[g.Name()]
+		if m, answers := modes[g.Name()]; answers || !known {
 			b = gpuInput{
-				Name: c.Name(), Product: c.ProductName, Driver: c.DriverVersion, Load: f.Hardware.LoadID(c.PCIAddress),
+				Name: g.Name(), Product: g.ProductName, Driver: g.DriverVersion, Load: f.Hardware.LoadID(g.PCIAddress),
 				Modes: lastingModes(m),
 			}
 		}
 		b.Foreign = nil
-		for _, p := range f.Publisher.ForeignOn(c.PCIAddress) {
+		for _, p := range f.Publisher.ForeignOn(g.PCIAddress) {
 			b.Foreign = append(b.Foreign, p.Name())
 		}
 		slices.Sort(b.Foreign)
-		now[c.Name()] = b
+		now[g.Name()] = b
 		all.GPUs = append(all.GPUs, b)
 	}
 	f.gpuInputs = now

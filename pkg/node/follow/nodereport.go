@@ -72,25 +72,25 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	return report
 }
 
-func (f *Follower) gpuReport(c *inventory.GPU, modes *gpu.Modes) v1alpha1.GPUReport {
+func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes) v1alpha1.GPUReport {
 	return v1alpha1.GPUReport{
-		Name: c.Name(), Vendor: string(c.Vendor), Product: c.ProductName, Index: int32(c.Index),
-		Mode:       f.modeText(c, modes),
-		Partitions: f.partitionsOf(c),
-		Held:       f.heldOf(c),
-		Slice:      f.Publisher.DigestOf(c.PCIAddress),
-		Problem:    text.Cut(c.Problem, v1alpha1.MaxReportText),
-		Pending:    text.Cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
+		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
+		Mode:       f.modeText(g, modes),
+		Partitions: f.partitionsOf(g),
+		Held:       f.heldOf(g),
+		Slice:      f.Publisher.DigestOf(g.PCIAddress),
+		Problem:    text.Cut(g.Problem, v1alpha1.MaxReportText),
+		Pending:    text.Cut(strings.Join(f.pendingOf(g), "; "), v1alpha1.MaxReportText),
 	}
 }
 
 // modesNow reads the modes of a GPU; nil if it does not answer.
-func (f *Follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
+func (f *Follower) modesNow(ctx context.Context, g *inventory.GPU) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
-	m, err := drivers.Modes{Set: f.Hardware}.Modes(ctx, c.PCIAddress)
+	m, err := drivers.Modes{Set: f.Hardware}.Modes(ctx, g.PCIAddress)
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Cannot read the modes of a GPU", "gpu", c.Name(), "err", err)
+		klog.FromContext(ctx).V(2).Info("Cannot read the modes of a GPU", "gpu", g.Name(), "err", err)
 		return nil
 	}
 	return &m
@@ -98,9 +98,9 @@ func (f *Follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
 
 // modeText describes the modes of a GPU. If it does not answer, they are those of the last
 // report.
-func (f *Follower) modeText(c *inventory.GPU, m *gpu.Modes) string {
+func (f *Follower) modeText(g *inventory.GPU, m *gpu.Modes) string {
 	if m == nil {
-		return f.modeBefore(c.Name())
+		return f.modeBefore(g.Name())
 	}
 	if m.MIG != "" {
 		return "MIG " + string(m.MIG)
@@ -122,17 +122,17 @@ func (f *Follower) modeBefore(gpuID string) string {
 
 // partitionsOf names the known partitions of a GPU: those of claims, of the profile, and
 // foreign ones.
-func (f *Follower) partitionsOf(c *inventory.GPU) []string {
+func (f *Follower) partitionsOf(g *inventory.GPU) []string {
 	var names []string
-	for _, d := range ledger.DevicesOn(f.Claims.Ledger.On([]string{c.PCIAddress}), c.PCIAddress) {
+	for _, d := range ledger.DevicesOn(f.Claims.Ledger.On([]string{g.PCIAddress}), g.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
 			names = append(names, base.Name())
 		}
 	}
-	for _, p := range f.Profile.Layout(c.PCIAddress).Static {
+	for _, p := range f.Profile.Layout(g.PCIAddress).Static {
 		names = append(names, p.Name())
 	}
-	for _, p := range f.Publisher.ForeignOn(c.PCIAddress) {
+	for _, p := range f.Publisher.ForeignOn(g.PCIAddress) {
 		names = append(names, p.Name())
 	}
 	slices.Sort(names)
@@ -140,9 +140,9 @@ func (f *Follower) partitionsOf(c *inventory.GPU) []string {
 }
 
 // heldOf names the devices of a GPU that claims hold.
-func (f *Follower) heldOf(c *inventory.GPU) []string {
+func (f *Follower) heldOf(g *inventory.GPU) []string {
 	var names []string
-	for _, d := range ledger.DevicesOn(claim.InUse(f.Claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
+	for _, d := range ledger.DevicesOn(claim.InUse(f.Claims.Ledger.On([]string{g.PCIAddress})), g.PCIAddress) {
 		if !d.Admin {
 			names = append(names, d.Name)
 		}
@@ -161,22 +161,22 @@ func (f *Follower) notRestoredOn(pciAddress string) string {
 }
 
 // pendingOf lists the parts of the profile that are not applied yet, and why.
-func (f *Follower) pendingOf(c *inventory.GPU) []string {
+func (f *Follower) pendingOf(g *inventory.GPU) []string {
 	var pending []string
-	if later := f.Waiting(c.Name()); later != "" {
+	if later := f.Waiting(g.Name()); later != "" {
 		pending = append(pending, "when no claim holds a share of the GPU: "+later)
 	}
-	switch why := f.notRestoredOn(c.PCIAddress); {
+	switch why := f.notRestoredOn(g.PCIAddress); {
 	case why != "":
 		pending = append(pending, "the profile could not be restored, which is retried: "+why)
-	case f.Profile.Behind(c.PCIAddress) && f.Roster.Lost(c.PCIAddress):
+	case f.Profile.Behind(g.PCIAddress) && f.Roster.Lost(g.PCIAddress):
 		pending = append(pending, "the profile is applied when the GPU answers again")
-	case f.Profile.Behind(c.PCIAddress):
+	case f.Profile.Behind(g.PCIAddress):
 		pending = append(pending, "the profile is not applied yet")
 	}
-	layout := f.Profile.Layout(c.PCIAddress)
-	for _, name := range f.heldOf(c) {
-		if p, ok := c.Placement(name); ok && !layout.Offers(p) {
+	layout := f.Profile.Layout(g.PCIAddress)
+	for _, name := range f.heldOf(g) {
+		if p, ok := g.Placement(name); ok && !layout.Offers(p) {
 			pending = append(pending, name+" is no longer offered once its claim is released")
 		}
 	}

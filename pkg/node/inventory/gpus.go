@@ -41,28 +41,28 @@ type Gone struct {
 // Unhealthy tells whether the GPU must not be used for new claims. That includes a GPU of
 // which a claim holds a device that is gone: the claim's container may restart with device
 // nodes that belong to another partition now.
-func (c *GPU) Unhealthy() bool { return c.Problem != "" || len(c.Lacks()) > 0 }
+func (g *GPU) Unhealthy() bool { return g.Problem != "" || len(g.Lacks()) > 0 }
 
 // Lacks returns all devices that claims hold and the GPU does not have.
-func (c *GPU) Lacks() map[string]Gone {
-	all := maps.Clone(c.gone)
+func (g *GPU) Lacks() map[string]Gone {
+	all := maps.Clone(g.gone)
 	if all == nil {
 		all = map[string]Gone{}
 	}
-	maps.Copy(all, c.removed)
+	maps.Copy(all, g.removed)
 	return all
 }
 
 // Offer returns the GPU as it is published: with devices that are gone and still held.
-func (c *GPU) Offer() gpu.GPU {
-	g := c.GPU
-	g.Placements = slices.Clone(g.Placements)
-	for _, name := range slices.Sorted(maps.Keys(c.gone)) {
-		p := c.gone[name].Placement
-		p.Consumes = within(p.Consumes, g.Counters)
-		g.Placements = append(g.Placements, p)
+func (g *GPU) Offer() gpu.GPU {
+	offered := g.GPU
+	offered.Placements = slices.Clone(offered.Placements)
+	for _, name := range slices.Sorted(maps.Keys(g.gone)) {
+		p := g.gone[name].Placement
+		p.Consumes = within(p.Consumes, offered.Counters)
+		offered.Placements = append(offered.Placements, p)
 	}
-	return g
+	return offered
 }
 
 // within limits what a placement consumes to the GPU's current counters, because the API
@@ -204,14 +204,14 @@ func (c *GPUs) Trouble(pciAddress, problem string) []Change {
 }
 
 // setProblem sets a problem at once, and clears it after several healthy checks.
-func (c *GPU) setProblem(problem string, isNew bool) {
-	if problem != "" || isNew || c.Problem == "" {
-		c.Problem, c.healthyChecks = problem, 0
+func (g *GPU) setProblem(problem string, isNew bool) {
+	if problem != "" || isNew || g.Problem == "" {
+		g.Problem, g.healthyChecks = problem, 0
 		return
 	}
-	c.healthyChecks++
-	if c.healthyChecks >= HealthyChecks {
-		c.Problem, c.healthyChecks = "", 0
+	g.healthyChecks++
+	if g.healthyChecks >= HealthyChecks {
+		g.Problem, g.healthyChecks = "", 0
 	}
 }
 

@@ -155,9 +155,9 @@ func TestHandoverFollowsTheTarget(t *testing.T) {
 	target := func(taints ...string) resourceslice.DriverResources {
 		var gpus []publish.GPU
 		for i, value := range taints {
-			c := publish.GPU{GPU: nodetest.GPUAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
-			c.Taints = []resourceapi.DeviceTaint{{Key: "k", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-			gpus = append(gpus, c)
+			g := publish.GPU{GPU: nodetest.GPUAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
+			g.Taints = []resourceapi.DeviceTaint{{Key: "k", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			gpus = append(gpus, g)
 		}
 		r, errs := publish.Resources(nodetest.NodeName, gpus)
 		require.Empty(t, errs)

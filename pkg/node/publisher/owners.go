@@ -51,8 +51,8 @@ func (p *Publisher) OwnersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	vendors := map[gpu.Vendor]bool{}
-	for _, c := range p.GPUs.List() {
-		vendors[c.Vendor] = true
+	for _, g := range p.GPUs.List() {
+		vendors[g.Vendor] = true
 	}
 	var found []string
 	for _, o := range p.owners {

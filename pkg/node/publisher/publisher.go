@@ -233,7 +233,7 @@ func (p *Publisher) Adopt(published []resourceapi.ResourceSlice) {
 	defer p.mu.Unlock()
 	known := p.GPUs.List()
 	for _, name := range publish.GPUs(p.Node, published) {
-		i := slices.IndexFunc(known, func(c inventory.GPU) bool { return c.Name() == name })
+		i := slices.IndexFunc(known, func(g inventory.GPU) bool { return g.Name() == name })
 		if i >= 0 && !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
 		}
@@ -263,30 +263,30 @@ func (p *Publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 }
 
 // gpu decides how one GPU is published. The caller holds the lock.
-func (p *Publisher) gpu(c *inventory.GPU) publish.GPU {
-	others := p.owners.Of(c.Vendor)
-	heldBack := p.holdsBack(c.PCIAddress)
+func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
+	others := p.owners.Of(g.Vendor)
+	heldBack := p.holdsBack(g.PCIAddress)
 	if heldBack {
-		p.heldBack[c.PCIAddress] = true
+		p.heldBack[g.PCIAddress] = true
 	}
 	var legacy func(gpu.Placement) bool
 	if p.Legacy != nil {
-		legacy = p.Legacy(c.PCIAddress)
+		legacy = p.Legacy(g.PCIAddress)
 	}
 	out := publish.GPU{
-		GPU:            c.Offer(),
-		Withheld:       (len(others) > 0 && !c.Published) || heldBack,
+		GPU:            g.Offer(),
+		Withheld:       (len(others) > 0 && !g.Published) || heldBack,
 		WholeOnly:      p.wholeOnly,
-		Taints:         p.gpuTaints(c, others),
-		DeviceTaints:   p.deviceTaints(c),
+		Taints:         p.gpuTaints(g, others),
+		DeviceTaints:   p.deviceTaints(g),
 		NoShares:       p.noShares,
-		LegacyResource: p.LegacyResources[c.Vendor],
+		LegacyResource: p.LegacyResources[g.Vendor],
 		Legacy:         legacy,
 	}
 	switch {
 	case p.noTaints:
 		p.withholdTainted(&out)
-	case p.order.Withhold && p.order.all(c.Name()):
+	case p.order.Withhold && p.order.all(g.Name()):
 		p.withholdFree(&out)
 	}
 	return out
@@ -340,8 +340,8 @@ func (p *Publisher) failed(ctx context.Context, err error, doing string) {
 func (p *Publisher) ClaimsChanged(ctx context.Context) {
 	p.mu.Lock()
 	depends := p.noTaints || p.order.Withhold
-	for _, c := range p.GPUs.List() {
-		depends = depends || p.holdsBack(c.PCIAddress) != p.heldBack[c.PCIAddress]
+	for _, g := range p.GPUs.List() {
+		depends = depends || p.holdsBack(g.PCIAddress) != p.heldBack[g.PCIAddress]
 	}
 	p.mu.Unlock()
 	if depends {

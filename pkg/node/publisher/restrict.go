@@ -36,9 +36,9 @@ func (p *Publisher) first(restriction *bool) bool {
 // that nothing is published of them without partitions.
 func (p *Publisher) withoutWhole() string {
 	var names []string
-	for _, c := range p.GPUs.List() {
-		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
-			names = append(names, c.Name()+" ("+c.MemoryMode+")")
+	for _, g := range p.GPUs.List() {
+		if _, ok := g.Placement(g.Name()); !ok && len(g.Placements) > 0 {
+			names = append(names, g.Name()+" ("+g.MemoryMode+")")
 		}
 	}
 	if len(names) == 0 {

@@ -13,16 +13,16 @@ import (
 )
 
 // gpuTaints returns the taints of all devices of a GPU. The caller holds the lock.
-func (p *Publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
-	taints := taintsOf(c, others, p.IsUpgrading != nil && p.IsUpgrading(c.Vendor))
-	if p.order.all(c.Name()) {
+func (p *Publisher) gpuTaints(g *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
+	taints := taintsOf(g, others, p.IsUpgrading != nil && p.IsUpgrading(g.Vendor))
+	if p.order.all(g.Name()) {
 		taints = append(taints, p.order.taint())
 	}
 	return taints
 }
 
 // taintsOf returns the taints of a GPU that do not depend on a switch.
-func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
+func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
 		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintOtherOwner, Value: others.Names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
@@ -30,7 +30,7 @@ func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []res
 	switch {
 	case isUpgrading:
 		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	case c.Unhealthy():
+	case g.Unhealthy():
 		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	return taints
@@ -39,34 +39,34 @@ func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []res
 // deviceTaints returns the taints of single devices: those that overlap foreign partitions,
 // that the profile does not offer, that a switch changes, and that cannot be allocated now.
 // The caller holds the lock.
-func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.DeviceTaint {
+func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
 	taint := func(device, key, value string) {
 		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
-	for _, placement := range c.Placements {
-		for _, f := range p.foreign[c.PCIAddress] {
+	for _, placement := range g.Placements {
+		for _, f := range p.foreign[g.PCIAddress] {
 			if f.Overlaps(placement) {
 				taint(placement.Name(), v1alpha1.TaintForeignPartition, f.Label())
 				break
 			}
 		}
 	}
-	layout := p.Layout(c.PCIAddress)
-	for _, placement := range c.Placements {
+	layout := p.Layout(g.PCIAddress)
+	for _, placement := range g.Placements {
 		if !layout.Offers(placement) {
 			taint(placement.Name(), v1alpha1.TaintNotOffered, "")
 		}
-		if p.order.single(c.Name(), placement) {
+		if p.order.single(g.Name(), placement) {
 			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
 		}
 	}
-	for _, o := range p.obstacles[c.PCIAddress] {
-		for _, device := range withShares(c, o.Placement) {
+	for _, o := range p.obstacles[g.PCIAddress] {
+		for _, device := range withShares(g, o.Placement) {
 			switch {
 			case o.Kind == gpu.ObstacleBusy:
 				taint(device, v1alpha1.TaintBusy, "")
-			case !c.Unhealthy(): // otherwise the whole GPU has this taint
+			case !g.Unhealthy(): // otherwise the whole GPU has this taint
 				taint(device, v1alpha1.TaintUnhealthy, "")
 			}
 		}
@@ -75,9 +75,9 @@ func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.Devi
 }
 
 // withShares lists a device and its shares, which have the same obstacles.
-func withShares(c *inventory.GPU, device string) []string {
+func withShares(g *inventory.GPU, device string) []string {
 	all := []string{device}
-	for _, p := range c.Placements {
+	for _, p := range g.Placements {
 		if p.Share != nil && p.Base().Name() == device {
 			all = append(all, p.Name())
 		}
@@ -88,20 +88,20 @@ func withShares(c *inventory.GPU, device string) []string {
 // withholdFree leaves out the devices that no claim holds. The scheduler then ignores what a
 // device consumes that is allocated and not prepared yet. That does no harm, because all
 // devices of the GPU are tainted. The caller holds the lock.
-func (p *Publisher) withholdFree(c *publish.GPU) {
-	held := p.HeldOn(c.PCIAddress)
-	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
+func (p *Publisher) withholdFree(g *publish.GPU) {
+	held := p.HeldOn(g.PCIAddress)
+	g.Placements = slices.DeleteFunc(g.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
 }
 
 // withholdTainted leaves out the devices that would be tainted, except those that claims
 // hold: the scheduler ignores what an allocated device consumes once it is not published any
 // more. The caller holds the lock.
-func (p *Publisher) withholdTainted(c *publish.GPU) {
-	held := p.HeldOn(c.PCIAddress)
-	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool {
-		return len(c.Taints)+len(c.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
+func (p *Publisher) withholdTainted(g *publish.GPU) {
+	held := p.HeldOn(g.PCIAddress)
+	g.Placements = slices.DeleteFunc(g.Placements, func(q gpu.Placement) bool {
+		return len(g.Taints)+len(g.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
 	})
-	c.Taints, c.DeviceTaints = nil, nil
+	g.Taints, g.DeviceTaints = nil, nil
 }
 
 // SentFor returns which switch orders taints now, and whether the last publication has them.

@@ -44,7 +44,7 @@ func TestGPUsOnPaper(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			paper := slices.DeleteFunc(inv.Hardware("node-a"), func(c gpu.GPU) bool { return c.Vendor != gpu.AMD })
+			paper := slices.DeleteFunc(inv.Hardware("node-a"), func(g gpu.GPU) bool { return g.Vendor != gpu.AMD })
 			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: t.TempDir(), Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
 			require.NoError(t, err)
 			assert.Equal(t, paper, gpus(t, kernel))

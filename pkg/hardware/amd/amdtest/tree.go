@@ -224,35 +224,35 @@ const (
 )
 
 // Add adds a GPU to the host.
-func (t *Tree) Add(c GPU) {
-	dir := path.Join(sysfs.DevicesDir, c.Address)
+func (t *Tree) Add(g GPU) {
+	dir := path.Join(sysfs.DevicesDir, g.Address)
 	for _, d := range sysfs.DriverDirs {
-		t.Files[path.Join(d, c.Address)+"/"] = ""
+		t.Files[path.Join(d, g.Address)+"/"] = ""
 	}
-	t.Links[dir] = "/sys/devices/pci0000:00/0000:00:01.1/" + c.Address
+	t.Links[dir] = "/sys/devices/pci0000:00/0000:00:01.1/" + g.Address
 	for name, text := range map[string]string{
-		"device": c.Device, sysfs.ComputeFile: c.Compute, sysfs.AvailableComputeFile: c.Available, sysfs.MemoryFile: c.Memory,
-		"numa_node": "1", "unique_id": "e3a9f00d12345678", sysfs.VRAMTotalFile: fmt.Sprint(c.VRAMMiB * MiB),
+		"device": g.Device, sysfs.ComputeFile: g.Compute, sysfs.AvailableComputeFile: g.Available, sysfs.MemoryFile: g.Memory,
+		"numa_node": "1", "unique_id": "e3a9f00d12345678", sysfs.VRAMTotalFile: fmt.Sprint(g.VRAMMiB * MiB),
 	} {
 		if text != "" {
 			t.Files[path.Join(dir, name)] = text + "\n"
 		}
 	}
-	for i := range cmp.Or(c.Minors, 8) {
-		name := sysfs.RenderName(c.First + i)
-		place := path.Join(sysfs.PlatformDir, fmt.Sprintf("amdgpu_xcp_%d", c.First+i-128))
+	for i := range cmp.Or(g.Minors, 8) {
+		name := sysfs.RenderName(g.First + i)
+		place := path.Join(sysfs.PlatformDir, fmt.Sprintf("amdgpu_xcp_%d", g.First+i-128))
 		if i == 0 {
 			place = dir
 		}
-		t.Files[path.Join(place, "drm", name, "dev")] = fmt.Sprintf("226:%d\n", c.First+i)
-		t.Device(path.Join(sysfs.RenderDir, name), 226, uint32(c.First+i), 109)
+		t.Files[path.Join(place, "drm", name, "dev")] = fmt.Sprintf("226:%d\n", g.First+i)
+		t.Device(path.Join(sysfs.RenderDir, name), 226, uint32(g.First+i), 109)
 	}
-	for _, n := range c.Nodes {
-		t.node(c, n)
+	for _, n := range g.Nodes {
+		t.node(g, n)
 	}
 }
 
-func (t *Tree) node(c GPU, n Node) {
+func (t *Tree) node(g GPU, n Node) {
 	dir := fmt.Sprintf("%s/%d", sysfs.NodesDir, n.Number)
 	t.Files[dir+"/gpu_id"] = fmt.Sprintf("%d\n", 24000+n.Number)
 	t.Files[dir+"/properties"] = fmt.Sprintf("cpu_cores_count 0\nsimd_count %d\nmem_banks_count 1\nsimd_per_cu 4\ngfx_target_version %d\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id 16404946649897475633\nnum_xcc %d\n",
@@ -264,40 +264,40 @@ func (t *Tree) node(c GPU, n Node) {
 // testdata/topo-mi300-cpx shows it: location_id 1280 to 1287, one XCC and 152
 // SIMDs each. What NPS1 makes of the memory is calculated.
 func MI300XCPX() GPU {
-	c := GPU{
+	g := GPU{
 		Address: "0000:05:00.0", Compute: "CPX", Memory: "NPS1", Available: "SPX, DPX, QPX, CPX", Device: "0x74a1", VRAMMiB: 196592, First: 128,
 	}
 	for i := range 8 {
-		c.Nodes = append(c.Nodes, Node{Number: 2 + i, Location: 1280 + i, Minor: 128 + i, SIMD: 152, XCCs: 1, GFX: 90402, Bytes: 24574 * MiB})
+		g.Nodes = append(g.Nodes, Node{Number: 2 + i, Location: 1280 + i, Minor: 128 + i, SIMD: 152, XCCs: 1, GFX: 90402, Bytes: 24574 * MiB})
 	}
-	return c
+	return g
 }
 
 // MI300XSPX is the same GPU in one piece: k8s-gpu-dra-driver docs/demo.md has
 // 1216 SIMDs and 196592 MiB.
 func MI300XSPX() GPU {
-	c := MI300XCPX()
-	c.Compute = "SPX"
-	c.Nodes = []Node{{Number: 2, Location: 1280, Minor: 128, SIMD: 1216, XCCs: 8, GFX: 90402, Bytes: 196592 * MiB}}
-	return c
+	g := MI300XCPX()
+	g.Compute = "SPX"
+	g.Nodes = []Node{{Number: 2, Location: 1280, Minor: 128, SIMD: 1216, XCCs: 8, GFX: 90402, Bytes: 196592 * MiB}}
+	return g
 }
 
 // MI300XDPX is https://github.com/ROCm/k8s-gpu-dra-driver/issues/20: 608 SIMDs and
 // 103070826496 bytes in each half.
 func MI300XDPX() GPU {
-	c := MI300XCPX()
-	c.Compute = "DPX"
-	c.Nodes = nil
+	g := MI300XCPX()
+	g.Compute = "DPX"
+	g.Nodes = nil
 	for i := range 2 {
-		c.Nodes = append(c.Nodes, Node{Number: 2 + i, Location: 1280 + i, Minor: 128 + i, SIMD: 608, XCCs: 4, GFX: 90402, Bytes: 103070826496})
+		g.Nodes = append(g.Nodes, Node{Number: 2 + i, Location: 1280 + i, Minor: 128 + i, SIMD: 608, XCCs: 4, GFX: 90402, Bytes: 103070826496})
 	}
-	return c
+	return g
 }
 
 // MI308XCPX is a GPU of ROCm/k8s-device-plugin testdata/topology-parsing-mi308:
 // four partitions under NPS4, the last 16 MiB smaller, and eight render nodes.
 func MI308XCPX(domain, first int) GPU {
-	c := GPU{
+	g := GPU{
 		Address: fmt.Sprintf("%04x:0a:00.0", domain), Compute: "CPX", Memory: "NPS4", Available: "CPX", Device: "0x74a2", VRAMMiB: 196592, First: first,
 	}
 	for i := range 4 {
@@ -305,9 +305,9 @@ func MI308XCPX(domain, first int) GPU {
 		if i == 3 {
 			bytes = 51522830336
 		}
-		c.Nodes = append(c.Nodes, Node{Number: first - 128 + 2 + i, domain: domain, Location: 2560 + i, Minor: first + i, SIMD: 80, XCCs: 1, GFX: 90402, Bytes: bytes})
+		g.Nodes = append(g.Nodes, Node{Number: first - 128 + 2 + i, domain: domain, Location: 2560 + i, Minor: first + i, SIMD: 80, XCCs: 1, GFX: 90402, Bytes: bytes})
 	}
-	return c
+	return g
 }
 
 // MI350XSPX is the KFD node of ROCm/rocm-systems projects/rocprofiler-sdk,
@@ -320,7 +320,7 @@ func MI350XSPX() GPU {
 }
 
 // Replace shows another state of a GPU, as a switch does: with new nodes.
-func (t *Tree) Replace(c GPU) {
+func (t *Tree) Replace(g GPU) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 	for file := range t.Files {
@@ -329,7 +329,7 @@ func (t *Tree) Replace(c GPU) {
 		}
 	}
 	t.Files[sysfs.TopologyDir+"/generation_id"] += "1"
-	t.Add(c)
+	t.Add(g)
 }
 
 // Placement finds a placement of a GPU by the end of its name, "" for the whole GPU.

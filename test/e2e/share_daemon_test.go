@@ -78,8 +78,8 @@ func TestShareDaemonThatTakesItsTimeHoldsUpNobody(t *testing.T) {
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.onNode(nodeA, "sh", "-c", `printf 'mps: {startDelay: 15s}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
 	s.sharePodAt(nodeA, "slow", pci, classMemoryShare, amounts{"memory": "2000Mi"})
-	s.eventually("its daemon is being started", func() (bool, string) {
-		return len(s.daemons(nodeA)) == 1, s.eventsText("slow")
+	s.eventually("its daemon has read how slow it is, and written the first file", func() (bool, string) {
+		return s.onNode(nodeA, "sh", "-c", `find "$1" -name control.log 2>/dev/null; true`, "sh", mpsDir) != "", s.eventsText("slow")
 	})
 	s.clearFaults(nodeA)
 	s.sharePodAt(nodeA, "quick", pci, classMemoryShare, amounts{"memory": "2000Mi"})

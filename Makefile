@@ -56,8 +56,7 @@ demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and 8 MI
 demo-down: cluster-down ## Stop what `make demo` started
 
 .PHONY: test
-test: compiler cluster-parts image ## Run every test there is (the end-to-end tests need root)
-	@test/all.sh
+test: test-unit test-e2e ## Run every test there is (the end-to-end tests need root)
 
 ##@ Build
 

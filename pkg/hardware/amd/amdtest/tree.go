@@ -248,11 +248,11 @@ func (t *Tree) Add(g GPU) {
 		t.Device(path.Join(sysfs.RenderDir, name), 226, uint32(g.First+i), 109)
 	}
 	for _, n := range g.Nodes {
-		t.node(g, n)
+		t.node(n)
 	}
 }
 
-func (t *Tree) node(g GPU, n Node) {
+func (t *Tree) node(n Node) {
 	dir := fmt.Sprintf("%s/%d", sysfs.NodesDir, n.Number)
 	t.Files[dir+"/gpu_id"] = fmt.Sprintf("%d\n", 24000+n.Number)
 	t.Files[dir+"/properties"] = fmt.Sprintf("cpu_cores_count 0\nsimd_count %d\nmem_banks_count 1\nsimd_per_cu 4\ngfx_target_version %d\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id 16404946649897475633\nnum_xcc %d\n",

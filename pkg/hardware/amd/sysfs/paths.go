@@ -45,6 +45,7 @@ const (
 	// KFDDevice is the one way into KFD for all GPUs; which of them a process sees
 	// there is decided by the render nodes that it may open.
 	KFDDevice = "/dev/kfd"
+	// RenderDir has the render nodes of all GPUs.
 	RenderDir = "/dev/dri"
 )
 
@@ -52,9 +53,11 @@ const (
 	// ConfigDir describes one mode at a time, the one that is written to
 	// xcp_config. Writing it switches nothing (Linux' amdgpu_xcp.c, "AMDGPU XCP
 	// sysfs").
-	ConfigDir    = "compute_partition_config"
+	ConfigDir = "compute_partition_config"
+	// SelectorFile takes the mode to be described.
 	SelectorFile = ConfigDir + "/xcp_config"
-	ConfigModes  = ConfigDir + "/supported_xcp_configs"
+	// ConfigModes lists the compute modes that the GPU supports.
+	ConfigModes = ConfigDir + "/supported_xcp_configs"
 	// ConfigMemory lists the memory modes that go with the described mode.
 	ConfigMemory = ConfigDir + "/supported_nps_configs"
 )
@@ -63,6 +66,7 @@ const (
 	// RefcntFile counts who keeps the module in the kernel: opened device nodes and
 	// other modules.
 	RefcntFile = ModuleDir + "/refcnt"
+	// HoldersDir names the modules that use amdgpu.
 	HoldersDir = ModuleDir + "/holders"
 )
 

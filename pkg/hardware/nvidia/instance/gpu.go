@@ -25,6 +25,6 @@ func onGPU[T any](ctx context.Context, s *session.Session, pciAddress string, f 
 // undoing is session.GPU.Undoing.
 func (g *GPU) undoing() *GPU {
 	u := *g
-	u.GPU = g.GPU.Undoing()
+	u.GPU = g.Undoing()
 	return &u
 }

@@ -109,7 +109,7 @@ func TestResetBesideACallThatHangs(t *testing.T) {
 		Calls:  []nvdriver.CallFault{{Call: "GetGpuInstances", GPU: other, Hang: true}, {Call: "GetUUID", GPU: other, Hang: true}},
 		Resets: []nvstate.ResetFault{{GPU: ampere0, Refused: true, Times: 1}},
 	})
-	hanging, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	hanging, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // enough for the call to begin on a busy machine
 	defer cancel()
 	_, err := m.Create(hanging, gpu.Placement{GPU: other, Type: gpu.TypeGPU})
 	require.Error(t, err)

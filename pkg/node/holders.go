@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// isCut tells whether claims hold partitions or shares of a GPU.
-func (p *plugin) isCut(pciAddress string) bool {
+// isPartitioned tells whether claims hold partitions or shares of a GPU.
+func (p *plugin) isPartitioned(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
 }
 

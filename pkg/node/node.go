@@ -229,7 +229,7 @@ func (p *plugin) newPublisher() *publisher.Publisher {
 		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
 		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
 		LegacyResources: p.LegacyResources, Legacy: p.legacy,
-		Layout: p.profile.Layout, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
+		Layout: p.profile.Layout, IsPartitioned: p.isPartitioned, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
 		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	})
 }

@@ -51,9 +51,9 @@ type Config struct {
 	// the list of GPUs may be incomplete. Either may be nil.
 	IsUpgrading func(gpu.Vendor) bool
 	Unknown     func() bool
-	// IsCut tells whether claims hold partitions or shares of a GPU, IsShared whether they
+	// IsPartitioned tells whether claims hold partitions or shares of a GPU, IsShared whether they
 	// hold shares.
-	IsCut, IsShared func(pciAddress string) bool
+	IsPartitioned, IsShared func(pciAddress string) bool
 	// HeldOn lists the devices of a GPU that claims hold.
 	HeldOn func(pciAddress string) []string
 	// IsOld tells whether claims hold devices of a GPU that were allocated from another
@@ -246,7 +246,7 @@ func (p *Publisher) holdsBack(pciAddress string) bool {
 	// The scheduler does not count what was allocated from another pool.
 	return p.IsOld != nil && p.IsOld(pciAddress) ||
 		// Without counters, the whole GPU would be allocated although a partition is held.
-		p.wholeOnly && p.IsCut(pciAddress) ||
+		p.wholeOnly && p.IsPartitioned(pciAddress) ||
 		// The scheduler does not count held shares that are not published any more.
 		p.noShares && p.IsShared(pciAddress)
 }

@@ -252,7 +252,7 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 // Without counters, a GPU of which nothing whole can be had publishes nothing.
 func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p := newPublishing(t)
-	p.IsCut = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
+	p.IsPartitioned = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
 	p.SetOwners(t.Context(), nil)
 	p.restrict(t.Context())

@@ -83,7 +83,7 @@ func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 // Shares that are held and cannot be published keep everything else off the GPU.
 func TestHeldSharesWithholdTheirGPU(t *testing.T) {
 	p := newPublishing(t)
-	p.IsCut = func(string) bool { return false }
+	p.IsPartitioned = func(string) bool { return false }
 	p.IsShared = func(address string) bool { return address == "0000:01:00.0" }
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // stopTime is how long the controller's pods have to end. They have 30 s themselves.
@@ -56,25 +58,30 @@ func (c *Config) scaleController(ctx context.Context, replicas int32) error {
 func (c *Config) awaitControllerEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(stopTime, c.Deadline))
 	defer cancel()
-	var left []string
-	for {
-		pods, err := c.Client.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: c.controllerPods()})
+	ended, left, err := c.awaitPodsEnd(ctx, "controller", c.controllerPods())
+	if err == nil && !ended {
+		fmt.Fprintf(c.Out, "Not waiting any longer for pods of the controller to end: %s\n", strings.Join(left, ", "))
+	}
+	return err
+}
+
+// awaitPodsEnd waits until no pod of a program is left. If ctx ends before, ended is false,
+// and left has the names of the pods.
+func (c *Config) awaitPodsEnd(ctx context.Context, program, selector string) (ended bool, left []string, err error) {
+	for ctx.Err() == nil {
+		pods, err := c.Client.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		switch {
 		case err == nil && len(pods.Items) == 0:
-			return nil
+			return true, nil, nil
 		case err == nil:
 			left = nil
 			for i := range pods.Items {
 				left = append(left, pods.Items[i].Name)
 			}
 		case ctx.Err() == nil:
-			return fmt.Errorf("list the pods of the controller: %w", err)
+			return false, nil, fmt.Errorf("list the pods of the %s: %w", program, err)
 		}
-		select {
-		case <-ctx.Done():
-			fmt.Fprintf(c.Out, "Not waiting any longer for pods of the controller to end: %s\n", strings.Join(left, ", "))
-			return nil
-		case <-time.After(c.Look):
-		}
+		_ = sleep.For(ctx, c.Look) // the loop ends with ctx
 	}
+	return false, left, nil
 }

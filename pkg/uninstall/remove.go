@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,11 +53,9 @@ func (c *Config) name(set *appsv1.DaemonSet) {
 // so that the plugins remove their files from the nodes. It is for installations whose
 // tool runs no hooks; the tool removes the remaining objects.
 func Remove(ctx context.Context, c Config) error {
+	c.setDefaults()
 	if err := Run(ctx, c); err != nil {
 		return err
-	}
-	if c.Look == 0 {
-		c.Look = lookInterval
 	}
 	if err := c.deleteWorkloads(ctx); err != nil {
 		return err
@@ -82,29 +79,15 @@ func (c *Config) deleteWorkloads(ctx context.Context) error {
 func (c *Config) awaitPluginEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Deadline)
 	defer cancel()
-	selector := labels.Set{component: componentName, instance: c.Release}.String()
-	var left []string
-	for {
-		pods, err := c.Client.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-		if err == nil && len(pods.Items) == 0 {
-			return c.refuseIfBack(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("list the pods of the plugins: %w", err)
-		}
-		if err == nil {
-			left = nil
-			for i := range pods.Items {
-				left = append(left, pods.Items[i].Name)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("pods of DaemonSet %s/%s have not ended within %s: %s. If the DaemonSet exists again, "+
-				"turn off the tool that created it (automated sync of Argo CD, Flux), and repeat", c.Namespace, c.DaemonSet, c.Deadline, strings.Join(left, ", "))
-		case <-time.After(c.Look):
-		}
+	ended, left, err := c.awaitPodsEnd(ctx, "plugins", labels.Set{component: componentName, instance: c.Release}.String())
+	if err != nil {
+		return err
 	}
+	if !ended {
+		return fmt.Errorf("pods of DaemonSet %s/%s have not ended within %s: %s. If the DaemonSet exists again, "+
+			"turn off the tool that created it (automated sync of Argo CD, Flux), and repeat", c.Namespace, c.DaemonSet, c.Deadline, strings.Join(left, ", "))
+	}
+	return c.refuseIfBack(ctx)
 }
 
 // refuseIfBack fails if another program has created the DaemonSet again.

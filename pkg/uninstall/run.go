@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
@@ -59,9 +60,7 @@ type Config struct {
 // expires, the controller is stopped, and nothing of it is left; with an error,
 // plugins and controller go on.
 func Run(ctx context.Context, c Config) error {
-	if c.Look == 0 {
-		c.Look, c.Settle = lookInterval, settleTime
-	}
+	c.setDefaults()
 	if err := c.refuse(ctx); err != nil {
 		return err
 	}
@@ -120,6 +119,12 @@ func (c *Config) refuseIfHeld(ctx context.Context) error {
 		describe(holders), commands(holders), c.otherwise("uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again"))
 }
 
+func (c *Config) setDefaults() {
+	if c.Look == 0 {
+		c.Look, c.Settle = lookInterval, settleTime
+	}
+}
+
 // withdraw waits until the plugins publish nothing any more.
 func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
 	fmt.Fprintln(c.Out, "The plugins are told to withdraw the GPUs of their nodes …")
@@ -138,10 +143,8 @@ func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
 			}
 			beat = time.Now().Add(beatInterval)
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, c.Look) != nil {
 			return c.late(context.WithoutCancel(ctx))
-		case <-time.After(c.Look):
 		}
 	}
 }

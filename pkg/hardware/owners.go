@@ -31,14 +31,6 @@ type Evidence struct {
 	Running []string
 }
 
-// Label returns the value of a label of the node.
-func (e Evidence) Label(key string) string {
-	if e.Node == nil {
-		return ""
-	}
-	return e.Node.Labels[key]
-}
-
 // DevicePlugin returns the device plugin that serves resources of these names, if there
 // is one.
 func (e Evidence) DevicePlugin(names *regexp.Regexp, remedy string) []Owner {

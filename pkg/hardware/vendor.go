@@ -22,7 +22,8 @@ type Vendor interface {
 	Open(ctx context.Context) (*Opened, error)
 
 	// OwnerDRADrivers and OwnerPrograms name what Owners wants evidence of: DRA drivers
-	// that publish the vendor's GPUs, and programs that need CAP_SYS_ADMIN on the host.
+	// that publish the vendor's GPUs, and programs that need CAP_SYS_ADMIN on the host, each
+	// by its name, or by its path in its container if the name is common.
 	OwnerDRADrivers() []string
 	OwnerPrograms() []string
 	// Owners recognises other systems that serve the vendor's GPUs.

@@ -2,13 +2,14 @@ package node
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -248,18 +249,18 @@ func TestAMDHealth(t *testing.T) {
 func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		api  *fake.Clientset
-		gone func(*fake.Clientset) error
+		gone func(*machine) error
 		note string
 	}{
-		"device config manager": {nodetest.NewAPI(), func(api *fake.Clientset) error { return label(t, api, "") }, "its label dcm.amd.com/gpu-config-profile=cpx lets AMD's device config manager"},
-		"AMD's DRA driver": {nodetest.NewAPI(nodetest.AMDSlice(resourceapi.Device{Name: "gpu-1-128"})), func(api *fake.Clientset) error {
-			return api.ResourceV1().ResourceSlices().Delete(t.Context(), "amd", metav1.DeleteOptions{})
+		"device config manager": {nodetest.NewAPI(), func(m *machine) error { return os.RemoveAll(filepath.Join(m.config.procRoot, "4321")) }, "process /home/amd/bin/server of AMD's device config manager runs here"},
+		"AMD's DRA driver": {nodetest.NewAPI(nodetest.AMDSlice(resourceapi.Device{Name: "gpu-1-128"})), func(m *machine) error {
+			return m.api.ResourceV1().ResourceSlices().Delete(t.Context(), "amd", metav1.DeleteOptions{})
 		}, "DRA driver gpu.amd.com publishes devices of this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMixedMachine(t, tt.api)
 			if strings.HasPrefix(name, "device") {
-				require.NoError(t, label(t, tt.api, "cpx"))
+				nodetest.AddProcess(t, m.config.procRoot, 4321, nodetest.RealConfigManager)
 			}
 			_, _ = m.start()
 			ofAMD := func() (n int) {
@@ -273,21 +274,11 @@ func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 			awaitDevices(t, m.api, false, untainted)
 			assert.Zero(t, ofAMD())
 			assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", "AMD"), tt.note)
-			require.NoError(t, tt.gone(m.api))
+			require.NoError(t, tt.gone(m))
 			require.Eventually(t, func() bool { return ofAMD() == 15+2 }, nodetest.Patience, nodetest.Tick)
 			nodetest.AwaitEvent(t, m.api, "OtherOwnerGone", "AMD")
 		})
 	}
-}
-
-// label gives the node to AMD's device config manager, or takes it back.
-func label(t *testing.T, api *fake.Clientset, profile string) error {
-	t.Helper()
-	n := nodetest.NodeWith(map[corev1.ResourceName]string{})
-	n.Name, n.UID = nodetest.NodeName, "node-uid"
-	n.Labels = map[string]string{"dcm.amd.com/gpu-config-profile": profile}
-	_, err := api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
-	return err
 }
 
 // An installation that ends leaves nothing of AMD's either.

@@ -178,20 +178,13 @@ func TestPodsDecideNothingAboutOwners(t *testing.T) {
 	}
 }
 
-// mig-manager says in a label that it is about to change the GPUs. That is seen at once.
-func TestMIGManagerBeginsWork(t *testing.T) {
+// Labels of mig-manager decide nothing: they stay when it is gone, and Tranche's controller can
+// write its state.
+func TestLabelsDecideNothingAboutOwners(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
+	_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodetest.NodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":"pending"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
 	_, _ = m.start()
-	awaitDevices(t, m.api, false, untainted)
-	label := func(state string) {
-		_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodetest.NodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":"`+state+`"}}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
-	}
-	label("pending")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "mig-manager"
-	})
-	label("success")
 	awaitDevices(t, m.api, false, untainted)
 }
 

@@ -155,8 +155,8 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 	}
 }
 
-// Where AMD's device-config-manager partitions the GPUs, Tranche allocates
-// nothing of them, and says so; NVIDIA's GPUs are none of its business.
+// While AMD's device config manager runs, Tranche allocates nothing of the GPUs, and says so;
+// its label alone means nothing.
 func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
 	s := start(t)
 	label := func(value string) {
@@ -164,16 +164,18 @@ func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
 		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeC, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	s.gpuPodAt(nodeC, "before", classCPX, "")
-	s.waitRunning("before")
 	label(`"cpx-nps1"`)
 	t.Cleanup(func() { label("null") })
+	s.gpuPodAt(nodeC, "before", classCPX, "")
+	s.waitRunning("before")
+	disappear := configManager(s)
+	t.Cleanup(disappear)
 	s.eventually("all devices of the node are tainted", func() (bool, string) { return s.tainted(nodeC, "", ownerTaint), "they are not" })
-	s.waitNodeEvent(nodeC, "OtherOwner", "AMD GPUs", "dcm.amd.com/gpu-config-profile", "ignoreOtherOwners=true")
+	s.waitNodeEvent(nodeC, "OtherOwner", "AMD GPUs", "AMD's device config manager runs here", "ignoreOtherOwners=true")
 	s.gpuPodAt(nodeC, "during", classCPX, "")
 	s.waitUnschedulable("during")
 	require.Equal(t, corev1.PodRunning, s.pod("before").Status.Phase)
-	label("null")
+	disappear()
 	s.waitRunning("during")
 	require.False(t, s.tainted(nodeC, "", ownerTaint))
 }

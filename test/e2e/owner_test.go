@@ -35,10 +35,6 @@ func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 			"of mig-manager runs here",
 			"keep mig-manager off this node", "nvidia.com/gpu.deploy.mig-manager=false",
 		}},
-		"mig-manager at work": {migManagerAtWork, []string{
-			"its label nvidia.com/mig.config.state=pending says that mig-manager is changing them",
-			"keep mig-manager off this node", "remove label nvidia.com/mig.config.state",
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
@@ -99,14 +95,15 @@ func calledMIGManager(name string) *corev1.Pod {
 	return pod
 }
 
-// migManagerAtWork makes the node look as if mig-manager had begun to change its GPUs.
-func migManagerAtWork(s *suite) func() {
-	label := func(state string) {
-		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeA, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":`+state+`}}}`), metav1.PatchOptions{})
-		require.NoError(s.t, err)
-	}
-	label(`"pending"`)
-	return func() { label("null") }
+// configManager runs a program at the path and with the privileges of AMD's device config
+// manager on node C.
+func configManager(s *suite) func() {
+	pod := newPod("config-manager")
+	pod.Spec.NodeName = nodeC
+	pod.Spec.Containers[0].Command = []string{"sh", "-c", "mkdir -p /home/amd/bin && cp /bin/busybox /home/amd/bin/server && exec -a sleep /home/amd/bin/server 1000000"}
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	s.create(pod)
+	return func() { _ = s.client.CoreV1().Pods(s.namespace).Delete(s.ctx, pod.Name, now()) }
 }
 
 // A pod that calls itself mig-manager decides nothing: not what the node offers, nor what its

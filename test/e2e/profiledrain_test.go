@@ -6,11 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -74,17 +72,18 @@ func TestAnotherOwnerStartsMeanwhile(t *testing.T) {
 		appear            func(*suite) (disappear func())
 		says              []string
 	}{
-		"mig-manager": {nodeA, cutInThree, classWhole, migManagerAtWork, []string{
-			"mig-manager is changing them", "nvidia.com/gpu.deploy.mig-manager=false",
+		"mig-manager": {nodeA, cutInThree, classWhole, migManager, []string{
+			"of mig-manager runs here", "nvidia.com/gpu.deploy.mig-manager=false",
 		}},
 		"AMD's device config manager": {nodeC, `{gpus: {vendor: amd}, amd: {computePartition: DPX}}`, classCPX, configManager, []string{
-			"device config manager", "remove label dcm.amd.com/gpu-config-profile",
+			"device config manager runs here", "spec.configManager.enable=false",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.setProfile("contested", test.rule)
-			s.slowPod(test.node, "slow", test.class, 15)
+			// The plugin looks for the programs of other systems every 5 s.
+			s.slowPod(test.node, "slow", test.class, 60)
 			before := s.hardwareOf(test.node)
 			s.labelProfile(test.node, "contested")
 			s.waitGPUNode(test.node, "drains", inState(v1alpha1.Draining))
@@ -107,18 +106,6 @@ func TestAnotherOwnerStartsMeanwhile(t *testing.T) {
 			assert.NotEqual(t, before, s.hardwareOf(test.node))
 		})
 	}
-}
-
-// configManager makes node-c look as if AMD's device config manager switched its GPUs.
-func configManager(s *suite) func() {
-	const label = "dcm.amd.com/gpu-config-profile"
-	set := func(value string) error {
-		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeC, types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, label, value), metav1.PatchOptions{})
-		return err
-	}
-	require.NoError(s.t, set(`"cpx-nps1"`))
-	return func() { _ = set("null") }
 }
 
 // hardwareOf is what the simulated GPUs of a node are: how they are cut, and AMD's

@@ -13,10 +13,9 @@ import (
 const (
 	// draDriver is the name of AMD's DRA driver.
 	draDriver = "gpu.amd.com"
-	// configManagerLabel is the node label that tells AMD's device config manager
-	// which modes to switch the GPUs to (ROCm/device-config-manager,
-	// internal/constants: it works where the label is set).
-	configManagerLabel = "dcm.amd.com/gpu-config-profile"
+	// configManagerProgram is the program of AMD's device config manager in its container
+	// (ROCm/device-config-manager, docker/entrypoint.sh).
+	configManagerProgram = "/home/amd/bin/server"
 	// upgradeTaint is what AMD's GPU operator keeps on a node from before it drains it
 	// until its new driver is loaded (ROCm/gpu-operator,
 	// internal/controllers/upgrademgr.go: addOrRemoveTaintToNode).
@@ -31,19 +30,20 @@ var pluginResources = regexp.MustCompile(`^amd\.com/(gpu|[sdtqc]px_nps[0-9]+)$`)
 func (v Vendor) OwnerDRADrivers() []string { return []string{draDriver} }
 
 // OwnerPrograms implements hardware.Vendor.
-func (v Vendor) OwnerPrograms() []string { return nil }
+func (v Vendor) OwnerPrograms() []string { return []string{configManagerProgram} }
 
-// Owners implements hardware.Vendor.
+// Owners implements hardware.Vendor. The label by which the device config manager is told
+// what to do (dcm.amd.com/gpu-config-profile) proves nothing: it stays when the program is gone.
 func (v Vendor) Owners(e hardware.Evidence) []hardware.Owner {
 	owners := slices.Concat(
 		e.DevicePlugin(pluginResources, "keep the AMD device plugin off this node (with the GPU operator: spec.devicePlugin.enableDevicePlugin=false, or a spec.selector that leaves the node out)"),
 		e.DRADriver(draDriver, "keep AMD's DRA driver off this node (with the GPU operator: spec.draDriver.enable=false, or a spec.draDriver.selector that leaves the node out)"),
 	)
-	if profile := e.Label(configManagerLabel); profile != "" {
+	if slices.Contains(e.Running, configManagerProgram) {
 		owners = append(owners, hardware.Owner{
 			Name:   "device-config-manager",
-			Found:  "its label " + configManagerLabel + "=" + profile + " lets AMD's device config manager switch their modes",
-			Remedy: "keep the device config manager off this node (remove label " + configManagerLabel + ")",
+			Found:  "process " + configManagerProgram + " of AMD's device config manager runs here",
+			Remedy: "keep the device config manager off this node (with the GPU operator: spec.configManager.enable=false, or a spec.configManager.selector that leaves the node out)",
 		})
 	}
 	return owners

@@ -20,29 +20,27 @@ func TestOwners(t *testing.T) {
 		}
 		return n
 	}
-	managed := func(profile string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{configManagerLabel: profile}}}
-	}
 	published := func(driver string) []*resourceapi.ResourceSlice {
 		return []*resourceapi.ResourceSlice{{Spec: resourceapi.ResourceSliceSpec{Driver: driver, Devices: []resourceapi.Device{{Name: "gpu-1-128"}}}}}
 	}
 	for name, tt := range map[string]struct {
 		node        *corev1.Node
 		slices      []*resourceapi.ResourceSlice
+		running     []string
 		want, found string
 	}{
-		"nobody":                               {node: allocatable(map[corev1.ResourceName]string{"cpu": "8", "amd.com/nic": "8", "amd.com/gpu": "0", "nvidia.com/gpu": "8"})},
-		"no node seen":                         {},
-		"device plugin":                        {node: allocatable(map[corev1.ResourceName]string{"amd.com/gpu": "8"}), want: "device-plugin", found: "a device plugin serves amd.com/gpu: 8 here"},
-		"device plugin, named by mode":         {node: allocatable(map[corev1.ResourceName]string{"amd.com/cpx_nps4": "64", "amd.com/spx_nps1": "1"}), want: "device-plugin", found: "amd.com/cpx_nps4: 64, amd.com/spx_nps1: 1"},
-		"DRA driver":                           {slices: published(draDriver), want: "gpu.amd.com", found: "DRA driver gpu.amd.com publishes devices of this node"},
-		"operator with node labeller alone":    {node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"amd.com/gpu.vram": "192G", "amd.com/compute-partitioning-supported": "true", "operator.amd.com/gpu-driver-upgrade-state": "upgrade-complete"}}}},
-		"another DRA driver":                   {slices: published("gpu.nvidia.com")},
-		"device config manager":                {node: managed("cpx-profile"), want: "device-config-manager", found: "its label dcm.amd.com/gpu-config-profile=cpx-profile lets"},
-		"device config manager without orders": {node: managed("")},
+		"nobody":                             {node: allocatable(map[corev1.ResourceName]string{"cpu": "8", "amd.com/nic": "8", "amd.com/gpu": "0", "nvidia.com/gpu": "8"})},
+		"no node seen":                       {},
+		"device plugin":                      {node: allocatable(map[corev1.ResourceName]string{"amd.com/gpu": "8"}), want: "device-plugin", found: "a device plugin serves amd.com/gpu: 8 here"},
+		"device plugin, named by mode":       {node: allocatable(map[corev1.ResourceName]string{"amd.com/cpx_nps4": "64", "amd.com/spx_nps1": "1"}), want: "device-plugin", found: "amd.com/cpx_nps4: 64, amd.com/spx_nps1: 1"},
+		"DRA driver":                         {slices: published(draDriver), want: "gpu.amd.com", found: "DRA driver gpu.amd.com publishes devices of this node"},
+		"operator with node labeller alone":  {node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"amd.com/gpu.vram": "192G", "amd.com/compute-partitioning-supported": "true", "operator.amd.com/gpu-driver-upgrade-state": "upgrade-complete"}}}},
+		"another DRA driver":                 {slices: published("gpu.nvidia.com")},
+		"device config manager":              {running: []string{configManagerProgram}, want: "device-config-manager", found: "process /home/amd/bin/server of AMD's device config manager runs here"},
+		"label of the device config manager": {node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"dcm.amd.com/gpu-config-profile": "cpx"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := Vendor{}.Owners(hardware.Evidence{Node: tt.node, Slices: tt.slices})
+			found := Vendor{}.Owners(hardware.Evidence{Node: tt.node, Slices: tt.slices, Running: tt.running})
 			if tt.want == "" {
 				assert.Empty(t, found)
 				return

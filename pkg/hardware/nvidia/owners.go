@@ -14,10 +14,6 @@ const (
 	// migManagerProgram is the program of mig-manager (NVIDIA/mig-parted,
 	// cmd/nvidia-mig-manager).
 	migManagerProgram = "nvidia-mig-manager"
-	// migStateLabel is the state of a change by mig-manager: "pending" before it touches
-	// anything, "rebooting" when it has requested that, and "success" or "failed" at the
-	// end (NVIDIA/mig-parted, pkg/mig/reconfigure).
-	migStateLabel = "nvidia.com/mig.config.state"
 )
 
 // pluginResources matches what NVIDIA's device plugin calls its resources.
@@ -40,23 +36,17 @@ func (v Vendor) Owners(e hardware.Evidence) []hardware.Owner {
 
 // migManager returns NVIDIA's mig-manager if it is on the node. It changes the MIG
 // configuration of a node's GPUs as a node label requests. It is recognised by its
-// privileged process or a node label. Names and labels of pods prove nothing, because
-// tenants write them, nor does nvidia.com/gpu.deploy.mig-manager=true: the GPU operator sets
-// this label on each node with MIG, whether it deploys a mig-manager or not.
+// privileged process. Names and labels of pods prove nothing, because tenants write them.
+// Labels of the node prove nothing either: they stay when mig-manager is gone, Tranche's
+// controller can write its nvidia.com/mig.config.state, and the GPU operator sets
+// nvidia.com/gpu.deploy.mig-manager=true on each node with MIG.
 func migManager(e hardware.Evidence) []hardware.Owner {
-	o := hardware.Owner{
+	if !slices.Contains(e.Running, migManagerProgram) {
+		return nil
+	}
+	return []hardware.Owner{{
 		Name:   "mig-manager",
 		Found:  "process " + migManagerProgram + " of mig-manager runs here",
 		Remedy: "keep mig-manager off this node (label nvidia.com/gpu.deploy.mig-manager=false)",
-	}
-	if slices.Contains(e.Running, migManagerProgram) {
-		return []hardware.Owner{o}
-	}
-	state := e.Label(migStateLabel)
-	if state != "pending" && state != "rebooting" {
-		return nil
-	}
-	o.Found = "its label " + migStateLabel + "=" + state + " says that mig-manager is changing them"
-	o.Remedy += ", and remove label " + migStateLabel + " if mig-manager is gone"
-	return []hardware.Owner{o}
+	}}
 }

@@ -31,10 +31,8 @@ func sliceOf(driver string, devices ...resourceapi.Device) *resourceapi.Resource
 
 func TestOwners(t *testing.T) {
 	device := resourceapi.Device{Name: "gpu-0"}
-	// The GPU operator sets the other labels whether a mig-manager runs or not.
-	migState := func(state string) *corev1.Node {
-		return labelled(map[string]string{migStateLabel: state, "nvidia.com/gpu.deploy.mig-manager": "true", "nvidia.com/mig.config": "all-balanced"})
-	}
+	// Labels stay when mig-manager is gone, and the GPU operator sets the second without one.
+	labels := map[string]string{"nvidia.com/mig.config.state": "pending", "nvidia.com/gpu.deploy.mig-manager": "true", "nvidia.com/mig.config": "all-balanced"}
 	for name, tt := range map[string]struct {
 		node    *corev1.Node
 		slices  []*resourceapi.ResourceSlice
@@ -56,12 +54,7 @@ func TestOwners(t *testing.T) {
 		"compute domains alone":      {slices: []*resourceapi.ResourceSlice{sliceOf("compute-domain.nvidia.com", device)}},
 		"another DRA driver":         {slices: []*resourceapi.ResourceSlice{sliceOf("gpu.amd.com", device)}},
 		"mig-manager":                {running: []string{migManagerProgram}, want: []string{"mig-manager"}, found: "process nvidia-mig-manager of mig-manager runs here"},
-		"mig-manager at work":        {node: migState("pending"), want: []string{"mig-manager"}, found: "its label nvidia.com/mig.config.state=pending says that mig-manager is changing them"},
-		"mig-manager, rebooting":     {node: migState("rebooting"), want: []string{"mig-manager"}, found: "its label nvidia.com/mig.config.state=rebooting"},
-		"mig-manager, seen twice":    {node: migState("pending"), running: []string{migManagerProgram}, want: []string{"mig-manager"}, found: "process nvidia-mig-manager of mig-manager runs here"},
-		"mig-manager that is done":   {node: migState("success")},
-		"mig-manager that failed":    {node: migState("failed")},
-		"no state":                   {node: migState("")},
+		"labels of mig-manager":      {node: labelled(labels)},
 		"all of them": {
 			node:    allocatable(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}),
 			slices:  []*resourceapi.ResourceSlice{sliceOf(draDriver, device)},

@@ -12,6 +12,8 @@ import (
 // HostProcess is a process as /proc shows it.
 type HostProcess struct {
 	Comm string
+	// Exe is the path of the program, empty: none can be read.
+	Exe string
 	// Caps are the effective capabilities, User is the user namespace.
 	Caps uint64
 	User int
@@ -30,6 +32,9 @@ const (
 
 // RealMIGManager is mig-manager as it runs: on the host, with all capabilities.
 var RealMIGManager = HostProcess{Comm: "nvidia-mig-mana", Caps: AllCaps, User: HostUser}
+
+// RealConfigManager is AMD's device config manager as it runs.
+var RealConfigManager = HostProcess{Comm: "server", Exe: "/home/amd/bin/server", Caps: AllCaps, User: HostUser}
 
 // FakeProc is a /proc with these processes, beside the one that reads it.
 func FakeProc(t *testing.T, processes map[int]HostProcess) string {
@@ -51,5 +56,8 @@ func AddProcess(t *testing.T, root string, pid int, p HostProcess) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "ns"), 0o750))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "comm"), []byte(p.Comm+"\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), fmt.Appendf(nil, "Name:\t%s\nUid:\t0\t0\t0\t0\nCapPrm:\t%016x\nCapEff:\t%016[2]x\nCapBnd:\t%016x\n", p.Comm, p.Caps, uint64(AllCaps)), 0o600))
+	if p.Exe != "" {
+		require.NoError(t, os.Symlink(p.Exe, filepath.Join(dir, "exe")))
+	}
 	require.NoError(t, os.Symlink(fmt.Sprintf("user:[%d]", p.User), filepath.Join(dir, "ns", "user")))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -15,7 +16,7 @@ import (
 type processes struct {
 	// proc is the host's /proc.
 	proc string
-	// programs are the names to look for, running those that were found.
+	// programs are the names or paths to look for, running those that were found.
 	programs, running []string
 }
 
@@ -45,7 +46,8 @@ const (
 
 // runsPrivileged tells whether a program runs with CAP_SYS_ADMIN in the host's user namespace,
 // which is also that of this plugin. Any container can use the name of the program, but only
-// a privileged one has that capability.
+// a privileged one has that capability. A program with a common name is given by its path in
+// its container.
 func runsPrivileged(proc, program string) (bool, error) {
 	files, err := procfs.NewFS(proc)
 	if err != nil {
@@ -63,10 +65,9 @@ func runsPrivileged(proc, program string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	name := program[:min(len(program), commLength)]
 	var failed error
 	for _, p := range all {
-		privileged, err := isPrivileged(p, name, ours["user"])
+		privileged, err := isPrivileged(p, program, ours["user"])
 		switch {
 		case privileged:
 			return true, nil
@@ -77,11 +78,19 @@ func runsPrivileged(proc, program string) (bool, error) {
 	return false, failed
 }
 
-// isPrivileged tells whether a process has a name, and CAP_SYS_ADMIN in a user namespace.
-func isPrivileged(p procfs.Proc, name string, user procfs.Namespace) (bool, error) {
+// isPrivileged tells whether a process runs a program, and has CAP_SYS_ADMIN in a user
+// namespace.
+func isPrivileged(p procfs.Proc, program string, user procfs.Namespace) (bool, error) {
+	name := filepath.Base(program)
 	comm, err := p.Comm()
-	if err != nil || comm != name {
+	if err != nil || comm != name[:min(len(name), commLength)] {
 		return false, err
+	}
+	if filepath.IsAbs(program) {
+		path, err := p.Executable()
+		if err != nil || path != program {
+			return false, err
+		}
 	}
 	status, err := p.NewStatus()
 	if err != nil || status.CapEff&capSysAdmin == 0 {

@@ -35,6 +35,27 @@ func TestRunsPrivileged(t *testing.T) {
 	}
 }
 
+// A program with a common name is known by its path.
+func TestRunsPrivilegedByPath(t *testing.T) {
+	other, tenant := nodetest.RealConfigManager, nodetest.RealConfigManager
+	other.Exe, tenant.Caps = "/usr/bin/server", nodetest.DefaultCaps
+	for name, tt := range map[string]struct {
+		process nodetest.HostProcess
+		want    bool
+	}{
+		"device config manager":      {nodetest.RealConfigManager, true},
+		"another server":             {other, false},
+		"one of a tenant":            {tenant, false},
+		"a path that cannot be read": {nodetest.HostProcess{Comm: "server", Caps: nodetest.AllCaps, User: nodetest.HostUser}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runs, err := runsPrivileged(nodetest.FakeProc(t, map[int]nodetest.HostProcess{17: tt.process}), nodetest.RealConfigManager.Exe)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, runs)
+		})
+	}
+}
+
 // Processes end while they are looked at; what cannot be read for another reason is said.
 func TestRunsPrivilegedWithPartOfProc(t *testing.T) {
 	root := nodetest.FakeProc(t, map[int]nodetest.HostProcess{17: nodetest.RealMIGManager})

@@ -13,6 +13,10 @@ const (
 	// TaintRepartitioning marks devices of GPUs that a profile switch changes, and devices
 	// that the new profile does not offer. The value is the profile.
 	TaintRepartitioning = "tranche.dev/repartitioning"
+	// TaintStartup marks new Nodes: they register with it, unless the chart's value
+	// `controller.startupTaint` names another. The controller removes it when the node's
+	// profile is applied and its devices are published.
+	TaintStartup = "tranche.dev/startup"
 	// TaintOtherOwner marks devices of a GPU that another system serves. The value names it.
 	TaintOtherOwner = "gpu.tranche.dev/other-owner"
 	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer,

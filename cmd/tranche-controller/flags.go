@@ -35,6 +35,7 @@ func defaults() controller.Options {
 		},
 		PauseLabels:      controller.DefaultPauseLabels,
 		ClientNamespaces: controller.DefaultClientNamespaces,
+		StartupTaint:     v1alpha1.TaintStartup,
 		Workers:          16,
 	}
 }
@@ -52,6 +53,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
 	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+v1alpha1.PausedValue)
 	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
+	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines
 	for _, f := range []struct {

@@ -55,8 +55,9 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	set.VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
 	require.NoError(t, c.check())
 	assert.Equal(t, "tranche-system", c.leaseNamespace)
+	assert.Equal(t, v1alpha1.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
-		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false",
+		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
 	}))
 	require.NoError(t, c.check())
 	assert.Equal(t, "10%", c.options.MaxUnavailable)
@@ -66,5 +67,6 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, time.Minute, c.options.Deadlines.Planning)
 	assert.Equal(t, []string{"a", "b"}, c.options.PauseLabels)
 	assert.Equal(t, []string{"c", "d"}, c.options.ClientNamespaces)
+	assert.Equal(t, "a.b/c", c.options.StartupTaint)
 	assert.False(t, c.leaderElect)
 }

@@ -47,8 +47,8 @@ func TestControllerNodesPolicy(t *testing.T) {
 		labels      = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: " +
 			"nvidia.com/gpu.deploy.dcgm-exporter, nvidia.com/gpu.deploy.dcgm, nvidia.com/gpu.deploy.nvsm, " +
 			"nvidia.com/gpu.deploy.gpu-feature-discovery, nvidia.com/gpu.deploy.client, tranche.dev/gpu-client"
-		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node"
-		rest  = "tranche-controller may change only one taint and some labels of a node"
+		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node, and remove tranche.dev/startup"
+		rest  = "tranche-controller may change only its taints and some labels of a node"
 	)
 	ours := corev1.Taint{Key: v1alpha1.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
 	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
@@ -70,6 +70,7 @@ func TestControllerNodesPolicy(t *testing.T) {
 	switching := with(func(n *corev1.Node) {
 		n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, ours}, v1alpha1.PausedValue
 	})
+	startup := corev1.Taint{Key: v1alpha1.TaintStartup, Effect: corev1.TaintEffectNoSchedule}
 	noExecute, another := ours, ours
 	noExecute.Effect, another.Value = corev1.TaintEffectNoExecute, "spx"
 	for name, test := range map[string]struct {
@@ -81,28 +82,30 @@ func TestControllerNodesPolicy(t *testing.T) {
 		"another profile": {switching, with(func(n *corev1.Node) {
 			n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, another}, v1alpha1.PausedValue
 		}), ""},
-		"no taints before":      {taints(), taints(ours), ""},
-		"no taints after":       {taints(ours), taints(), ""},
-		"nothing":               {bare(), bare(), ""},
-		"pauses another":        {bare(), label(other, v1alpha1.PausedValue), labels},
-		"lets another run":      {label(other, v1alpha1.PausedValue), bare(), ""},
-		"switches one off":      {bare(), label(dcgm, "false"), labels},
-		"switches one on":       {label(dcgm, "false"), bare(), labels},
-		"a new label":           {bare(), label("node-role.kubernetes.io/control-plane", ""), labels},
-		"a label less":          {bare(), with(func(n *corev1.Node) { delete(n.Labels, "zone") }), labels},
-		"all labels":            {bare(), with(func(n *corev1.Node) { n.Labels = nil }), labels},
-		"names a profile":       {bare(), label(v1alpha1.LabelProfile, "cpx"), labels},
-		"ends pods":             {bare(), taints(theirs, noExecute), taint},
-		"takes another's taint": {bare(), taints(), taint},
-		"another taint":         {bare(), taints(theirs, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}), taint},
-		"changes another's":     {bare(), taints(corev1.Taint{Key: theirs.Key, Value: "y", Effect: theirs.Effect, TimeAdded: theirs.TimeAdded}), taint},
-		"cordons":               {bare(), with(func(n *corev1.Node) { n.Spec.Unschedulable = true }), rest},
-		"uncordons":             {with(func(n *corev1.Node) { n.Spec.Unschedulable = true }), bare(), rest},
-		"another address":       {bare(), with(func(n *corev1.Node) { n.Spec.PodCIDR = "10.1.0.0/24" }), rest},
-		"another machine":       {bare(), with(func(n *corev1.Node) { n.Spec.ProviderID = "y" }), rest},
-		"annotation":            {bare(), with(func(n *corev1.Node) { n.Annotations["c"] = "d" }), rest},
-		"finalizer":             {bare(), with(func(n *corev1.Node) { n.Finalizers = []string{"x/y"} }), rest},
-		"owner":                 {bare(), with(func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }), rest},
+		"removes the start-up taint": {taints(theirs, startup), bare(), ""},
+		"sets the start-up taint":    {bare(), taints(theirs, startup), taint},
+		"no taints before":           {taints(), taints(ours), ""},
+		"no taints after":            {taints(ours), taints(), ""},
+		"nothing":                    {bare(), bare(), ""},
+		"pauses another":             {bare(), label(other, v1alpha1.PausedValue), labels},
+		"lets another run":           {label(other, v1alpha1.PausedValue), bare(), ""},
+		"switches one off":           {bare(), label(dcgm, "false"), labels},
+		"switches one on":            {label(dcgm, "false"), bare(), labels},
+		"a new label":                {bare(), label("node-role.kubernetes.io/control-plane", ""), labels},
+		"a label less":               {bare(), with(func(n *corev1.Node) { delete(n.Labels, "zone") }), labels},
+		"all labels":                 {bare(), with(func(n *corev1.Node) { n.Labels = nil }), labels},
+		"names a profile":            {bare(), label(v1alpha1.LabelProfile, "cpx"), labels},
+		"ends pods":                  {bare(), taints(theirs, noExecute), taint},
+		"takes another's taint":      {bare(), taints(), taint},
+		"another taint":              {bare(), taints(theirs, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}), taint},
+		"changes another's":          {bare(), taints(corev1.Taint{Key: theirs.Key, Value: "y", Effect: theirs.Effect, TimeAdded: theirs.TimeAdded}), taint},
+		"cordons":                    {bare(), with(func(n *corev1.Node) { n.Spec.Unschedulable = true }), rest},
+		"uncordons":                  {with(func(n *corev1.Node) { n.Spec.Unschedulable = true }), bare(), rest},
+		"another address":            {bare(), with(func(n *corev1.Node) { n.Spec.PodCIDR = "10.1.0.0/24" }), rest},
+		"another machine":            {bare(), with(func(n *corev1.Node) { n.Spec.ProviderID = "y" }), rest},
+		"annotation":                 {bare(), with(func(n *corev1.Node) { n.Annotations["c"] = "d" }), rest},
+		"finalizer":                  {bare(), with(func(n *corev1.Node) { n.Finalizers = []string{"x/y"} }), rest},
+		"owner":                      {bare(), with(func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }), rest},
 	} {
 		t.Run(name, func(t *testing.T) { requireRefusal(t, policy, test.want, "UPDATE", test.before, test.after) })
 	}

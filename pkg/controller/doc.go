@@ -4,7 +4,7 @@
 // Package state decides the next step of a node, package drain evicts pods. This package
 // connects them to the API server: reconciler.go performs steps, facts.go collects what the
 // state machine needs, posture.go sets the taint of the Node and the labels that pause
-// clients. budget.go and remember.go have what the controller keeps in memory and finds out
+// clients, startup.go removes the start-up taint of new nodes. budget.go and remember.go have what the controller keeps in memory and finds out
 // again after a restart. serverclock.go follows the clock of the API server. setup.go adds
 // everything to a manager.
 //

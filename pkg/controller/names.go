@@ -27,14 +27,7 @@ var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "k
 const mostNamed = 5
 
 // hasNodeTaint tells whether our taint is on a node.
-func hasNodeTaint(node *corev1.Node) bool {
-	for _, t := range node.Spec.Taints {
-		if t.Key == v1alpha1.TaintRepartitioning {
-			return true
-		}
-	}
-	return false
-}
+func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, v1alpha1.TaintRepartitioning) }
 
 // wrap adds what failed to an error; nil stays nil.
 func wrap(err error, format string, args ...any) error {

@@ -264,7 +264,9 @@ func (n *fakeNode) publish(w *world) {
 		if n.wrong {
 			devices[0].Name = "wrong"
 		}
-		s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + gpuID}}
+		s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{
+			Name: n.name + "-" + gpuID, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: n.name, UID: types.UID("node-" + n.name)}},
+		}}
 		s.Spec = resourceapi.ResourceSliceSpec{
 			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices,
 			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},

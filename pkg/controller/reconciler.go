@@ -36,6 +36,8 @@ type Reconciler struct {
 	PauseLabels []string
 	// ClientNamespaces are the namespaces of the clients, whose pods are waited for.
 	ClientNamespaces []string
+	// StartupTaint is the key of the taint that nodes register with, empty if they have none.
+	StartupTaint string
 
 	drainer *drain.Drainer
 	metrics *metrics
@@ -87,16 +89,25 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if quiet, wake, err := r.quiet(ctx, &gpuNode, node); err != nil || quiet {
+	quiet, wake, err := r.quiet(ctx, &gpuNode, node)
+	if err != nil {
 		return r.again(wake), err
+	}
+	if quiet {
+		start, err := r.start(ctx, &gpuNode, node)
+		return r.again(earliest(wake, start)), err
 	}
 	// Decisions that change anything are based on the API server's state. Only the leader
 	// changes the state of a GPUNode, in one reconciliation at a time.
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	wake, err := r.advance(ctx, &gpuNode, node)
-	return r.again(wake), err
+	wake, err = r.advance(ctx, &gpuNode, node)
+	if err != nil {
+		return r.again(wake), err
+	}
+	start, err := r.start(ctx, &gpuNode, node)
+	return r.again(earliest(wake, start)), err
 }
 
 // nodeOf reads the Node of a GPUNode. It has no UID if it does not exist.

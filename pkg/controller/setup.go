@@ -39,6 +39,9 @@ type Options struct {
 	PauseLabels []string
 	// ClientNamespaces are the namespaces of clients that are paused.
 	ClientNamespaces []string
+	// StartupTaint is the key of the taint that nodes register with and that is removed when
+	// their desired profile is applied; empty: none.
+	StartupTaint string
 	// Workers is how many nodes are reconciled concurrently.
 	Workers int
 	// Clock is the clock, nil: that of the machine.
@@ -103,6 +106,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 	r := &Reconciler{
 		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
 		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
+		StartupTaint: o.StartupTaint,
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func withStartupTaint(w *world) { w.opts.StartupTaint = v1alpha1.TaintStartup }
+
+// register gives a node the taints that new nodes register with.
+func (w *world) register(name string) {
+	w.t.Helper()
+	n := w.node(name)
+	n.Spec.Taints = []corev1.Taint{
+		{Key: v1alpha1.TaintStartup, Effect: corev1.TaintEffectNoSchedule},
+		{Key: v1alpha1.TaintStartup, Effect: corev1.TaintEffectNoExecute},
+		{Key: "example.com/dedicated", Effect: corev1.TaintEffectNoSchedule},
+	}
+	require.NoError(w.t, w.api.Update(w.t.Context(), n))
+}
+
+func (w *world) starting(name string) bool { return hasTaint(w.node(name), v1alpha1.TaintStartup) }
+
+// A new node keeps the taint until its profile is applied, and other taints for good.
+func TestStartupTaintGoesWhenTheProfileIsApplied(t *testing.T) {
+	for name, profile := range map[string]string{"with a profile": "cpx", "without a profile": ""} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, withStartupTaint)
+			w.addNode("node-a")
+			w.register("node-a")
+			if profile != "" {
+				w.profile(profile)
+				w.wants("node-a", profile)
+			}
+			w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
+				if n.Status.State != v1alpha1.Idle {
+					assert.True(t, w.starting("node-a"), n.Status.State)
+				}
+				return !w.starting("node-a")
+			})
+			assert.True(t, inProfile(profile)(w.gpuNode("node-a")))
+			assert.True(t, hasTaint(w.node("node-a"), "example.com/dedicated"))
+		})
+	}
+}
+
+// It stays while the devices are not those that the plugin reports, while slices belong to an
+// earlier node with the same name, and while the profile does not exist.
+func TestStartupTaintStays(t *testing.T) {
+	for name, prepare := range map[string]func(*world, *fakeNode){
+		"other devices": func(_ *world, n *fakeNode) { n.wrong = true },
+		"no devices":    func(_ *world, n *fakeNode) { n.quick = true },
+		"no profile":    func(w *world, _ *fakeNode) { w.wants("node-a", "missing") },
+		"earlier node": func(w *world, _ *fakeNode) {
+			n := w.node("node-a")
+			n.UID = "another"
+			require.NoError(w.t, w.api.Update(w.t.Context(), n))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, withStartupTaint)
+			n := w.addNode("node-a")
+			prepare(w, n)
+			if n.quick {
+				require.NoError(t, w.api.DeleteAllOf(t.Context(), &resourceapi.ResourceSlice{}))
+			}
+			w.register("node-a")
+			for range 20 {
+				w.round("node-a")
+				w.clock.Step(time.Second)
+			}
+			assert.True(t, w.starting("node-a"))
+		})
+	}
+}
+
+// Without a key the controller leaves all taints of others alone.
+func TestNoStartupTaint(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.register("node-a")
+	before := slices.Clone(w.node("node-a").Spec.Taints)
+	w.settled("node-a", "")
+	assert.Equal(t, before, w.node("node-a").Spec.Taints)
+}

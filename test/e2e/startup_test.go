@@ -1,0 +1,36 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// A node keeps its start-up taint while its profile is missing, and loses it when the profile
+// is applied.
+func TestStartupTaint(t *testing.T) {
+	s := start(t)
+	const profile = "startup"
+	s.labelProfile(nodeA, profile)
+	s.waitGPUNode(nodeA, "lacks its profile", func(n *v1alpha1.GPUNode) bool {
+		c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady)
+		return c != nil && c.Reason == v1alpha1.ReasonProfileNotFound
+	})
+	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeA, v1alpha1.TaintStartup+"-") })
+	s.kubectl("taint", "node", nodeA, v1alpha1.TaintStartup+":NoSchedule")
+	tainted := func() bool {
+		node, err := s.client.CoreV1().Nodes().Get(s.ctx, nodeA, metav1.GetOptions{})
+		require.NoError(t, err)
+		return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintStartup })
+	}
+	require.True(t, tainted())
+	s.setProfile(profile, "{mig: {mode: Disabled}}")
+	s.waitFollows(nodeA, profile)
+	s.eventually("the start-up taint goes", func() (bool, string) { return !tainted(), "it is there" })
+}

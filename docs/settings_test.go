@@ -171,7 +171,7 @@ func TestRefusalsOfSettings(t *testing.T) {
 		_, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
 		assert.EqualError(t, err, "f: "+cells[1][1])
 	}
-	assert.Equal(t, 9, rows)
+	assert.Equal(t, 10, rows)
 
 	misspelt, err := yaml.YAMLToJSON([]byte("{flages: {}, sharing: {timeSlicing: {failRequestGreaterThanOne: true}}}"))
 	require.NoError(t, err)

@@ -141,6 +141,8 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeGPUs: false}}]",
 		"rules: [{mig: {profiles: [1g], wholeGPUs: false}}]", "rules: [{mig: {mode: Disabled}}]",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
+		"rules: [{mig: {mode: Enabled}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: Enabled}, sharing: {enabled: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
+		"rules: [{unchanged: true, sharing: {replicas: 2}, legacyResource: Replica}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, amd: {}}]",
 		"rules: [{amd: {}}]", "rules: [{amd: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
 		"rules: [{gpus: {vendor: amd}, amd: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, legacyResource: cpx}]",
 		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, legacyResource: Replica}]",
@@ -157,7 +159,7 @@ func TestGoodProfiles(t *testing.T) {
 
 // seenLater is what only the API server refuses, or the plugin only when it has
 // seen the GPUs.
-var seenLater = regexp.MustCompile(`^switch|count: 65|legacyResource: Replica, mig|^rules: \[({[^{]*{[^{]*},){65}`)
+var seenLater = regexp.MustCompile(`^switch|count: 65|legacyResource: Replica, mig|mode: Enabled}, legacyResource|^rules: \[({[^{]*{[^{]*},){65}`)
 
 // Each rule, pattern and limit refuses what it is for, and says so.
 func TestBadProfiles(t *testing.T) {
@@ -166,10 +168,21 @@ func TestBadProfiles(t *testing.T) {
 		"rulez: []":                                                     "spec.rulez: unknown",
 		"rules: [{sharing: {replica: 2}}]":                              "spec.rules[0].sharing.replica: unknown",
 		"rules: [{mig: {mode: Off}}]":                                   `spec.rules[0].mig.mode: Invalid value: "boolean"`,
-		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Disabled"`,
+		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Enabled", "Disabled"`,
 		"rules: [{}, {gpus: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without GPUs selects every GPU, so those after it hold for none: put it last`,
 		"rules: [{gpus: {vendor: amd}}, {}, {gpus: {vendor: amd}}]":     "spec.rules: Invalid value",
 		"rules: [" + strings.Repeat("{gpus: {vendor: amd}},", 65) + "]": "spec.rules: Too many: 65: must have at most 64 items",
+
+		"rules: [{gpus: {mig: Capable}}, {gpus: {}}, {unchanged: true}]":  "spec.rules: Invalid value",
+		"rules: [{unchanged: true, mig: {}}]":                             "spec.rules[0].mig: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
+		"rules: [{unchanged: true, amd: {computePartition: CPX}}]":        "spec.rules[0].amd: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
+		"rules: [{unchanged: maybe}]":                                     "spec.rules[0].unchanged: Invalid value",
+		"rules: [{gpus: {mig: capable}}]":                                 `spec.rules[0].gpus.mig: Unsupported value: "capable"`,
+		"rules: [{gpus: {mig: Capable, vendor: amd}}]":                    "spec.rules[0].gpus.mig: Invalid value: selects NVIDIA's GPUs, and vendor those of AMD",
+		"rules: [{gpus: {mig: Incapable}, amd: {computePartition: SPX}}]": "spec.rules[0].amd: Invalid value: is for AMD's GPUs, and gpus.mig selects those of NVIDIA",
+		"rules: [{mig: {mode: Enabled, profiles: [1g]}}]":                 "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
+		"rules: [{mig: {mode: Enabled, partitions: [{profile: 1g}]}}]":    "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
+		"rules: [{mig: {mode: Enabled}, legacyResource: Replica}]":        "spec.rules[0].legacyResource: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
 
 		"rules: [{gpus: {vendor: NVIDIA}}]":            `spec.rules[0].gpus.vendor: Unsupported value: "NVIDIA"`,
 		"rules: [{gpus: {products: []}}]":              "spec.rules[0].gpus.products: Invalid value: 0: spec.rules[0].gpus.products in body should have at least 1 items",

@@ -37,7 +37,7 @@ type PartitionProfileList struct {
 
 // PartitionProfileSpec is the desired state of GPUs.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.products) || has(r.gpus.pciAddresses) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
+// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.products) || has(r.gpus.pciAddresses) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.mig) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
 // +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
 	// Rules are settings for sets of GPUs. The first rule that selects a GPU applies to
@@ -119,7 +119,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
 type MIG struct {
 	// Mode is Dynamic (partitions are created when claims request them), Static (they are
-	// created when the profile is applied, and stay) or Disabled (none are created).
+	// created when the profile is applied, and stay), Enabled (MIG mode is on, there are no
+	// partitions, and claims can have nothing of the GPU) or Disabled (MIG mode is off).
 	// Default: Dynamic.
 	//
 	// +optional
@@ -151,13 +152,15 @@ type MIG struct {
 
 // MIGMode says when partitions are created.
 //
-// +kubebuilder:validation:Enum=Dynamic;Static;Disabled
+// +kubebuilder:validation:Enum=Dynamic;Static;Enabled;Disabled
 type MIGMode string
 
 // When partitions are created.
 const (
 	MIGDynamic MIGMode = "Dynamic"
 	MIGStatic  MIGMode = "Static"
+	// MIGEnabled: MIG mode is on, without partitions.
+	MIGEnabled MIGMode = "Enabled"
 	// MIGDisabled is not called Off, which YAML reads as false.
 	MIGDisabled MIGMode = "Disabled"
 )
@@ -203,12 +206,20 @@ type AMD struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource in ['Whole', 'Replica'] || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.legacyResource.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".legacyResource"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".legacyResource"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.mig) || !(has(self.mig.mode) && self.mig.mode == 'Static' || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.mig) || !(has(self.mig.mode) && self.mig.mode in ['Static', 'Enabled'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
+// +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".amd"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.amd)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".amd"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
 	// +optional
 	GPUs *GPUSelector `json:"gpus,omitempty"`
+	// Unchanged: the GPUs keep their partitions and modes. Without a previous profile,
+	// these are the defaults. Default: false.
+	//
+	// +optional
+	Unchanged bool `json:"unchanged,omitempty"`
 	// MIG says how NVIDIA GPUs are partitioned. Default: on demand.
 	//
 	// +optional
@@ -232,12 +243,18 @@ type Rule struct {
 }
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.vendor) || self.vendor == 'nvidia'",message="selects NVIDIA's GPUs, and vendor those of AMD",fieldPath=".mig"
 type GPUSelector struct {
 	// Vendor is the vendor of the GPUs.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=nvidia;amd
 	Vendor string `json:"vendor,omitempty"`
+	// MIG selects NVIDIA GPUs that support MIG (Capable), or those that do not (Incapable).
+	//
+	// +optional
+	MIG MIGSupport `json:"mig,omitempty"`
 	// Products are product names as in the device attribute productName. * matches any
 	// text, ? one character. Case is ignored.
 	//
@@ -284,6 +301,17 @@ type GPUSelector struct {
 	// +kubebuilder:validation:items:Minimum=0
 	Indexes []int32 `json:"indexes,omitempty"`
 }
+
+// MIGSupport says whether an NVIDIA GPU supports MIG.
+//
+// +kubebuilder:validation:Enum=Capable;Incapable
+type MIGSupport string
+
+// Whether an NVIDIA GPU supports MIG.
+const (
+	MIGCapable   MIGSupport = "Capable"
+	MIGIncapable MIGSupport = "Incapable"
+)
 
 // Strategy is how the holders of a GPU share it.
 //

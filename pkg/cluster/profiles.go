@@ -78,6 +78,9 @@ func selected(s *v1alpha1.GPUSelector) string {
 	if s.Vendor != "" {
 		out = append(out, s.Vendor)
 	}
+	if s.MIG != "" {
+		out = append(out, map[v1alpha1.MIGSupport]string{v1alpha1.MIGCapable: "with MIG", v1alpha1.MIGIncapable: "without MIG"}[s.MIG])
+	}
 	out = append(out, s.Products...)
 	out = append(out, s.PCIAddresses...)
 	out = append(out, s.PCIIDs...)
@@ -93,6 +96,9 @@ func selected(s *v1alpha1.GPUSelector) string {
 
 func ruleSays(r *v1alpha1.Rule) []string {
 	var out []string
+	if r.Unchanged {
+		out = append(out, "unchanged")
+	}
 	if r.MIG != nil {
 		out = append(out, migSays(r.MIG))
 	}
@@ -114,6 +120,8 @@ func migSays(m *v1alpha1.MIG) string {
 	switch m.Mode {
 	case v1alpha1.MIGDisabled:
 		return "no MIG"
+	case v1alpha1.MIGEnabled:
+		return "MIG without partitions"
 	case v1alpha1.MIGStatic:
 		var parts []string
 		for _, p := range m.Partitions {

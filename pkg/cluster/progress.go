@@ -122,16 +122,17 @@ func (n Progress) KeepsOff(gpuID string) bool {
 	return slices.Contains(n.GPUs, gpuID)
 }
 
-// Restricts tells whether the applied profile leaves out devices that GPUs could offer.
+// Restricts tells whether the applied profile leaves out devices that GPUs could offer. GPUs that
+// a rule leaves unchanged may have such a layout.
 func (n Progress) Restricts() bool {
 	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {
-		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
+		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGEnabled || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
 			return true
 		}
 		if a := r.AMD; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
 			return true
 		}
-		return r.Sharing != nil && r.Sharing.Enabled != nil && !*r.Sharing.Enabled
+		return r.Unchanged || r.Sharing != nil && r.Sharing.Enabled != nil && !*r.Sharing.Enabled
 	})
 }
 

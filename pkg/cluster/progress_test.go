@@ -123,7 +123,7 @@ func TestRestricts(t *testing.T) {
 		true: {
 			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic}}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}, {MIG: &v1alpha1.MIG{Profiles: []string{"1g"}}},
 			{MIG: &v1alpha1.MIG{WholeGPUs: ptr.To(false)}}, {AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}, {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
-			{Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}},
+			{Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}}, {Unchanged: true},
 		},
 		false: {{}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}}, {AMD: &v1alpha1.AMD{}}, {Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(3))}}},
 	} {

@@ -2,11 +2,13 @@ package partition
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/packing"
 )
 
 // choose resolves a profile on the GPUs of the node; seen are those that answered. If it
@@ -20,6 +22,9 @@ func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []GPU) (resolvedProfile,
 		return resolvedProfile{}, err
 	}
 	desired := resolvedProfile{Snapshot: to, Layouts: map[string]profile.Layout{}, Vendors: vendorsOf(seen)}
+	in := n.journal()
+	// An unfinished change may have begun to change any GPU.
+	first := in.Applying == nil && in.Applied.Snapshot.Hash != to.Hash
 	for i := range gpus {
 		address := gpus[i].PCIAddress
 		layout, known := before.Layouts[address]
@@ -27,6 +32,9 @@ func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []GPU) (resolvedProfile,
 			layout = resolved[address].Layout
 		}
 		desired.Layouts[address] = layout
+		if first && resolved[address].Unchanged {
+			desired.unchanged = append(desired.unchanged, address)
+		}
 	}
 	return desired, nil
 }
@@ -52,6 +60,9 @@ func canHave(g *gpu.GPU, layout profile.Layout) bool {
 		return layout.Partitioning == profile.PartitioningDynamic && !layout.Named
 	}
 	inMIG := g.WithMIG(gpu.MIGOn)
+	if layout.Partitioning == profile.PartitioningStatic && len(packing.Profiles(g)) == 0 {
+		return false
+	}
 	isWhole := layout.Compute == "" || ofMode(gpu.Placement{Profile: layout.Compute}, "spx")
 	return isWhole && layout.Memory == "" && !slices.ContainsFunc(layout.Static, func(p gpu.Placement) bool {
 		_, ok := inMIG.Placement(p.Name())
@@ -96,11 +107,22 @@ func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) 
 			held[g.PCIAddress] = parts
 		}
 	}
-	resolved, err := n.Resolve(to, gpus, func(gpuID string) []gpu.Partition { return live[gpuID] })
+	layouts := maps.Clone(n.journal().Layouts)
+	for i := range gpus {
+		if address := gpus[i].PCIAddress; !canHave(&gpus[i], layouts[address]) {
+			delete(layouts, address)
+		}
+	}
+	existing := func(partitions map[string][]gpu.Partition) func(string) profile.Existing {
+		return func(gpuID string) profile.Existing {
+			return profile.Existing{Partitions: partitions[gpuID], Layout: layouts[gpuID]}
+		}
+	}
+	resolved, err := n.Resolve(to, gpus, existing(live))
 	if err != nil || len(held) == 0 {
 		return resolved, err
 	}
-	forHolders, err := n.Resolve(to, gpus, func(gpuID string) []gpu.Partition { return held[gpuID] })
+	forHolders, err := n.Resolve(to, gpus, existing(held))
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,10 @@ type resolvedProfile struct {
 	Layouts  map[string]profile.Layout `json:"shapes,omitempty"`
 	// Vendors are the vendors of the GPUs, sorted.
 	Vendors []gpu.Vendor `json:"vendors,omitempty"`
+
+	// unchanged are the GPUs that the profile leaves as they are when it is applied for the
+	// first time. Later, they keep Layouts.
+	unchanged []string
 }
 
 // previous is a profile that was applied, and the modes that the GPUs had then.

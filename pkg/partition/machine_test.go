@@ -141,7 +141,7 @@ func (m *machine) restart() {
 	require.NoError(m.t, err)
 	m.node, err = partition.New(partition.Config{
 		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Hardware: m, MemoryModes: true, At: m.point,
-		Resolve: func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+		Resolve: func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
 			s, err := profile.FromRules(w.Profile, w.Rules)
 			if err != nil {
 				return nil, err

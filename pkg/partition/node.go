@@ -24,9 +24,8 @@ type Claims interface {
 }
 
 // Resolve returns the desired state of GPUs by a profile, by PCI address. there returns
-// the existing partitions of a GPU, which keep their positions if possible. An error names
-// everything that does not fit.
-type Resolve func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
+// what exists on a GPU. An error names everything that does not fit.
+type Resolve func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) profile.Existing) (map[string]profile.Desired, error)
 
 // Config is the configuration of a Node. Lost, RemovalCommand, MemoryModes and At are
 // optional. Claims may be set after New, before anything except Static, Layout and Applied
@@ -158,6 +157,14 @@ func setDesired(gpus []GPU, layouts map[string]profile.Layout) {
 	}
 }
 
+// setDesired also says which GPUs the profile leaves unchanged.
+func (r *resolvedProfile) setDesired(gpus []GPU) {
+	setDesired(gpus, r.Layouts)
+	for i := range gpus {
+		gpus[i].Unchanged = slices.Contains(r.unchanged, gpus[i].PCIAddress)
+	}
+}
+
 // survey reads the state of the GPUs that are not lost.
 func (n *Node) survey(ctx context.Context) ([]GPU, error) {
 	gpus := n.present()
@@ -168,7 +175,7 @@ func (n *Node) survey(ctx context.Context) ([]GPU, error) {
 // gone while their state was read, so GPUs that seem to have foreign partitions are read
 // again under their lock.
 func (n *Node) confirmedPlan(ctx context.Context, seen []GPU, desired resolvedProfile) (Plan, error) {
-	setDesired(seen, desired.Layouts)
+	desired.setDesired(seen)
 	plan := NewPlan(seen)
 	if len(plan.Foreign) == 0 {
 		return plan, nil
@@ -189,7 +196,7 @@ func (n *Node) confirmedPlan(ctx context.Context, seen []GPU, desired resolvedPr
 			return Plan{}, about(err, gpuID)
 		}
 	}
-	setDesired(seen, desired.Layouts)
+	desired.setDesired(seen)
 	return NewPlan(seen), nil
 }
 

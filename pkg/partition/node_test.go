@@ -154,7 +154,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
-	n.Resolve = func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+	n.Resolve = func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
 		s, err := profile.FromRules(w.Profile, w.Rules)
 		require.NoError(t, err)
 		return s.Resolve(gpus, there)

@@ -61,7 +61,7 @@ func wish(name string) v1alpha1.ProfileSnapshot {
 	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
 }
 
-func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
 	if p.unresolved != nil {
 		return nil, p.unresolved
 	}
@@ -72,7 +72,7 @@ func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(s
 		memory = cmp.Or(memory, layout.Memory)
 	}
 	for _, c := range gpus {
-		p.there[c.PCIAddress] = there(c.PCIAddress)
+		p.there[c.PCIAddress] = there(c.PCIAddress).Partitions
 		g := profile.Default()
 		g.Profile, g.Layout = w.Profile, p.profiles[w.Profile][c.PCIAddress]
 		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {

@@ -27,6 +27,8 @@ type GPU struct {
 	Ours []gpu.Placement
 	// Now is the current layout, To the desired one.
 	Now, To profile.Layout
+	// Unchanged: the profile leaves the GPU as it is, whatever that is.
+	Unchanged bool
 }
 
 // Holder is a claim that holds a device of a GPU.
@@ -123,6 +125,9 @@ func NewPlan(gpus []GPU) Plan {
 	var plan Plan
 	memory := plan.memoryModes(gpus)
 	for i := range gpus {
+		if gpus[i].Unchanged {
+			continue
+		}
 		c := planner{GPU: &gpus[i], plan: &plan, memory: memory[gpus[i].Vendor]}
 		c.planModes()
 		c.planMIG()

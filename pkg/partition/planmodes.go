@@ -33,6 +33,8 @@ func (plan *Plan) memoryMode(gpus []GPU) string {
 		case m.Memory == "", m.Memory == want:
 		case !slices.Contains(m.Memories, want):
 			c.refuse("cannot be put into memory mode %s, it has %s", want, list(m.Memories))
+		case c.Unchanged:
+			c.refuse("is to stay unchanged, but memory mode %s is for all GPUs of a node", want)
 		default:
 			change = true
 		}

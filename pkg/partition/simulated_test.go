@@ -41,7 +41,7 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			m := nvidiaMachine(t, model, "  migMode: disabled\n")
 			m.walk([]v1alpha1.ProfileSnapshot{
-				migWish("whole", v1alpha1.MIGDisabled), migWish("dynamic", v1alpha1.MIGDynamic),
+				migWish("whole", v1alpha1.MIGDisabled), migWish("dynamic", v1alpha1.MIGDynamic), migWish("enabled", v1alpha1.MIGEnabled),
 				migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), ones), migWish("ones", v1alpha1.MIGStatic, ones),
 			})
 			m.follow(migWish("ones", v1alpha1.MIGStatic, ones))

@@ -45,6 +45,8 @@ func profiles() []cluster.Profile {
 		profile("all-balanced", v1alpha1.Rule{GPUs: nvidia, MIG: balanced}),
 		profile("cpx-nps4", v1alpha1.Rule{GPUs: amd, AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
 		profile("whole", v1alpha1.Rule{GPUs: nvidia, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}),
+		profile("rest", v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{MIG: v1alpha1.MIGCapable, Indexes: []int32{1}}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}},
+			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{MIG: v1alpha1.MIGIncapable}, LegacyResource: "Replica"}, v1alpha1.Rule{Unchanged: true}),
 		profile("mixture",
 			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1alpha1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
 			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},

@@ -50,8 +50,9 @@ func (s *Sources) usesProfile() bool {
 // byProfile is the desired state by the applied profile. Partitions have been placed when
 // it was applied, so they are not placed again.
 func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Desired, error) {
-	desired, err := Resolve(s.Applied, gpus, func(pciAddress string) []gpu.Partition {
-		return asPartitions(s.Layouts[pciAddress].Static)
+	desired, err := Resolve(s.Applied, gpus, func(pciAddress string) Existing {
+		layout := s.Layouts[pciAddress]
+		return Existing{Partitions: asPartitions(layout.Static), Layout: layout}
 	})
 	if err != nil {
 		missing := Default()
@@ -81,7 +82,7 @@ func (s *Sources) current(gpus []gpu.GPU, unknown Desired) map[string]Desired {
 
 // Resolve returns the desired state of GPUs by the rules of a profile, by PCI address; see
 // Profile.Resolve.
-func Resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
+func Resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) Existing) (map[string]Desired, error) {
 	p, err := FromRules(w.Profile, w.Rules)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,8 @@ type Partitioning string
 const (
 	// PartitioningDynamic: when claims request them.
 	PartitioningDynamic Partitioning = ""
-	// PartitioningStatic: when the profile is applied. They stay when claims are released.
+	// PartitioningStatic: when the profile is applied. They stay when claims are released. There
+	// may be none; the GPU is in MIG mode nevertheless.
 	PartitioningStatic Partitioning = "Static"
 	// PartitioningOff: never.
 	PartitioningOff Partitioning = "Off"

@@ -32,15 +32,15 @@ func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 		if len(m.Partitions) == 0 {
 			c.Add(strict.Key(path, "partitions"), "is missing: mode Static makes the partitions that it names")
 		}
-	case "", v1alpha1.MIGDynamic, v1alpha1.MIGDisabled:
+	case "", v1alpha1.MIGDynamic, v1alpha1.MIGEnabled, v1alpha1.MIGDisabled:
 	default:
-		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s or %s", m.Mode, v1alpha1.MIGDynamic, v1alpha1.MIGStatic, v1alpha1.MIGDisabled)
+		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s, %s or %s", m.Mode, v1alpha1.MIGDynamic, v1alpha1.MIGStatic, v1alpha1.MIGEnabled, v1alpha1.MIGDisabled)
 		return m
 	}
 	if m.Partitions != nil && !static {
 		c.Add(strict.Key(path, "partitions"), "is for mode Static only; for Dynamic use profiles")
 	}
-	if dynamic := m.Mode != v1alpha1.MIGStatic && m.Mode != v1alpha1.MIGDisabled; !dynamic {
+	if dynamic := m.Mode == "" || m.Mode == v1alpha1.MIGDynamic; !dynamic {
 		if m.Profiles != nil {
 			c.Add(strict.Key(path, "profiles"), "is for mode Dynamic only")
 		}

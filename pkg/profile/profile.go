@@ -33,6 +33,8 @@ type rule struct {
 	// Nil: the rule does not mention it.
 	mig *v1alpha1.MIG
 	amd *v1alpha1.AMD
+	// unchanged: the GPUs keep their layout.
+	unchanged bool
 }
 
 // Unset is the profile of a node without any.

@@ -15,19 +15,18 @@ import (
 )
 
 // Resolve returns the desired state of each GPU of a node, by PCI address: by the first rule that
-// selects the GPU, otherwise the defaults. there returns the existing partitions of a GPU, which
-// keep their positions if possible; it can be nil.
+// selects the GPU, otherwise the defaults. there returns what exists on a GPU; it can be nil.
 //
 // GPUs that cannot be read should be among gpus as they were last known: otherwise a rule that
 // counts GPUs selects others.
 //
 // The error names everything that does not fit: rule, GPUs, and what would fit.
-func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
+func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) Existing) (map[string]Desired, error) {
 	gpus = slices.Clone(gpus)
 	gpu.SortGPUs(gpus)
 	r := resolver{there: there, told: map[problem][]string{}}
 	if r.there == nil {
-		r.there = func(string) []gpu.Partition { return nil }
+		r.there = func(string) Existing { return Existing{} }
 	}
 	selected := r.choose(s.rules, gpus)
 	memory := r.memoryMode(gpus, selected)
@@ -41,9 +40,17 @@ func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) []gpu.Pa
 	return resolved, nil
 }
 
+// Existing is what exists on a GPU.
+type Existing struct {
+	// Partitions keep their positions if possible.
+	Partitions []gpu.Partition
+	// Layout is the current layout, which the GPU keeps if its rule says unchanged.
+	Layout Layout
+}
+
 // resolver collects what does not fit.
 type resolver struct {
-	there func(pciAddress string) []gpu.Partition
+	there func(pciAddress string) Existing
 	// told has the names of the GPUs of each problem, in PCI order. order has the problems in
 	// the order in which they were found.
 	told  map[problem][]string
@@ -131,12 +138,14 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 	if rule != nil {
 		resolved = fit(rule.gpu, g.Vendor)
 	}
-	switch g.Vendor {
-	case gpu.NVIDIA:
+	switch {
+	case rule != nil && rule.unchanged:
+		resolved.Layout, resolved.Unchanged = r.unchanged(g, memory), true
+	case g.Vendor == gpu.NVIDIA:
 		if rule != nil && rule.mig != nil {
 			resolved.Layout = r.mig(g, strict.Key(rule.path, "mig"), rule.mig)
 		}
-	case gpu.AMD:
+	case g.Vendor == gpu.AMD:
 		resolved.Layout = r.amd(g, rule, memory)
 	}
 	if rule != nil {
@@ -145,17 +154,32 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 	return resolved
 }
 
+// unchanged is the current layout of a GPU. The memory mode can only be the current one.
+func (r *resolver) unchanged(g *gpu.GPU, memory memoryChoice) Layout {
+	s := r.there(g.PCIAddress).Layout
+	if memory.mode == "" || len(g.Modes) == 0 {
+		return s
+	}
+	if now := cmp.Or(s.Memory, g.MemoryMode); now != memory.mode {
+		r.add(memory.path, g, "is %s, and another rule leaves GPUs unchanged, which are in %s: all AMD GPUs of a node share the memory mode", memory.mode, now)
+	}
+	s.Memory = memory.mode
+	return s
+}
+
 // mig is the layout of an NVIDIA GPU.
 func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Layout {
 	var s Layout
 	capable := len(packing.Profiles(g)) > 0
-	restricted := m.Mode == v1alpha1.MIGStatic || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
+	restricted := m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGEnabled || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
 	switch {
 	case !capable && restricted:
 		r.add(path, g, "%s does not support MIG: put a rule for it before this one, or select other GPUs", cmp.Or(g.ProductName, "it"))
 	case !capable:
 	case m.Mode == v1alpha1.MIGDisabled:
 		s.Partitioning = PartitioningOff
+	case m.Mode == v1alpha1.MIGEnabled:
+		s.Partitioning = PartitioningStatic
 	case m.Mode == v1alpha1.MIGStatic:
 		s.Partitioning = PartitioningStatic
 		s.Static = r.layout(g, strict.Key(path, "partitions"), m.Partitions)
@@ -191,7 +215,7 @@ func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticP
 			parts[i].Count = int(*p.Count)
 		}
 	}
-	found, err := packing.Solve(g, parts, r.there(g.PCIAddress))
+	found, err := packing.Solve(g, parts, r.there(g.PCIAddress).Partitions)
 	if err != nil {
 		r.add(path, g, "%s", withoutGPU(g, err))
 	}

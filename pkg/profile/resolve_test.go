@@ -64,13 +64,19 @@ func TestShapes(t *testing.T) {
 		"nothing":              {"h100x8", "[]", []string{""}},
 		"sharing only":         {"h100x8", "[{sharing: {replicas: 2}}]", []string{""}},
 		"off":                  {"h100x8", "[{mig: {mode: Disabled}}]", []string{"Off"}},
-		"dynamic":              {"h100x8", "[{mig: {}}]", []string{"dynamic"}},
-		"profiles":             {"h100x8", "[{mig: {profiles: [3g.40gb, 1g, 1g.10gb]}}]", []string{"dynamic 1g.10gb 3g.40gb"}},
-		"no whole GPUs":        {"h100x8", "[{mig: {mode: Dynamic, wholeGPUs: false}}]", []string{"dynamic no whole"}},
-		"whole GPUs":           {"h100x8", "[{mig: {mode: Dynamic, wholeGPUs: true}}]", []string{"dynamic"}},
-		"static":               {"h100x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{sevenOnes}},
-		"static out of mode":   {"a100-80x8-mig-off", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]", []string{"Static 1g.10gb@6"}},
-		"profiles out of mode": {"a100-80x8-mig-off", "[{mig: {profiles: [1g]}}]", []string{"dynamic 1g.10gb"}},
+		"MIG mode only":        {"h100x8", "[{mig: {mode: Enabled}}]", []string{"Static"}},
+		"MIG mode out of mode": {"a100-80x8-mig-off", "[{mig: {mode: Enabled}}]", []string{"Static"}},
+		"those with MIG": {"mixed", "[{gpus: {mig: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {mig: Capable}, mig: {mode: Enabled}}, {gpus: {mig: Incapable}, legacyResource: Replica, mig: {}}]",
+			[]string{"Off", "Off", "Off", "Off", "Off", "Static", "Static", "", "", "Static"}},
+		"AMD is not without MIG": {"mi300x8", "[{gpus: {mig: Incapable}}, {amd: {computePartition: CPX}}]", []string{"CPX"}},
+		"unchanged":              {"h100x8", "[{gpus: {count: 1}, mig: {mode: Disabled}}, {unchanged: true}]", []string{"Off", ""}},
+		"dynamic":                {"h100x8", "[{mig: {}}]", []string{"dynamic"}},
+		"profiles":               {"h100x8", "[{mig: {profiles: [3g.40gb, 1g, 1g.10gb]}}]", []string{"dynamic 1g.10gb 3g.40gb"}},
+		"no whole GPUs":          {"h100x8", "[{mig: {mode: Dynamic, wholeGPUs: false}}]", []string{"dynamic no whole"}},
+		"whole GPUs":             {"h100x8", "[{mig: {mode: Dynamic, wholeGPUs: true}}]", []string{"dynamic"}},
+		"static":                 {"h100x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{sevenOnes}},
+		"static out of mode":     {"a100-80x8-mig-off", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]", []string{"Static 1g.10gb@6"}},
+		"profiles out of mode":   {"a100-80x8-mig-off", "[{mig: {profiles: [1g]}}]", []string{"dynamic 1g.10gb"}},
 		"by count": {"h100x8", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 7g, count: 1}]}}, {gpus: {count: 1}, mig: {mode: Disabled}}, {mig: {}}]",
 			[]string{"Static 7g.80gb@0", "Static 7g.80gb@0", "Off", "dynamic"}},
 		"by PCI ids": {"mixed", `[{gpus: {pciIDs: ["0x233010de"]}, mig: {mode: Disabled}}, {gpus: {products: ["*A100*"]}, mig: {profiles: [1g]}}]`,
@@ -123,16 +129,42 @@ func TestResolveSharesAsForDoes(t *testing.T) {
 
 func TestResolveKeepsWhatIsThere(t *testing.T) {
 	gpus := machine(t, "h100x8")
-	there := func(pci string) []gpu.Partition {
+	there := func(pci string) Existing {
 		if pci != gpus[1].PCIAddress {
-			return nil
+			return Existing{}
 		}
-		return []gpu.Partition{{GPU: pci, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 2, Size: 1, Complete: true}}
+		return Existing{Partitions: []gpu.Partition{{GPU: pci, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 2, Size: 1, Complete: true}}}
 	}
 	got, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]").Resolve(gpus, there)
 	require.NoError(t, err)
 	assert.Equal(t, "Static 1g.10gb@6", spell(got[gpus[0].PCIAddress].Layout))
 	assert.Equal(t, "Static 1g.10gb@2", spell(got[gpus[1].PCIAddress].Layout))
+}
+
+// GPUs that a rule leaves unchanged keep their layouts, and have the rest of the rule.
+func TestUnchanged(t *testing.T) {
+	gpus := machine(t, "h100x2-mi300x2")
+	gpus[1], gpus[2] = gpus[2], gpus[1] // first NVIDIA's, then AMD's
+	layouts := map[string]Layout{
+		gpus[0].PCIAddress: {Partitioning: PartitioningStatic, Static: gpus[0].Placements[:1]},
+		gpus[2].PCIAddress: {Compute: "CPX"},
+		gpus[3].PCIAddress: {Compute: "DPX", Memory: "NPS1"},
+	}
+	there := func(pci string) Existing { return Existing{Layout: layouts[pci]} }
+	got, err := fromRules(t, "[{gpus: {indexes: [9]}, amd: {memoryPartition: NPS4}}, {unchanged: true, sharing: {replicas: 3}}]").Resolve(gpus, there)
+	require.NoError(t, err)
+	for _, g := range gpus {
+		assert.Equal(t, layouts[g.PCIAddress], got[g.PCIAddress].Layout)
+		assert.True(t, got[g.PCIAddress].Unchanged)
+		assert.Equal(t, 3, got[g.PCIAddress].Replicas)
+	}
+	// The mode that they are in is no change.
+	got, err = fromRules(t, "[{gpus: {pciAddresses: ['"+gpus[3].PCIAddress+"']}, amd: {memoryPartition: NPS1}}, {unchanged: true}]").Resolve(gpus, there)
+	require.NoError(t, err)
+	assert.Equal(t, Layout{Compute: "CPX", Memory: "NPS1"}, got[gpus[2].PCIAddress].Layout)
+	assert.Equal(t, layouts[gpus[0].PCIAddress], got[gpus[0].PCIAddress].Layout)
+	_, err = fromRules(t, "[{unchanged: true, legacyResource: 1g.10gb+me}]").Resolve(gpus[:1], there)
+	assert.ErrorContains(t, err, "is 1g.10gb+me, which the rule does not offer")
 }
 
 // GPUs are counted in PCI order, in whatever order they come, and what they are
@@ -161,6 +193,8 @@ func TestWhatDoesNotFit(t *testing.T) {
 			[]string{"spec.rules[0].mig.partitions: GPUs gpu-0000-1b-00-0, gpu-0000-43-00-0, gpu-0000-52-00-0, gpu-0000-61-00-0 and 4 more: 1g.10gb x 8 do not fit: at most 7"}},
 		"no MIG": {"l4x4", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 			[]string{"spec.rules[0].mig: GPU gpu-0000-17-00-0: NVIDIA L4 does not support MIG: put a rule for it before this one, or select other GPUs"}},
+		"MIG mode without MIG":  {"l4x4", "[{mig: {mode: Enabled}}]", []string{"NVIDIA L4 does not support MIG"}},
+		"memory of unchanged":   {"mi300x8", "[{gpus: {indexes: [0]}, unchanged: true}, {amd: {memoryPartition: NPS4}}]", []string{"spec.rules[1].amd.memoryPartition: GPU gpu-0000-05-00-0: is NPS4, and another rule leaves GPUs unchanged, which are in NPS1: all AMD GPUs of a node share the memory mode"}},
 		"profiles without MIG":  {"l4x4", "[{mig: {profiles: [1g]}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"only parts, of an L4":  {"l4x4", "[{mig: {wholeGPUs: false}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"too few GPUs":          {"h100x8", "[{gpus: {count: 9}}]", []string{"spec.rules[0].gpus.count: is 9, and the node has 8 GPUs that fit and that no earlier rule takes"}},

@@ -25,10 +25,18 @@ func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule
 		c := compiler{Problems: problems}
 		r := rule{path: path, gpus: c.selector(strict.Key(path, "gpus"), in[i].GPUs), gpu: c.gpu(path, profile, &in[i])}
 		r.mig, r.amd = c.mig(strict.Key(path, "mig"), in[i].MIG), c.amd(strict.Key(path, "amd"), in[i].AMD)
+		if r.unchanged = in[i].Unchanged; r.unchanged && r.mig != nil {
+			c.Add(strict.Key(path, "mig"), bothChange)
+		}
+		if r.unchanged && r.amd != nil {
+			c.Add(strict.Key(path, "amd"), bothChange)
+		}
 		out = append(out, r)
 	}
 	return out
 }
+
+const bothChange = "changes GPUs, and unchanged keeps them as they are: leave one out"
 
 // compiler turns a rule into the desired state of a GPU.
 type compiler struct {

@@ -7,12 +7,14 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 // selector selects GPUs. An empty list selects all.
 type selector struct {
 	vendor    gpu.Vendor
+	mig       v1alpha1.MIGSupport
 	products  []*regexp.Regexp
 	addresses []string
 	ids       []string
@@ -22,16 +24,28 @@ type selector struct {
 }
 
 func (s *selector) everything() bool {
-	return s.vendor == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
+	return s.vendor == "" && s.mig == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
 
 // selects tells whether a GPU matches, regardless of count.
 func (s *selector) selects(g *gpu.GPU) bool {
 	return (s.vendor == "" || s.vendor == g.Vendor) &&
+		(s.mig == "" || s.mig == migSupport(g)) &&
 		(len(s.products) == 0 || slices.ContainsFunc(s.products, func(p *regexp.Regexp) bool { return p.MatchString(g.ProductName) })) &&
 		(len(s.addresses) == 0 || slices.Contains(s.addresses, g.PCIAddress)) &&
 		(len(s.ids) == 0 || slices.ContainsFunc(s.ids, func(id string) bool { return hasID(g, id) })) &&
 		(len(s.indexes) == 0 || slices.Contains(s.indexes, g.Index))
+}
+
+// migSupport tells whether a GPU supports MIG; empty for GPUs that are not NVIDIA's.
+func migSupport(g *gpu.GPU) v1alpha1.MIGSupport {
+	switch {
+	case g.Vendor != gpu.NVIDIA:
+		return ""
+	case len(packing.Profiles(g)) > 0:
+		return v1alpha1.MIGCapable
+	}
+	return v1alpha1.MIGIncapable
 }
 
 // hasID tells whether a GPU has a PCI ID: that of the device, and after a colon that of the
@@ -60,6 +74,16 @@ func (c *compiler) selector(path string, in *v1alpha1.GPUSelector) (s selector) 
 		c.vendor = s.vendor
 	default:
 		c.Add(strict.Key(path, "vendor"), "is %q, it can be %s or %s", in.Vendor, gpu.NVIDIA, gpu.AMD)
+	}
+	switch s.mig = in.MIG; s.mig {
+	case "":
+	case v1alpha1.MIGCapable, v1alpha1.MIGIncapable:
+		if c.vendor == gpu.AMD {
+			c.Add(strict.Key(path, "mig"), "selects NVIDIA's GPUs, and vendor those of AMD")
+		}
+		c.vendor = gpu.NVIDIA
+	default:
+		c.Add(strict.Key(path, "mig"), "is %q, it can be %s or %s", s.mig, v1alpha1.MIGCapable, v1alpha1.MIGIncapable)
 	}
 	list(c, strict.Key(path, "products"), in.Products, func(path, product string) {
 		if product == "" {

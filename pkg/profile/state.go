@@ -10,6 +10,8 @@ type Desired struct {
 	Profile string
 	// Layout is how the GPU is partitioned.
 	Layout Layout
+	// Unchanged: Layout is the one that the GPU already had.
+	Unchanged bool
 	// Shared: shares of the whole GPU are published.
 	Shared bool
 	// Sharing is how the GPU, and its partitions, are shared.

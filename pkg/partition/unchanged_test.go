@@ -1,0 +1,140 @@
+package partition_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+)
+
+// The GPUs of nvidiaMachine.
+const first, second = "0000:1b:00.0", "0000:43:00.0"
+
+func at(address string) *v1alpha1.GPUSelector {
+	return &v1alpha1.GPUSelector{PCIAddresses: []string{address}}
+}
+
+func static(parts ...v1alpha1.StaticPartition) *v1alpha1.MIG {
+	return &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: parts}
+}
+
+var (
+	disabled = &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}
+	keep     = v1alpha1.Rule{Unchanged: true}
+)
+
+// A switch changes nothing on a GPU that the profile leaves unchanged, also where somebody
+// changed it by hand. After a reboot the GPU has its partitions again.
+func TestUnchangedOnSimulatedMIG(t *testing.T) {
+	for _, model := range []string{"A100-40GB", "H100-80GB"} {
+		t.Run(model, func(t *testing.T) {
+			m := nvidiaMachine(t, model, "  migMode: disabled\n")
+			m.follow(ruleWish("two", v1alpha1.Rule{GPUs: at(first), MIG: static(part("2g", 2))}, v1alpha1.Rule{MIG: static(part("3g", 1), part("1g", 1))}))
+			layout := m.node.Layout(second)
+			before := m.state()[1]
+			c := claimFor("a", layout.Static[0])
+			held, err := m.manager.Prepare(t.Context(), c)
+			require.NoError(t, err)
+
+			wish := ruleWish("first", v1alpha1.Rule{GPUs: at(first), MIG: disabled}, keep)
+			task := m.node.Plan(t.Context(), wish)
+			require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+			require.Len(t, task.Changes, 1)
+			assert.Equal(t, gpu.NameOf(first), task.Changes[0].GPU)
+			assert.Empty(t, task.Shrinking)
+			m.follow(wish)
+			assert.Equal(t, []string{"off", before}, m.state())
+			assert.Equal(t, layout, m.node.Layout(second))
+
+			// Drift of the hardware is not the switch's to repair.
+			require.NoError(t, m.manager.Unprepare(t.Context(), held.Claim))
+			require.NoError(t, m.nvidia.Destroy(t.Context(), layout.Static[0]))
+			drifted := m.state()[1]
+			again := ruleWish("again", v1alpha1.Rule{GPUs: at(first), MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}}, keep)
+			task = m.node.Plan(t.Context(), again)
+			require.Len(t, task.Changes, 1)
+			assert.Equal(t, "MIG mode on", task.Changes[0].What)
+			require.Equal(t, v1alpha1.TaskDone, m.node.Apply(t.Context(), again, false).Phase)
+			assert.Equal(t, []string{"on", drifted}, m.state())
+
+			require.NoError(t, nvdriver.Reboot(m.root))
+			m.restart()
+			require.NoError(t, m.node.Restore(t.Context()))
+			assert.Equal(t, []string{"on", before}, m.state())
+			m.follows(again)
+
+			// All is unchanged, and so is what claims can have.
+			m.follow(ruleWish("all", keep))
+			assert.Equal(t, []string{"on", before}, m.state())
+			assert.Equal(t, layout, m.node.Layout(second))
+			assert.Equal(t, profile.PartitioningStatic, m.node.Layout(first).Partitioning)
+			assert.False(t, m.node.Layout(first).Offers(gpu.Placement{Type: gpu.TypeGPU}))
+		})
+	}
+}
+
+// The plugin dies at each point of a switch. The next one goes back to a profile that left
+// a GPU unchanged which the switch has begun to change, or goes on.
+func TestCrashBesideUnchangedGPUs(t *testing.T) {
+	from := ruleWish("from", v1alpha1.Rule{GPUs: at(first), MIG: static(part("3g", 1))}, keep)
+	target := ruleWish("target", v1alpha1.Rule{GPUs: at(second), MIG: disabled}, keep)
+	died := true
+	for n := 0; died; n++ {
+		require.Less(t, n, 100)
+		m := nvidiaMachine(t, "H100-80GB", "")
+		m.follow(migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), part("1g", 2)))
+		m.follow(from)
+		before := m.state()
+		m.left = n
+		m.node.Apply(t.Context(), target, false)
+		died = m.dead
+		m.restart()
+		if n%2 == 0 {
+			require.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
+			m.follows(from)
+			require.Equal(t, before, m.state(), "point %d", n)
+		} else {
+			m.follow(target)
+			require.Equal(t, []string{before[0], "off"}, m.state(), "point %d", n)
+		}
+	}
+}
+
+// A node without a profile, and one whose file was lost, leave GPUs as they are by default.
+func TestUnchangedWithoutProfile(t *testing.T) {
+	m := nvidiaMachine(t, "A100-40GB", "  migMode: disabled\n")
+	m.follow(ruleWish("all", keep))
+	assert.Equal(t, []string{"off", "off"}, m.state())
+	assert.Equal(t, profile.Layout{}, m.node.Layout(first))
+	i := m.gpus()[0]
+	require.NoError(t, m.nvidia.SetMIG(t.Context(), first, true, false))
+	m.restart()
+	require.NoError(t, m.node.Restore(t.Context()))
+	m.follow(ruleWish("more", v1alpha1.Rule{GPUs: at(second), MIG: disabled}, keep))
+	assert.Equal(t, []string{"on", "off"}, m.state(), i.Name())
+}
+
+// AMD GPUs keep their compute mode. The memory mode of a node is one, so nothing changes it.
+func TestUnchangedOnSimulatedAMD(t *testing.T) {
+	m := amdMachine(t, "mi300x8")
+	gpus := m.gpus()
+	kept := at(gpus[1].PCIAddress)
+	m.follow(amdWish("cpx-nps4", "CPX", "NPS4"))
+	wish := ruleWish("qpx", v1alpha1.Rule{GPUs: kept, Unchanged: true}, v1alpha1.Rule{AMD: &v1alpha1.AMD{ComputePartition: "QPX", MemoryPartition: "NPS4"}})
+	task := m.node.Plan(t.Context(), wish)
+	require.Len(t, task.Changes, 1, task.Message)
+	m.follow(wish)
+	assert.Equal(t, []string{"QPX NPS4", "CPX NPS4"}, m.state())
+
+	task = m.node.Plan(t.Context(), ruleWish("spx", v1alpha1.Rule{GPUs: kept, Unchanged: true}, v1alpha1.Rule{AMD: &v1alpha1.AMD{ComputePartition: "SPX", MemoryPartition: "NPS1"}}))
+	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
+	assert.Contains(t, task.Message, "another rule leaves GPUs unchanged, which are in NPS4: all AMD GPUs of a node share the memory mode")
+	m.follow(ruleWish("index", v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Indexes: []int32{1}}, AMD: &v1alpha1.AMD{ComputePartition: "QPX"}}, keep))
+	assert.Equal(t, []string{"QPX NPS4", "QPX NPS4"}, m.state())
+}

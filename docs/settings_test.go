@@ -168,7 +168,7 @@ func TestRefusalsOfSettings(t *testing.T) {
 			continue
 		}
 		rows++
-		_, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
+		_, err := profile.Parse("f", []byte("{apiVersion: tranche.dev/v1alpha1, kind: PartitionProfile, metadata: {name: f}, spec: {rules: [{"+cells[0][1]+"}]}}"))
 		assert.EqualError(t, err, "f: "+cells[1][1])
 	}
 	assert.Equal(t, 10, rows)

@@ -26,11 +26,17 @@ var partitions = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]*
 // Read converts a file to a PartitionProfile. Notes say which parts of it have no effect, for people.
 // The file's name is for errors.
 func Read(file string, data []byte) (v1alpha1.PartitionProfileSpec, []string, error) {
+	return ReadText(strict.Text{File: file, Data: data})
+}
+
+// ReadText is Read for a document.
+func ReadText(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error) {
 	var c config
-	if err := strict.Decode(file, data, &c); err != nil {
+	problems, err := text.Decode(&c)
+	if err != nil {
 		return v1alpha1.PartitionProfileSpec{}, nil, err
 	}
-	r := reader{problems: strict.NewProblems(file)}
+	r := reader{problems: problems}
 	if c.Version != "" && c.Version != version {
 		r.problems.Add("version", "is %q, and %s is what can be read", c.Version, version)
 	}
@@ -61,12 +67,13 @@ func (r *reader) note(path, format string, args ...any) {
 
 func (r *reader) sharing(s *sharing, rule *v1alpha1.Rule) {
 	switch {
-	case s.TimeSlicing != nil && s.MPS != nil:
-		r.problems.Add("sharing", "has both timeSlicing and mps: a GPU is shared in one of the two ways")
-	case s.TimeSlicing != nil:
-		r.replicated("sharing.timeSlicing", s.TimeSlicing, v1alpha1.TimeSlicing, rule)
 	case s.MPS != nil:
 		r.replicated("sharing.mps", s.MPS, v1alpha1.MPS, rule)
+		if s.TimeSlicing != nil {
+			r.note("sharing.timeSlicing", "is not used, nor by the device plugin: mps has precedence")
+		}
+	case s.TimeSlicing != nil:
+		r.replicated("sharing.timeSlicing", s.TimeSlicing, v1alpha1.TimeSlicing, rule)
 	}
 }
 

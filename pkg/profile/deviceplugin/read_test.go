@@ -54,8 +54,8 @@ func TestMisspeltKeys(t *testing.T) {
 	data, err := os.ReadFile("testdata/time-slicing-misspelt.yaml")
 	require.NoError(t, err)
 	_, _, err = Read("slice-10", data)
-	require.EqualError(t, err, "slice-10: flages: unknown key; did you mean flags?; "+
-		"sharing.timeSlicing.failRequestGreaterThanOne: unknown key; did you mean failRequestsGreaterThanOne?")
+	require.EqualError(t, err, "slice-10: flages: unknown key; did you mean flags? (line 3); "+
+		"sharing.timeSlicing.failRequestGreaterThanOne: unknown key; did you mean failRequestsGreaterThanOne? (line 8)")
 
 	corrected := strings.NewReplacer("flages", "flags", "failRequestG", "failRequestsG").Replace(string(data))
 	spec, _, err := Read("slice-10", []byte(corrected))
@@ -72,7 +72,6 @@ func TestRefused(t *testing.T) {
 	const head = "sharing: {timeSlicing: {resources: ["
 	for name, tt := range map[string]struct{ document, want string }{
 		"another version": {"version: v2", `f: version: is "v2", and v1 is what can be read`},
-		"both":            {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 2}]}}", "f: sharing: has both timeSlicing and mps"},
 		"no resources":    {"sharing: {mps: {renameByDefault: true}}", "f: sharing.mps.resources: names no resource"},
 		"no name":         {head + "{replicas: 2}]}}", "f: sharing.timeSlicing.resources[0].name: is missing"},
 		"no replicas":     {head + "{name: nvidia.com/gpu}]}}", "resources[0].replicas: is missing"},
@@ -126,6 +125,15 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, tt.want, spec.Rules[0].Sharing.OneClient, "%s %s", tt.strategy, tt.key)
 	}
+}
+
+// With both strategies, the device plugin shares by MPS.
+func TestMPSHasPrecedence(t *testing.T) {
+	spec, notes, err := Read("f", []byte("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 4}]}}"))
+	require.NoError(t, err)
+	assert.Equal(t, v1alpha1.MPS, spec.Rules[0].Sharing.Strategy)
+	assert.Equal(t, int32(4), *spec.Rules[0].Sharing.Replicas)
+	assert.Contains(t, notes, "sharing.timeSlicing: is not used, nor by the device plugin: mps has precedence")
 }
 
 // No flag is passed over in silence.

@@ -16,6 +16,8 @@ import (
 type checker struct {
 	problems *Problems
 	root     reflect.Type
+	// anyCase accepts keys in another case than that of the fields.
+	anyCase bool
 }
 
 var (
@@ -79,12 +81,21 @@ func (c *checker) keys(path string, o yamlv2.MapSlice, each func(key string, val
 
 func (c *checker) fields(path string, o yamlv2.MapSlice, t reflect.Type) {
 	known := fieldsOf(t)
+	names := slices.Sorted(maps.Keys(known))
+	seen := map[string]bool{}
 	c.keys(path, o, func(key string, value any) {
-		if field, ok := known[key]; ok {
+		name := key
+		if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(key, name) }); c.anyCase && i >= 0 {
+			if name = names[i]; seen[name] {
+				c.problems.Add(Key(path, key), "the key is there twice, in two cases")
+				return
+			}
+			seen[name] = true
+		}
+		if field, ok := known[name]; ok {
 			c.value(Key(path, key), value, field)
 			return
 		}
-		names := slices.Sorted(maps.Keys(known))
 		switch meant, where := near(key, names), whereIs(key, c.root); {
 		case meant != "":
 			c.problems.Add(Key(path, key), "unknown key; did you mean %s?", meant)

@@ -14,23 +14,31 @@ import (
 // Decode decodes YAML or JSON into a struct with JSON tags. The file's name is for errors. With an
 // error, into is unchanged.
 func Decode(file string, data []byte, into any) error {
-	document, err := parse(data)
+	_, err := Text{File: file, Data: data}.Decode(into)
+	return err
+}
+
+// Decode is Decode for a document. The problems are empty, for those that the caller finds: they
+// get the lines of the file.
+func (t Text) Decode(into any) (*Problems, error) {
+	document, err := parse(t.Data)
 	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
 	target := reflect.TypeOf(into).Elem()
-	c := checker{problems: NewProblems(file), root: target}
+	problems := &Problems{file: t.File, lines: t.lines()}
+	c := checker{problems: problems, root: target, anyCase: t.AnyCase}
 	c.value("", document, target)
-	if err := c.problems.Err(); err != nil {
-		return err
+	if err := problems.Err(); err != nil {
+		return nil, err
 	}
 	// The content of a merge key (<<) is checked by the decoder only.
 	fresh := reflect.New(target)
-	if err := yaml.UnmarshalStrict(data, fresh.Interface()); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	if err := yaml.UnmarshalStrict(t.Data, fresh.Interface()); err != nil {
+		return nil, fmt.Errorf("%s: %w", t.File, err)
 	}
 	reflect.ValueOf(into).Elem().Set(fresh.Elem())
-	return nil
+	return problems, nil
 }
 
 // parse returns the only document, with duplicate keys. It is the parser that UnmarshalStrict uses.

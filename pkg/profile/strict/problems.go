@@ -14,6 +14,8 @@ const mostTold = 10
 type Problems struct {
 	file string
 	told []string
+	// lines are the lines of the file, by path; nil if they are not known.
+	lines map[string]int
 }
 
 // NewProblems makes an empty collection for a file. Its name is for people.
@@ -24,6 +26,9 @@ func (p *Problems) Add(path, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if path != "" {
 		text = path + ": " + text
+	}
+	if line := lineOf(p.lines, path); line > 0 {
+		text += fmt.Sprintf(" (line %d)", line)
 	}
 	p.told = append(p.told, text)
 }
@@ -55,3 +60,6 @@ func Key(path, key string) string {
 
 // Index is the path of an entry of the list at path.
 func Index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// New makes an empty collection for the same file.
+func (p *Problems) New() *Problems { return &Problems{file: p.file, lines: p.lines} }

@@ -1,0 +1,93 @@
+package formats
+
+import (
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/profile/dcm"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
+	"github.com/tranche-dev/tranche/pkg/profile/migparted"
+	"github.com/tranche-dev/tranche/pkg/profile/nos"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
+)
+
+// object converts an object that is no ConfigMap.
+func object(kind string, text strict.Text) ([]Document, error) {
+	d := Document{Name: text.File}
+	var err error
+	switch {
+	case slices.Contains(kaiwo.Kinds, kind):
+		d.Format = Kaiwo
+		d.Profiles, d.Notes, err = kaiwo.Read(kind, text)
+	case slices.Contains(nos.Kinds, kind):
+		d.Format, d.Notes = Nos, []string{nos.QuotaNote}
+	case kind == "Node":
+		return node(text)
+	default:
+		err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %v and %v", text.File, kaiwo.Kinds, nos.Kinds)
+	}
+	if err != nil {
+		return nil, err
+	}
+	finish(d.Profiles)
+	return []Document{d}, nil
+}
+
+// node converts the labels of a Node to commands.
+func node(text strict.Text) (documents []Document, err error) {
+	var n struct {
+		Metadata struct {
+			Name   string            `json:"name"`
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	if err := yaml.Unmarshal(text.Data, &n); err != nil {
+		return nil, fmt.Errorf("%s: %w", text.File, err)
+	}
+	add := func(format Format, label string, profiles []Profile) {
+		value := n.Metadata.Labels[label]
+		if value == "" {
+			return
+		}
+		d := Document{Format: format, Name: text.File + ", label " + label, Profiles: profiles}
+		finish(d.Profiles)
+		name, err := ObjectName(value)
+		if len(profiles) > 0 {
+			name, err = profiles[0].Name, profiles[0].Err
+		}
+		if err == nil {
+			d.Notes = []string{fmt.Sprintf("run: kubectl label node %s %s=%s", n.Metadata.Name, v1alpha1.LabelProfile, name)}
+		} else if len(profiles) == 0 {
+			d.Notes = []string{err.Error()}
+		}
+		documents = append(documents, d)
+	}
+	labels := n.Metadata.Labels
+	add(MIGParted, migparted.Label, nil)
+	add(DeviceConfigManager, dcm.Label, nil)
+	if labels[kaiwo.LabelEnabled] == "true" {
+		add(Kaiwo, kaiwo.LabelProfile, brought(labels[kaiwo.LabelProfile]))
+	}
+	for _, label := range nos.Labels {
+		if value := labels[label]; value != "" {
+			add(Nos, label, []Profile{nos.Profile(value)})
+			break
+		}
+	}
+	if len(documents) == 0 {
+		add(DevicePlugin, deviceplugin.Label, nil)
+	}
+	return documents, nil
+}
+
+// brought is the profile that Kaiwo brings, if the name is that of one.
+func brought(name string) []Profile {
+	if p, ok := kaiwo.Default(name); ok {
+		return []Profile{p}
+	}
+	return nil
+}

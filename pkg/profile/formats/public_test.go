@@ -1,0 +1,83 @@
+package formats
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden file instead of comparing with it")
+
+// TestPublicFiles: configuration files that people have published. Their keys and values are in
+// testdata/public, with repository and path in the first line; testdata/public.golden says what
+// becomes of each.
+func TestPublicFiles(t *testing.T) {
+	files := publicFiles(t)
+	require.GreaterOrEqual(t, len(files), 30)
+	var got strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		source, _, _ := strings.Cut(strings.TrimPrefix(string(data), "# "), "\n")
+		fmt.Fprintf(&got, "%s\n", source)
+		documents, err := Read("file", data)
+		for _, d := range documents {
+			fmt.Fprintf(&got, "  %s: %s\n", d.Format, strings.TrimPrefix(d.Name, "file: "))
+			for _, p := range d.Profiles {
+				if p.Err == nil {
+					fmt.Fprintf(&got, "    %s: %d rules\n", p.Name, len(p.Spec.Rules))
+				} else {
+					fmt.Fprintf(&got, "    %s: refused: %v\n", p.Original, p.Err)
+				}
+			}
+		}
+		if err != nil {
+			fmt.Fprintf(&got, "  refused: %v\n", err)
+		}
+	}
+	const golden = "testdata/public.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
+		return
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err, "run the test with -update")
+	assert.Equal(t, string(want), got.String())
+}
+
+func publicFiles(t testing.TB) []string {
+	files, err := filepath.Glob("testdata/public/*.yaml")
+	require.NoError(t, err)
+	return files
+}
+
+// Whatever is read is a valid PartitionProfile with a name.
+func FuzzRead(f *testing.F) {
+	for _, file := range publicFiles(f) {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("kind: List\nitems:\n- kind: KaiwoNode\n  spec: {partitioning: {enabled: true, profile: cpx}}\n- kind: Node\n  metadata: {labels: {nos.nebuly.com/gpu-partitioning: hybrid}}\n"))
+	f.Add([]byte("kind: PartitioningPlan\nspec: {rules: [{selector: {matchExpressions: [{key: a, operator: In, values: [b]}]}, profile: {dcmProfileName: a}}]}\n--- # next\nkind: PartitioningProfile\nspec: {profileName: spx}\n"))
+	f.Add([]byte("--- {flags: {}}\n---\tsharing:\n...\n--- |\n a"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		documents, _ := Read("f", data)
+		for _, d := range documents {
+			for _, p := range d.Profiles {
+				if p.Err != nil {
+					require.Empty(t, p.Spec)
+					continue
+				}
+				checkValid(t, p)
+			}
+		}
+		_ = Distinct(documents)
+	})
+}

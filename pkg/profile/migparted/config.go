@@ -1,0 +1,26 @@
+package migparted
+
+// Label is the node label that names the configuration. StateLabel is where the MIG manager reports
+// what became of it.
+const (
+	Label      = "nvidia.com/mig.config"
+	StateLabel = "nvidia.com/mig.config.state"
+)
+
+const version = "v1"
+
+// config is the file.
+type config struct {
+	Version    string             `json:"version"`
+	MIGConfigs map[string][]entry `json:"mig-configs"`
+}
+
+// entry says how a set of GPUs is partitioned.
+type entry struct {
+	// DeviceFilter is a text or a list of them.
+	DeviceFilter any `json:"device-filter"`
+	// Devices is "all" or a list of indexes.
+	Devices    any            `json:"devices"`
+	MIGEnabled *bool          `json:"mig-enabled"`
+	MIGDevices map[string]int `json:"mig-devices"`
+}

@@ -1,0 +1,133 @@
+package migparted
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/profile/converted"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
+)
+
+// nvidia is the vendor of all GPUs of mig-parted.
+const nvidia = "nvidia"
+
+// Read converts the configurations of a file, in the order of their names. The error is that of a
+// file which mig-parted refuses as a whole, or would misread; a single configuration that cannot be
+// converted has its own.
+func Read(text strict.Text) ([]converted.Profile, error) {
+	var c config
+	problems, err := text.Decode(&c)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Version == "":
+		problems.Add("version", "is missing; write version: %s", version)
+	case c.Version != version:
+		problems.Add("version", "is %q, and %s is what can be read", c.Version, version)
+	}
+	if len(c.MIGConfigs) == 0 {
+		problems.Add("mig-configs", "names no configuration")
+	}
+	names := slices.Sorted(maps.Keys(c.MIGConfigs))
+	for _, name := range names {
+		check(problems, strict.Key("mig-configs", name), c.MIGConfigs[name])
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	var profiles []converted.Profile
+	for _, name := range names {
+		profiles = append(profiles, convert(problems.New(), name, c.MIGConfigs[name]))
+	}
+	return profiles, nil
+}
+
+// check refuses what mig-parted refuses.
+func check(problems *strict.Problems, path string, entries []entry) {
+	if len(entries) == 0 {
+		problems.Add(path, "has no entries; write - devices: all")
+	}
+	for i := range entries {
+		e, path := &entries[i], strict.Index(path, i)
+		switch {
+		case e.MIGEnabled == nil:
+			problems.Add(strict.Key(path, "mig-enabled"), "is missing; write true or false")
+		case *e.MIGEnabled && e.MIGDevices == nil:
+			problems.Add(strict.Key(path, "mig-devices"), "is missing, and mig-enabled is true; write {} for MIG mode without partitions")
+		case !*e.MIGEnabled && len(e.MIGDevices) > 0:
+			problems.Add(strict.Key(path, "mig-devices"), "names partitions, and mig-enabled is false; set it to true, or remove the partitions")
+		}
+	}
+}
+
+// convert converts a configuration: its entries in reverse, because the last one holds, and the
+// GPUs that none selects are left as they are.
+func convert(problems *strict.Problems, name string, entries []entry) converted.Profile {
+	p := converted.Profile{Original: name}
+	path := strict.Key("mig-configs", name)
+	all := make([]selected, len(entries))
+	rules := make([]v1alpha1.Rule, len(entries))
+	for i := range entries {
+		path := strict.Index(path, i)
+		all[i] = selection(problems, path, &entries[i])
+		rules[i] = v1alpha1.Rule{
+			GPUs: all[i].selector(),
+			MIG:  mig(problems, strict.Key(path, "mig-devices"), &entries[i]),
+			// mig-parted does not share GPUs.
+			Sharing: &v1alpha1.Sharing{Enabled: new(bool)},
+		}
+	}
+	for j := range entries {
+		for i := range j {
+			conflict(problems, &p, path, i, j, entries, all)
+		}
+	}
+	if err := problems.Err(); err != nil {
+		return p.Fail(err)
+	}
+	nameLegacyResource(rules)
+	for i := len(rules) - 1; i >= 0; i-- {
+		if all[i].none() {
+			p.Note(strict.Key(strict.Index(path, i), "devices"), "names no GPU, so the entry has no effect, nor with mig-parted")
+			continue
+		}
+		p.Spec.Rules = append(p.Spec.Rules, rules[i])
+	}
+	p.Spec.Rules = append(p.Spec.Rules, v1alpha1.Rule{
+		GPUs:      &v1alpha1.GPUSelector{Vendor: nvidia},
+		Unchanged: true,
+		Sharing:   &v1alpha1.Sharing{Enabled: new(bool)},
+	})
+	return p
+}
+
+// nameLegacyResource lets nvidia.com/gpu stand for a partition if all GPUs have partitions of one
+// profile, as with the device plugin's strategy single, the default of the GPU operator.
+func nameLegacyResource(rules []v1alpha1.Rule) {
+	for i := range rules {
+		m := rules[i].MIG
+		if len(m.Partitions) != 1 || m.Partitions[0].Profile != rules[0].MIG.Partitions[0].Profile {
+			return
+		}
+	}
+	for i := range rules {
+		rules[i].LegacyResource = rules[i].MIG.Partitions[0].Profile
+	}
+}
+
+// conflict refuses two entries with different MIG modes for one GPU, on which mig-parted fails. If
+// only some nodes have such a GPU, it is a note.
+func conflict(problems *strict.Problems, p *converted.Profile, path string, i, j int, entries []entry, all []selected) {
+	if *entries[i].MIGEnabled == *entries[j].MIGEnabled {
+		return
+	}
+	path = strict.Key(strict.Index(path, j), "mig-enabled")
+	switch all[i].overlap(&all[j]) {
+	case always:
+		problems.Add(path, "is %t, and entry %d has %t for the same GPUs: mig-parted fails there; give each GPU one mode", *entries[j].MIGEnabled, i, *entries[i].MIGEnabled)
+	case sometimes:
+		p.Note(path, "is %t, and entry %d has %t: on a GPU that both select, this one holds; mig-parted fails there", *entries[j].MIGEnabled, i, *entries[i].MIGEnabled)
+	}
+}

@@ -1,0 +1,52 @@
+package nos
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/profile/converted"
+)
+
+// Labels are the node labels that say how nos partitions GPUs, the newer one first.
+var Labels = []string{"nos.nebuly.com/gpu-partitioning", "nos.nebuly.ai/gpu-partitioning"}
+
+// Kinds are the kinds of nos's objects. QuotaNote says what to use in place of them.
+var Kinds = []string{"ElasticQuota", "CompositeElasticQuota"}
+
+// QuotaNote says what to use in place of the objects.
+const QuotaNote = "there is no counterpart: a ResourceQuota limits a namespace, and Kueue has quotas that namespaces can borrow from each other"
+
+// ways are the ways in which nos partitions GPUs: the values of the label.
+var ways = map[string][]v1alpha1.Rule{
+	// Partitions come with the pods, and whole GPUs are not offered. nos ignores GPUs without MIG.
+	"mig": {
+		{GPUs: &v1alpha1.GPUSelector{Vendor: "nvidia", MIG: v1alpha1.MIGCapable}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic, WholeGPUs: new(bool)}, Sharing: off()},
+		{GPUs: &v1alpha1.GPUSelector{Vendor: "nvidia"}, Unchanged: true, Sharing: off()},
+	},
+	// Slices of memory of whole GPUs, by MPS.
+	"mps": {
+		{GPUs: &v1alpha1.GPUSelector{Vendor: "nvidia"}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Strategy: v1alpha1.MPS}},
+	},
+	// nos uses MIG on the GPUs in MIG mode, and MPS on the others. Here, each GPU does what pods need.
+	"hybrid": {
+		{GPUs: &v1alpha1.GPUSelector{Vendor: "nvidia"}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}, Sharing: &v1alpha1.Sharing{Strategy: v1alpha1.MPS}},
+	},
+}
+
+func off() *v1alpha1.Sharing { return &v1alpha1.Sharing{Enabled: new(bool)} }
+
+// Profile converts a value of the label.
+func Profile(value string) converted.Profile {
+	p := converted.Profile{Name: "nos-" + value, Original: value}
+	rules, ok := ways[value]
+	if !ok {
+		p.Name = ""
+		return p.Fail(fmt.Errorf("%q is no way in which nos partitions GPUs: there are mig, mps and hybrid", value))
+	}
+	p.Spec.Rules = slices.Clone(rules)
+	if value == "hybrid" {
+		p.Note("hybrid", "nos uses MIG on the GPUs in MIG mode, and MPS on the others; here, each GPU can do either, as pods need")
+	}
+	return p
+}

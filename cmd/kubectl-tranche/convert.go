@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/profile/dcm"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/profile/migparted"
+)
+
+const convertExamples = `  # Convert the ConfigMap of the MIG manager
+  kubectl -n gpu-operator get configmap default-mig-parted-config -o yaml | kubectl tranche convert -f -
+
+  # Convert files, and create the profiles
+  kubectl tranche convert -f config.yaml -f time-slicing.yaml | kubectl apply -f -`
+
+const convertLong = `Print PartitionProfiles for configuration files of other projects: mig-parted,
+NVIDIA's device plugin, AMD's device config manager, Kaiwo and nos.
+
+The files can be those of a project, or objects that have them: ConfigMaps,
+objects of Kaiwo and nos, Nodes with labels of these projects. What has no
+counterpart, and what else there is to do, is in comments. What cannot be
+converted is an error; the rest is printed.`
+
+func newConvertCommand(in io.Reader, out io.Writer) *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:     "convert -f FILE",
+		Short:   "Convert configuration files of other projects to PartitionProfiles",
+		Long:    convertLong,
+		Example: convertExamples,
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return convert(in, out, files) },
+	}
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file to convert, - for standard input; repeatable")
+	return cmd
+}
+
+func convert(in io.Reader, out io.Writer, files []string) error {
+	if len(files) == 0 {
+		return errors.New("name a file to convert: -f FILE, or -f - for standard input")
+	}
+	var documents []formats.Document
+	var errs []error
+	for _, file := range files {
+		read, err := readFormat(in, file)
+		documents = append(documents, read...)
+		errs = append(errs, err)
+	}
+	if err := formats.Distinct(documents); err != nil {
+		return err
+	}
+	for _, d := range documents {
+		text, err := printed(&d)
+		errs = append(errs, err)
+		if _, err := io.WriteString(out, text); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func readFormat(in io.Reader, file string) ([]formats.Document, error) {
+	name, data, err := "standard input", []byte(nil), error(nil)
+	if file == "-" {
+		data, err = io.ReadAll(in)
+	} else {
+		name = file
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return formats.Read(name, data)
+}
+
+// labels are the node labels that name the configurations of a format.
+var labels = map[formats.Format]string{
+	formats.MIGParted: migparted.Label, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: dcm.Label,
+}
+
+// printed is a document as YAML with comments. The error has what cannot be converted.
+func printed(d *formats.Document) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s (%s)\n", d.Name, d.Format)
+	for _, note := range d.Notes {
+		comment(&b, note)
+	}
+	var errs []error
+	for _, p := range d.Profiles {
+		if p.Err != nil {
+			comment(&b, p.Original+" is not converted: "+p.Err.Error())
+			errs = append(errs, p.Err)
+			continue
+		}
+		b.WriteString("---\n")
+		if label := labels[d.Format]; label != "" {
+			comment(&b, fmt.Sprintf("for nodes with the label %s=%s: %s=%s", label, p.Original, v1alpha1.LabelProfile, p.Name))
+		}
+		for _, note := range p.Notes {
+			comment(&b, note)
+		}
+		text, err := yaml.Marshal(map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
+			"metadata": map[string]any{"name": p.Name}, "spec": p.Spec,
+		})
+		if err != nil {
+			return "", err
+		}
+		b.Write(text)
+	}
+	return b.String(), errors.Join(errs...)
+}
+
+// comment writes a comment. What comes from the file stays in it.
+func comment(b *strings.Builder, text string) {
+	for line := range strings.Lines(text) {
+		b.WriteString("# " + strings.Map(printable, strings.TrimRight(line, "\n")) + "\n")
+	}
+}
+
+// printable drops control characters, which a terminal would obey, and separators of lines.
+func printable(r rune) rune {
+	if r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 {
+		return -1
+	}
+	return r
+}

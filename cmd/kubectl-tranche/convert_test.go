@@ -1,0 +1,96 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+var updateConverted = flag.Bool("update-converted", false, "write the golden file of TestConvert")
+
+const migConfig = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: mig-parted-config, namespace: gpu-operator}
+data:
+  config.yaml: |
+    version: v1
+    mig-configs:
+      All_1g.5gb:
+        - devices: all
+          mig-enabled: true
+          mig-devices:
+            "1g.5gb": 7
+      parts-of-parts:
+        - devices: all
+          mig-enabled: true
+          mig-devices:
+            "1c.3g.20gb": 6
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-a, labels: {nvidia.com/mig.config: All_1g.5gb}}
+---
+apiVersion: nos.nebuly.com/v1alpha1
+kind: ElasticQuota
+metadata: {name: team-a, namespace: team-a}
+`
+
+func TestConvert(t *testing.T) {
+	dcmFile := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(dcmFile, []byte(`{"gpu-config-profiles": {"cpx_nps1_all": {"profiles": [{"computePartition": "CPX", "memoryPartition": "NPS1"}]}}}`), 0o600))
+	var out strings.Builder
+	err := convert(strings.NewReader(migConfig), &out, []string{"-", dcmFile})
+	require.EqualError(t, err, `standard input: ConfigMap gpu-operator/mig-parted-config, key config.yaml: mig-configs.parts-of-parts[0].mig-devices["1c.3g.20gb"]: `+
+		"is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share the partition with sharing.partitions of the PartitionProfile (line 17)")
+	got := strings.ReplaceAll(out.String(), dcmFile, "config.json")
+	const golden = "testdata/converted.yaml"
+	if *updateConverted {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err, "run the test with -update-converted")
+	assert.Equal(t, string(want), got)
+	for _, document := range strings.Split(got, "---\n")[1:] {
+		_, err := profile.Parse("f", []byte(document))
+		require.NoError(t, err)
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	const shared = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}"
+	for name, tt := range map[string]struct {
+		files []string
+		want  string
+	}{
+		"no file":        {nil, "name a file to convert: -f FILE"},
+		"a missing one":  {[]string{filepath.Join(dir, "none")}, "read " + filepath.Join(dir, "none")},
+		"nobody's":       {[]string{file("a.yaml", "a: b\n")}, "is of no known project"},
+		"one name twice": {[]string{file("slice_10.yaml", shared), file("Slice-10.yaml", strings.Replace(shared, "2", "3", 1))}, "both become the PartitionProfile slice-10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			require.ErrorContains(t, convert(strings.NewReader(""), &out, tt.files), tt.want)
+			assert.Empty(t, out.String())
+		})
+	}
+}
+
+// Text of a file cannot leave the comment, nor control the terminal.
+func TestComment(t *testing.T) {
+	var b strings.Builder
+	comment(&b, "a\nkind: Pod\r\x1b[2J\u2028x")
+	assert.Equal(t, "# a\n# kind: Pod[2Jx\n", b.String())
+}

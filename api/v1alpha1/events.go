@@ -92,6 +92,9 @@ const (
 	EventGPUNotPublished = "GPUNotPublished"
 	// EventPublishFailed (Warning): the slices could not be written.
 	EventPublishFailed = "PublishFailed"
+	// EventSeveralMIGPartitions (Warning, on the pod): one request, and so one container, has
+	// several MIG partitions, of which a CUDA process uses one.
+	EventSeveralMIGPartitions = "SeveralMIGPartitions"
 	// EventReleaseFailed (Warning, on the pod): a device cannot be released yet: why.
 	EventReleaseFailed = "ReleaseFailed"
 	// EventReleaseNotFinished (Warning): a claim was released while its GPU was unreachable;

@@ -8,6 +8,13 @@ const (
 	MetricClaimInfo = "tranche_claim_info"
 	// MetricClaimPhaseDuration: Histogram: duration of each phase of Prepare and Unprepare.
 	MetricClaimPhaseDuration = "tranche_claim_phase_duration_seconds"
+	// MetricFragmentation: Part of the free memory that a profile cannot use, 0 to 1; see below.
+	MetricFragmentation = "tranche_fragmentation_ratio"
+	// MetricFreeDevices: How many more devices of a profile fit on a GPU, if no others are
+	// allocated.
+	MetricFreeDevices = "tranche_free_devices"
+	// MetricFreeMemory: Memory of a GPU that no claim holds.
+	MetricFreeMemory = "tranche_free_memory_bytes"
 	// MetricPreparedDevices: Devices that claims hold.
 	MetricPreparedDevices = "tranche_prepared_devices"
 	// MetricPublishErrors: Failed attempts to publish the node's ResourceSlices.

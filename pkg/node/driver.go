@@ -81,6 +81,7 @@ func (d *driver) claimsChanged(ctx context.Context) {
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
 	start := time.Now()
+	before, _ := d.claims.Ledger.Get(c.UID)
 	record, err := ledger.Record{}, d.refuse(d.claims.Ledger.Has(c.UID))
 	if err == nil {
 		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
@@ -109,6 +110,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		logger.Info("Prepared", "device", device.Key(), "uuid", device.UUID, "took", time.Since(start))
 	}
 	d.status.Prepared(ctx, c, record)
+	d.publisher.Events.WarnSeveralMIG(ctx, before, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 

@@ -28,6 +28,18 @@ func TestRunPreparesAndReleases(t *testing.T) {
 	stop()
 }
 
+// The container that gets a request with two MIG partitions can use one of them only.
+func TestARequestWithTwoMIGPartitions(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	k, _ := m.start()
+	c := nodetest.Allocate(t, m.api, "a", small0, card0+"-mig-1g-10gb-5")
+	c.Status.Allocation.Devices.Results[1].Request = c.Status.Allocation.Devices.Results[0].Request
+	_, err := m.api.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	k.mustPrepare(c)
+	nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "SeveralMIGPartitions", "Request r0 of claim claim-a has 2 MIG partitions")
+}
+
 // The workload finds what it got in a file of a format that all DRA drivers
 // share.
 func TestMetadata(t *testing.T) {

@@ -190,6 +190,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 		return
 	}
 	if p.withdrawn {
+		p.Metrics.OfferedGPUs(nil)
 		p.sendAll(ctx, resourceslice.DriverResources{})
 		return
 	}
@@ -206,6 +207,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 			p.GPUs.MarkPublished(known[i].PCIAddress)
 		}
 	}
+	p.Metrics.OfferedGPUs(offered(out))
 	resources, errs := publish.Resources(p.Node, out)
 	for _, err := range errs {
 		p.Events.Warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())

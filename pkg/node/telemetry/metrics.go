@@ -21,6 +21,7 @@ type Metrics struct {
 	published     *prometheus.GaugeVec
 	publishErrors prometheus.Counter
 	findings      *prometheus.CounterVec
+	free          *freeCollector
 }
 
 // NewMetrics returns Metrics. records lists the records of the ledger.
@@ -51,8 +52,9 @@ func NewMetrics(records func() []ledger.Record) *Metrics {
 			Name: v1alpha1.MetricReconcileFindings,
 			Help: "Repairs by the reconciler; reasons as in the events.",
 		}, []string{"reason", "result"}),
+		free: &freeCollector{records: records},
 	}
-	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, &claimCollector{records: records})
+	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, &claimCollector{records: records}, m.free)
 	return m
 }
 
@@ -101,6 +103,9 @@ func (m *Metrics) PublishedDevices(resources resourceslice.DriverResources) {
 		}
 	}
 }
+
+// OfferedGPUs sets the GPUs of the last publication, with the devices that can be allocated.
+func (m *Metrics) OfferedGPUs(gpus []gpu.GPU) { m.free.gpus.Store(&gpus) }
 
 // claimCollector reports the devices that claims hold. It reads the ledger at each scrape.
 type claimCollector struct{ records func() []ledger.Record }

@@ -1,0 +1,72 @@
+package telemetry
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+var (
+	freeMemoryDesc = prometheus.NewDesc(v1alpha1.MetricFreeMemory,
+		"Memory of a GPU that no claim holds.", []string{"gpu"}, nil)
+	freeDevicesDesc = prometheus.NewDesc(v1alpha1.MetricFreeDevices,
+		"How many more devices of a profile fit on a GPU, if no others are allocated.",
+		[]string{"gpu", "type", "profile"}, nil)
+	fragmentationDesc = prometheus.NewDesc(v1alpha1.MetricFragmentation,
+		"Part of the free memory that a profile cannot use, 0 to 1; see below.",
+		[]string{"type", "profile"}, nil)
+)
+
+// freeCollector reports what is left of the GPUs that are published. It reads the ledger at each
+// scrape. The number of samples depends on the GPUs and their profiles only.
+type freeCollector struct {
+	gpus    atomic.Pointer[[]gpu.GPU]
+	records func() []ledger.Record
+}
+
+// Describe implements prometheus.Collector.
+func (c *freeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- freeMemoryDesc
+	ch <- freeDevicesDesc
+	ch <- fragmentationDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *freeCollector) Collect(ch chan<- prometheus.Metric) {
+	gpus := c.gpus.Load()
+	if gpus == nil {
+		return
+	}
+	held := map[string][]gpu.Placement{}
+	for _, r := range c.records() {
+		for _, d := range r.Devices {
+			if !d.Admin && !r.Released {
+				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
+			}
+		}
+	}
+	type kind struct {
+		deviceType gpu.Type
+		profile    string
+	}
+	kinds := map[kind]bool{}
+	all := make([]gpu.Free, len(*gpus))
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for i, g := range *gpus {
+		all[i] = g.Free(held[g.PCIAddress])
+		gauge(freeMemoryDesc, float64(all[i].Memory), g.Name())
+		for _, f := range all[i].Fits {
+			kinds[kind{f.Type, f.Profile}] = true
+			gauge(freeDevicesDesc, float64(f.Count), g.Name(), string(f.Type), f.Profile)
+		}
+	}
+	for k := range kinds {
+		gauge(fragmentationDesc, gpu.Fragmentation(all, k.deviceType, k.profile), string(k.deviceType), k.profile)
+	}
+}

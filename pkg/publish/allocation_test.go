@@ -170,6 +170,24 @@ func TestSeveralDevicesInOneClaim(t *testing.T) {
 	assert.NotNil(t, c.ask(allocator.Request("gpus", wholeGPU, 2)))
 }
 
+// TestAdminAccess: the allocator of Kubernetes 1.37 checks counters also for a claim with admin
+// access, so a monitor is placed only where nothing is allocated; afterwards it keeps nobody off. If
+// this fails with a newer allocator, the documentation of admin access can promise more.
+func TestAdminAccess(t *testing.T) {
+	c := clusterOf(t, gpusOf(t, machineOf(t, "H100-80GB", 2)))
+	monitor := allocator.Request("gpus", wholeGPU, 0)
+	monitor.Exactly.AllocationMode, monitor.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, new(true)
+	held := c.one(classOf("1g.10gb"))
+	require.NotNil(t, held)
+	assert.Nil(t, c.ask(monitor), "a partition is held")
+	c.scheduler.Release(held)
+	grant := c.ask(monitor)
+	require.NotNil(t, grant)
+	assert.Len(t, grant.Devices(), 2)
+	assert.NotNil(t, c.ask(monitor), "another monitor")
+	assert.Len(t, c.fill(wholeGPU), 2, "monitors take nothing")
+}
+
 // TestUnknownProfile: a claim for a profile that no GPU has waits and is no
 // error, since a node that has it may come.
 func TestUnknownProfile(t *testing.T) {

@@ -104,6 +104,25 @@ func TestAnAMDGPUInReset(t *testing.T) {
 	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeC, gpuID, unhealthyTaint), "it is still there" })
 }
 
+// A GPU that has counted an error that could not be corrected is out of service until the driver
+// counts none; errors that were corrected are none of the plugin's business.
+func TestRASErrorsOfAMDGPUs(t *testing.T) {
+	s := start(t)
+	gpus := s.amdGPUs()
+	pci, corrected := gpus[3], gpus[6]
+	gpuID := gpu.NameOf(pci)
+	s.gpuPodAt(nodeC, "held", classCPX, pci)
+	s.waitRunning("held")
+	s.setAMDFaults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: corrected, Correctable: 9}, {GPU: pci, Correctable: 1, Uncorrectable: 2}}})
+	s.eventually("the GPU is tainted", func() (bool, string) { return s.tainted(nodeC, gpuID, unhealthyTaint), "it is not" })
+	assert.Len(t, s.taintedDevices(nodeC, unhealthyTaint), s.devicesOf(nodeC, gpuID), "no other GPU is")
+	s.waitNodeEvent(nodeC, "GPUUnhealthy", gpuID, "2 errors that could not be corrected (umc 2)", ", pod held")
+	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
+	s.clearFaults(nodeC)
+	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
+	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeC, gpuID, unhealthyTaint), "it is still there" })
+}
+
 // A partition that the driver does not show is fenced; its siblings are given
 // out.
 func TestAnAMDPartitionIsMissing(t *testing.T) {

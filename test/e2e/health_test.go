@@ -61,8 +61,14 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 		assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{operation="prepare",phase="`+phase+`",result="success"\} [1-9]`, metrics)
 	}
 
+	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",profile="1g.10gb",type="mig"\} 6$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",profile="",type="gpu"\} 0$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{profile="",type="gpu"\} 0\.1`, metrics, "one of eight GPUs is no longer whole")
+	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{profile="3g.40gb",type="mig"\} 0$`, metrics)
+
 	s.delete("holder")
 	metrics = s.metrics(nodeA)
+	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{profile="",type="gpu"\} 0$`, metrics)
 	assert.NotRegexp(t, `(?m)^tranche_prepared_devices\{.*\} [1-9]`, metrics)
 	assert.NotContains(t, metrics, "tranche_claim_info{")
 	assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{operation="unprepare",phase="destroy",result="success"\} [1-9]`, metrics)

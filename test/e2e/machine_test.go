@@ -33,9 +33,11 @@ type machine struct {
 }
 
 type simulatedGPU struct {
-	PCI       string              `json:"pci"`
-	MIGMode   bool                `json:"migMode"`
-	Instances []simulatedInstance `json:"instances"`
+	PCI     string `json:"pci"`
+	MIGMode bool   `json:"migMode"`
+	// ComputeMode is NVML's number of it.
+	ComputeMode int                 `json:"computeMode"`
+	Instances   []simulatedInstance `json:"instances"`
 }
 
 type simulatedInstance struct {

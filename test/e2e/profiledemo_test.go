@@ -86,6 +86,10 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 		return pods
 	}
 	before := runs()
+	idle := newPod("without-gpu")
+	idle.Spec.NodeName = nodeC
+	s.create(idle)
+	without := s.waitRunning("without-gpu")
 	s.unlabelAtEnd(nodeC)
 	s.t.Cleanup(func() { s.memoryModeBack(nodeC) })
 	s.setProfileLabel(nodeC, "cpx-nps4")
@@ -111,6 +115,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 		}, "pod "+name, "Repartitioning", []string{"Asked to leave", "profile cpx-nps4"})
 	}
 	require.EqualValues(s.t, count, n.Status.History[0].Evicted, gpuNodeText(n))
+	s.requireSame(without)
 
 	s.kubectl("delete", "-f", filepath.Join(repository, "demo", "profile-cpx-nps4"))
 	s.memoryModeBack(nodeC)

@@ -6,10 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -48,13 +50,17 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	gpus := s.machine(nodeA).GPUs
 	s.gpuPodOn("stays", class1g10gb, gpus[0].PCI)
 	s.gpuPodOn("leaves", classWhole, gpus[1].PCI)
-	stays, leaves := s.waitRunning("stays"), s.waitRunning("leaves")
+	idle := newPod("without-gpu")
+	idle.Spec.NodeName = nodeA
+	s.create(idle)
+	stays, leaves, without := s.waitRunning("stays"), s.waitRunning("leaves"), s.waitRunning("without-gpu")
 
 	n := s.follow(nodeA, "cut-in-three")
 	assert.EqualValues(t, 1, n.Status.History[0].Evicted, gpuNodeText(n))
 	assert.Equal(t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
 	assert.Equal(t, v1alpha1.FromLabel, n.Status.Applied.Source)
 	s.requireSame(stays)
+	s.requireSame(without)
 	s.waitGone("leaves")
 	assert.Contains(t, s.eventsText(leaves.Name), "Asked to leave, because the GPUs that it uses are switched to profile cut-in-three")
 	require.Equal(t, 8*3, s.machine(nodeA).instances())
@@ -116,6 +122,30 @@ func TestLabelAndSpecDisagree(t *testing.T) {
 	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, v1alpha1.ReasonNone)
 	spec("null")
 	s.waitFollows(nodeB, "")
+}
+
+// A node of the control plane follows a profile that its GPUNode names, and no label.
+func TestANodeOfTheControlPlane(t *testing.T) {
+	s := start(t)
+	s.setProfile("labelled", `{sharing: {replicas: 3}}`)
+	s.unlabelAtEnd(nodeB)
+	before := s.published(nodeB)
+	spec := func(profile string) {
+		t.Helper()
+		_, err := s.tranche.GPUNodes().Patch(s.ctx, nodeB, types.MergePatchType, []byte(`{"spec":{"profile":`+profile+`}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() { spec("null"); s.labelNode(nodeB, state.ControlPlaneLabel, "") })
+	s.labelNode(nodeB, state.ControlPlaneLabel, "true")
+	s.setProfileLabel(nodeB, "labelled")
+	s.waitGPUNode(nodeB, "says that the label does not count", func(n *v1alpha1.GPUNode) bool {
+		c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled)
+		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonSpecHolds && n.Status.State == v1alpha1.Idle
+	})
+	assert.Equal(t, before, s.published(nodeB))
+	spec(`"labelled"`)
+	s.waitFollows(nodeB, "labelled")
+	assert.NotEqual(t, before, s.published(nodeB))
 }
 
 // A label that names no profile changes nothing; the condition lists those that there

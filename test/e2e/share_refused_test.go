@@ -111,6 +111,33 @@ func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
 	s.waitRunning("one-more")
 }
 
+// Where the settings allow one client, a claim for more gets none, and processes that bypass the MPS
+// daemon are kept off while the GPU is shared.
+func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
+	s := start(t)
+	s.followProfile(nodeB, "one-client", `{gpus: {vendor: nvidia}, sharing: {strategy: MPS, exclusiveProcess: true, oneClient: true, replicas: 4}}`)
+	s.waitFollows(nodeB, "one-client")
+	pci := s.machine(nodeB).GPUs[0].PCI
+	s.sharePodAt(nodeB, "one", pci, classFractionShare, nil)
+	s.waitRunning("one")
+	const exclusive = 3 // NVML_COMPUTEMODE_EXCLUSIVE_PROCESS of nvml.h
+	for _, g := range s.machine(nodeB).GPUs {
+		assert.Equal(t, g.PCI == pci, g.ComputeMode == exclusive, g.PCI)
+	}
+
+	s.sharePodAt(nodeB, "clients", "", classFractionShare, amounts{"clients": "2"})
+	s.waitUnschedulable("clients")
+	two := shareRequest(classFractionShare, "", nil)
+	two.Exactly.AllocationMode, two.Exactly.Count = resourceapi.DeviceAllocationModeExactCount, 2
+	s.podWithRequests(nodeB, "two", two)
+	s.waitPodEvent("two", prepareFailed, "asks for 2 shares", "oneClient")
+
+	s.delete("two", "clients", "one")
+	for _, g := range s.machine(nodeB).GPUs {
+		assert.Zero(t, g.ComputeMode, g.PCI)
+	}
+}
+
 // Of claims that race for the last share one gets it, and the others wait.
 func TestShareTwoClaimsRaceForTheLastShare(t *testing.T) {
 	s := start(t)

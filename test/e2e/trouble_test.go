@@ -72,6 +72,36 @@ func TestAForeignPartition(t *testing.T) {
 	s.waitRunning("waits")
 }
 
+// With foreignPartitions=adopt, partitions that nobody uses make room, and one that a process uses
+// stays until the process ends.
+func TestForeignPartitionsAreAdopted(t *testing.T) {
+	s := start(t)
+	gpus := s.machine(nodeA).GPUs
+	const left, used = 2, 5
+	idle, busy := gpu.NameOf(gpus[left].PCI)+"-mig-3g-40gb-4", gpu.NameOf(gpus[used].PCI)+"-mig-1g-10gb-2"
+	s.byHand(action{Make: idle})
+	s.byHand(action{Make: busy})
+	s.t.Cleanup(func() {
+		for _, name := range []string{idle, busy} {
+			_, _ = s.tryByHandOn(nodeA, action{Remove: name})
+		}
+	})
+	instance := s.machine(nodeA).GPUs[used].Instances[0].ID
+	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: gpus[used].PCI, GPUInstance: &instance, PID: 4711}}})
+	s.gpuPodOn("waits", classWhole, gpus[left].PCI)
+	s.waitUnschedulable("waits")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "foreignPartitions=adopt", "--wait", "--timeout", "3m")
+	t.Cleanup(func() { s.helm("rollback", release, "--wait", "--timeout", "3m") })
+
+	s.waitNodeEvent(nodeA, "ForeignPartitionRemoved", idle)
+	s.waitRunning("waits")
+	s.waitNodeEvent(nodeA, "ForeignPartition", busy, "Tranche could not remove it", "4711")
+	assert.Equal(t, 1, s.machine(nodeA).instances())
+	s.clearFaults(nodeA)
+	s.waitNodeEvent(nodeA, "ForeignPartitionRemoved", busy)
+	assert.Zero(t, s.machine(nodeA).instances())
+}
+
 // taintedDevices lists the devices of a node that have a taint.
 func (s *suite) taintedDevices(node, key string) (names []string) {
 	s.t.Helper()

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// A container that gets two MIG partitions can use one of them, and its pod says so. Two containers
+// with a partition each are fine.
+func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
+	s := start(t)
+	first, second := request(class1g10gb, ""), request(class1g10gb, "")
+	first.Name, second.Name = "first", "second"
+	s.template("apart", devices(first, second))
+	apart := newPod("apart", fromTemplate("apart"))
+	other := *apart.Spec.Containers[0].DeepCopy()
+	other.Name = "other"
+	apart.Spec.Containers = append(apart.Spec.Containers, other)
+	for i, name := range []string{"first", "second"} {
+		apart.Spec.Containers[i].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu", Request: name}}
+	}
+	apart.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	s.create(apart)
+	s.waitRunning("apart")
+
+	twice := newPod("twice")
+	twice.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	twice.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("2")}
+	s.create(twice)
+	s.waitRunning("twice")
+	s.waitPodEvent("twice", v1alpha1.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
+	assert.NotContains(t, s.eventsText("apart"), v1alpha1.EventSeveralMIGPartitions)
+}
+
+// The container finds a file in the format of Kubernetes that describes its device.
+func TestDeviceMetadataInTheContainer(t *testing.T) {
+	s := start(t)
+	s.gpuPod("told", class1g10gb)
+	pod := s.waitRunning("told")
+	device := s.allocated(pod, "")
+	const folder = "/var/run/kubernetes.io/dra-device-attributes"
+	files := strings.Fields(s.exec(s.namespace, "told", "main", "find", folder, "-name", gpu.DriverName+"-metadata.json"))
+	require.Equal(t, []string{folder + "/resourceclaimtemplates/gpu/gpu/" + gpu.DriverName + "-metadata.json"}, files)
+	var told metadatav1beta1.DeviceMetadata
+	require.NoError(t, json.Unmarshal([]byte(s.exec(s.namespace, "told", "main", "cat", files[0])), &told))
+	assert.Equal(t, metadatav1beta1.SchemeGroupVersion.String(), told.APIVersion)
+	assert.Equal(t, s.claims(pod)[0].UID, told.UID)
+	require.Len(t, told.Requests, 1)
+	require.Len(t, told.Requests[0].Devices, 1)
+	d := told.Requests[0].Devices[0]
+	assert.Equal(t, []string{gpu.DriverName, device.Pool, device.Device}, []string{d.Driver, d.Pool, d.Name})
+	assert.Equal(t, "1g.10gb", *d.Attributes["profile"].StringValue)
+	assert.Positive(t, *d.Attributes["memoryBytes"].IntValue)
+	assert.True(t, strings.HasSuffix(s.env(pod, "main")["TRANCHE_DEVICE_"+strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))], *d.Attributes["uuid"].StringValue))
+}
+
+// Two GPUs of one NUMA node, although the next two that are free are of two.
+func TestMatchAttributeOfNUMANodes(t *testing.T) {
+	s := start(t)
+	gpus := s.machine(nodeA).GPUs
+	for n, name := range []string{"a", "b", "c"} {
+		s.gpuPodOn(name, classWhole, gpus[n].PCI)
+	}
+	s.waitAllRunning(3)
+	pair := request(classWhole, "")
+	pair.Exactly.AllocationMode, pair.Exactly.Count = resourceapi.DeviceAllocationModeExactCount, 2
+	numa := resourceapi.FullyQualifiedName("resource.kubernetes.io/numaNode")
+	claim := devices(pair)
+	claim.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &numa}}
+	s.template("pair", claim)
+	pod := newPod("pair", fromTemplate("pair"))
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	s.create(pod)
+	var got []string
+	for _, result := range s.claims(s.waitRunning("pair"))[0].Status.Allocation.Devices.Results {
+		got = append(got, result.Device)
+	}
+	slices.Sort(got)
+	assert.Equal(t, []string{gpu.NameOf(gpus[4].PCI), gpu.NameOf(gpus[5].PCI)}, got)
+}
+
+// A monitor with admin access waits until nobody holds the GPUs. What needs no claim sees all of
+// them meanwhile: metrics, and a privileged exporter.
+func TestAMonitorThatStartsWhileGPUsAreHeld(t *testing.T) {
+	s := start(t)
+	s.gpuPod("holder", class1g10gb)
+	held := s.allocated(s.waitRunning("holder"), "").Device
+	_, err := s.client.CoreV1().Namespaces().Patch(s.ctx, s.namespace, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+resourceapi.DRAAdminNamespaceLabelKey+`":"true"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	all := request("gpu.tranche.dev", "")
+	all.Exactly.AllocationMode, all.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, ptr.To(true)
+	s.podWithRequests(nodeA, "monitor", all)
+	s.waitUnschedulable("monitor")
+
+	exporter := newPod("exporter")
+	exporter.Spec.NodeName = nodeA
+	exporter.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	// The device nodes of simulated GPUs are in this folder, and not in /dev.
+	exporter.Spec.Volumes = []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: simulateRoot + "/driver/dev"}}}}
+	exporter.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev"}}
+	s.create(exporter)
+	s.waitRunning("exporter")
+	assert.Len(t, strings.Fields(s.exec(s.namespace, "exporter", "main", "find", "/host/dev", "-maxdepth", "1", "-name", "nvidia[0-9]*")), 8)
+	metrics := s.metrics(nodeA)
+	assert.Regexp(t, `(?m)^tranche_claim_info\{.*device="`+held+`".*pod="holder"`, metrics)
+	assert.Equal(t, 8, strings.Count(metrics, "\ntranche_free_memory_bytes{"))
+
+	s.delete("holder")
+	s.waitRunning("monitor")
+}

@@ -28,6 +28,10 @@ func profiles() string {
 			rows = append(rows, []string{"`" + key + "`", "no MIG", "", "", ""})
 			continue
 		}
+		if model.ProfilesOf != nil {
+			rows = append(rows, []string{"`" + key + "`", "as `" + model.ProfilesOf.Model + "`", "", "", ""})
+			continue
+		}
 		all := slices.Clone(model.Profiles)
 		slices.SortStableFunc(all, func(a, b models.Profile) int {
 			return cmp.Or(a.Size-b.Size, a.ComputeSlices-b.ComputeSlices)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -41,6 +42,15 @@ type NVIDIAModel struct {
 	Sources         []string  `json:"sources"`
 	Notes           []string  `json:"notes,omitempty"`
 	Profiles        []Profile `json:"profiles,omitempty"`
+	// ProfilesOf names a model with the same partitions. What this one leaves out is also
+	// as there.
+	ProfilesOf *ProfilesOf `json:"profilesOf,omitempty"`
+}
+
+// ProfilesOf names a model, and says how well it is known that the partitions are the same.
+type ProfilesOf struct {
+	Model      string `json:"model"`
+	Confidence string `json:"confidence"`
 }
 
 // Profile is a kind of GPU instance of a GPU.
@@ -83,9 +93,29 @@ var loadTable = sync.OnceValue(func() *table {
 	}
 	for key, m := range t.Models {
 		m.Key = key
+		if m.ProfilesOf != nil {
+			m.inherit(t.Models[m.ProfilesOf.Model])
+		}
 	}
 	return t
 })
+
+// inherit fills in what the model has from another. The SMs of partitions are in proportion
+// to those of the GPU, in whole pairs: a texture processing cluster has two.
+func (m *NVIDIAModel) inherit(of *NVIDIAModel) {
+	m.Architecture, m.CUDAComputeCapability, m.Engines = of.Architecture, of.CUDAComputeCapability, of.Engines
+	m.MemorySlices, m.ComputeSlices = of.MemorySlices, of.ComputeSlices
+	m.Multiprocessors = cmp.Or(m.Multiprocessors, of.Multiprocessors)
+	m.Profiles = slices.Clone(of.Profiles)
+	for i := range m.Profiles {
+		p := &m.Profiles[i]
+		p.Confidence, p.Sources = m.ProfilesOf.Confidence, m.Sources
+		if p.Multiprocessors *= m.Multiprocessors; p.Multiprocessors != m.Multiprocessors*of.Multiprocessors {
+			p.Multiprocessors -= p.Multiprocessors % (2 * of.Multiprocessors)
+		}
+		p.Multiprocessors /= of.Multiprocessors
+	}
+}
 
 // NVIDIAModels lists the keys of NVIDIA's GPUs that an inventory can name.
 func NVIDIAModels() []string {

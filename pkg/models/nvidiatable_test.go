@@ -9,7 +9,7 @@ import (
 
 func TestTableIsConsistent(t *testing.T) {
 	sources := loadTable().Sources
-	require.Len(t, NVIDIAModels(), 12)
+	require.Len(t, NVIDIAModels(), 33)
 	for _, key := range NVIDIAModels() {
 		t.Run(key, func(t *testing.T) {
 			m, ok := NVIDIAModelByKey(key)
@@ -32,6 +32,27 @@ func TestTableIsConsistent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A variant has the partitions of its model, with as many SMs as it has itself.
+func TestVariants(t *testing.T) {
+	sms := map[string][]int{}
+	for key := range map[string]bool{"A800-80GB": true, "H20-96GB": true, "H100-PCIE-80GB": true} {
+		m, ok := NVIDIAModelByKey(key)
+		require.True(t, ok)
+		of, ok := NVIDIAModelByKey(m.ProfilesOf.Model)
+		require.True(t, ok)
+		require.Len(t, m.Profiles, len(of.Profiles))
+		for i, p := range m.Profiles {
+			sms[key] = append(sms[key], p.Multiprocessors)
+			assert.Equal(t, "doc", p.Confidence)
+			assert.Equal(t, m.Sources, p.Sources)
+			assert.Equal(t, of.Profiles[i].Starts, p.Starts)
+		}
+	}
+	assert.Equal(t, map[string][]int{
+		"A800-80GB": {14, 14, 14, 28, 42, 56, 98}, "H20-96GB": {8, 8, 14, 18, 34, 36, 78}, "H100-PCIE-80GB": {12, 12, 22, 26, 50, 54, 114},
+	}, sms)
 }
 
 func checkProfile(t *testing.T, m *NVIDIAModel, p *Profile) {

@@ -78,8 +78,11 @@ func TestProfilesOfTheChart(t *testing.T) {
 		require.NoError(t, strict.Decode(file, content, &p))
 		s, err := profile.FromRules(p.Name, p.Spec.Rules)
 		require.NoError(t, err)
-		assert.True(t, slices.ContainsFunc(models.InventoryNames(), func(name string) bool {
+		assert.True(t, slices.ContainsFunc(slices.Concat(models.InventoryNames(), models.NVIDIAModels()), func(name string) bool {
 			inv, err := models.LoadInventory(name)
+			if err != nil {
+				inv, err = models.ParseInventory([]byte("gpus: [{model: " + name + "}]"))
+			}
 			require.NoError(t, err)
 			resolved, err := s.Resolve(inv.Hardware("node"), nil)
 			return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Desired) bool { return c.Profile == p.Name })
@@ -138,6 +141,9 @@ func describe(p *v1alpha1.PartitionProfile) string {
 		}
 		if r.LegacyResource != "" {
 			text = append(text, "`legacyResource: "+r.LegacyResource+"`")
+		}
+		if r.Unchanged {
+			text = append(text, "unchanged")
 		}
 		if r.GPUs != nil && len(r.GPUs.Products) > 0 {
 			text = append(text, "on `"+strings.Join(r.GPUs.Products, "`, `")+"`")

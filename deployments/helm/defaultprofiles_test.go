@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,30 +25,53 @@ import (
 
 const profilesDir = chart + "/files/profiles"
 
-// defaultProfiles are the specs of the profiles that come with the chart, by name:
-// some by hand, and one for each MIG profile and each pair of AMD's modes of the
-// inventories that ship.
+// machines has a machine with one GPU for each model, and the inventories that ship.
+var machines = sync.OnceValue(func() map[string][]gpu.GPU {
+	all := map[string][]gpu.GPU{}
+	add := func(name string, inv *models.Inventory, err error) {
+		if err != nil {
+			panic(err)
+		}
+		all[name] = inv.Hardware("node")
+	}
+	for _, name := range models.InventoryNames() {
+		inv, err := models.LoadInventory(name)
+		add(name, inv, err)
+	}
+	for _, model := range models.NVIDIAModels() {
+		inv, err := models.ParseInventory([]byte("gpus: [{model: " + model + "}]"))
+		add(model, inv, err)
+	}
+	return all
+})
+
+// defaultProfiles are the specs of the profiles that come with the chart, by name: some by
+// hand, and one for each MIG profile and each pair of AMD's modes of machines.
 func defaultProfiles(t *testing.T) map[string]string {
 	t.Helper()
 	profiles := map[string]string{
-		"whole": "  rules:\n  - mig:\n      mode: Disabled\n    amd:\n      computePartition: SPX\n",
+		"whole":        "  rules:\n  - mig:\n      mode: Disabled\n    amd:\n      computePartition: SPX\n",
+		"all-disabled": "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Disabled\n",
+		"all-enabled":  "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Enabled\n",
 		// What nobody says anything of, said.
 		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
 		"all-balanced": "  rules:\n" +
+			"  # GPUs of two slices: mig-parted leaves them as they are.\n" +
+			"  - gpus:\n      products: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
 			"  # GPUs of four slices.\n" +
 			"  - gpus:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
 			"  # GPUs of seven.\n" +
-			"  - gpus:\n      vendor: nvidia\n" + static("1g", 2, "2g", 1, "3g", 1),
+			"  - gpus:\n      mig: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
 		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    legacyResource: Replica\n",
 	}
 	for _, n := range []int{2, 4, 10} {
 		profiles[fmt.Sprintf("time-sliced-%d", n)] = fmt.Sprintf("  rules:\n  - sharing:\n      strategy: TimeSlicing\n      replicas: %d\n    legacyResource: Replica\n", n)
 	}
-	for _, name := range models.InventoryNames() {
-		for _, g := range gpusOf(t, name) {
+	for _, gpus := range machines() {
+		for _, g := range gpus {
 			for _, profile := range packing.Profiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      vendor: nvidia\n" + static(profile, 0)
+				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(profile, 0)
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {
@@ -79,13 +103,6 @@ func amd(compute, memory string) string {
 		text += "      memoryPartition: " + memory + "\n"
 	}
 	return text
-}
-
-func gpusOf(t *testing.T, name string) []gpu.GPU {
-	t.Helper()
-	inv, err := models.LoadInventory(name)
-	require.NoError(t, err)
-	return inv.Hardware("node")
 }
 
 // The files are those that the inventories ask for; -update writes them.
@@ -121,10 +138,6 @@ func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
 // Each is one that the API server takes by its name, and that fits the GPUs of an
 // inventory; all GPUs that it names follow it.
 func TestDefaultProfilesFit(t *testing.T) {
-	machines := map[string][]gpu.GPU{}
-	for _, machine := range models.InventoryNames() {
-		machines[machine] = gpusOf(t, machine)
-	}
 	for name := range defaultProfiles(t) {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, validation.IsDNS1123Subdomain(name))
@@ -142,8 +155,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 			assert.Equal(t, parsed, same)
 
 			var fits []string
-			for _, machine := range models.InventoryNames() {
-				gpus := machines[machine]
+			for machine, gpus := range machines() {
 				resolved, err := parsed.Resolve(gpus, nil)
 				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Desired) bool { return c.Profile == name })
 				if err != nil || !selects {
@@ -156,7 +168,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 					}
 					// Under another memory mode the GPU will have other devices.
 					asItIs := g.Layout.Memory == "" || g.Layout.Memory == gpus[i].MemoryMode
-					assert.True(t, held || !asItIs || g.Layout.Partitioning == profile.PartitioningOff, "%s of %s offers something", gpus[i].Name(), machine)
+					assert.True(t, held || !asItIs || g.Layout.Partitioning == profile.PartitioningOff || name == "all-enabled", "%s of %s offers something", gpus[i].Name(), machine)
 				}
 				fits = append(fits, machine)
 			}
@@ -177,8 +189,17 @@ func TestAllBalanced(t *testing.T) {
 		"b200x8":            {"1g.23gb": 2, "2g.45gb": 1, "3g.90gb": 1},
 		"a30x4":             {"1g.6gb": 2, "2g.12gb": 1},
 		"rtxpro6000x4":      {"1g.24gb": 2, "2g.48gb": 1},
+		"A800-40GB":         {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1},
+		"H20-96GB":          {"1g.12gb": 2, "2g.24gb": 1, "3g.48gb": 1},
+		"H800-94GB-NVL":     {"1g.12gb": 2, "2g.24gb": 1, "3g.47gb": 1},
+		"H200-141GB-NVL":    {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1},
+		"GH200-144GB":       {"1g.18gb": 2, "2g.36gb": 1, "3g.72gb": 1},
+		"GB200-186GB":       {"1g.23gb": 2, "2g.47gb": 1, "3g.93gb": 1},
+		"B300-269GB":        {"1g.34gb": 2, "2g.67gb": 1, "3g.135gb": 1},
+		"GB300-278GB":       {"1g.35gb": 2, "2g.70gb": 1, "3g.139gb": 1},
+		"l4x4":              {}, "RTX-PRO-5000-Blackwell-48GB": {},
 	} {
-		resolved, err := parsed.Resolve(gpusOf(t, machine), nil)
+		resolved, err := parsed.Resolve(machines()[machine], nil)
 		require.NoError(t, err)
 		for _, g := range resolved {
 			got := map[string]int{}
@@ -187,6 +208,18 @@ func TestAllBalanced(t *testing.T) {
 			}
 			assert.Equal(t, want, got, machine)
 		}
+	}
+}
+
+// The chart has a profile for each configuration of mig-parted's default file.
+func TestProfilesOfMIGParted(t *testing.T) {
+	content, err := os.ReadFile("testdata/mig-parted-profiles.txt")
+	require.NoError(t, err)
+	_, list, _ := strings.Cut(string(content), "\n")
+	names := strings.Fields(list)
+	require.Len(t, names, 81)
+	for _, name := range names {
+		assert.FileExists(t, filepath.Join(profilesDir, name+".yaml"))
 	}
 }
 

@@ -108,6 +108,8 @@ func TestBadSettings(t *testing.T) {
 		"index":                 {rule + "gpus.indexes={-1}", []string{"/gpus/indexes/0"}},
 		"twice":                 {rule + "gpus.products={L4,L4}", []string{"/gpus/products", "equal"}},
 		"mode":                  {rule + "mig.mode=static", []string{"/mig/mode", "'Static'"}},
+		"MIG support":           {rule + "gpus.mig=capable", []string{"/gpus/mig", "'Capable', 'Incapable'"}},
+		"unchanged":             {rule + "unchanged=maybe", []string{"/unchanged"}},
 		"static nothing":        {rule + "mig.mode=Static", []string{"/mig", "'partitions'"}},
 		"partitions":            {rule + "mig.partitions[0].profile=1g", []string{"/mig/partitions"}},
 		"profiles":              {rule + "mig.mode=Static," + rule + "mig.partitions[0].profile=1g," + rule + "mig.profiles={1g}", []string{"/mig/profiles"}},

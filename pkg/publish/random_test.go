@@ -54,7 +54,9 @@ func TestRandomClaims(t *testing.T) {
 		}
 	}
 	for _, model := range models.NVIDIAModels() {
-		machines["2 x "+model] = machineOf(t, model, 2)
+		if m, _ := models.NVIDIAModelByKey(model); m.ProfilesOf == nil {
+			machines["2 x "+model] = machineOf(t, model, 2)
+		}
 	}
 	mixed, err := models.ParseInventory([]byte(
 		"gpus: [{model: A30-24GB, migMode: enabled}, {model: H200-141GB}, {model: A100-80GB}, {model: L4-24GB}, {model: RTX-PRO-6000-Blackwell-96GB}]"))

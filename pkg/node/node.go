@@ -31,7 +31,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
-	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -96,7 +95,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
-	p.desired = desiredState{configs: profile.NewSource(c.DevicePluginConfigsDir)}
+	p.desired = desiredState{configs: p.devicePluginConfigs(ctx)}
 	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err

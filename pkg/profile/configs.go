@@ -2,6 +2,7 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,20 +21,41 @@ const largestFile = 1 << 20
 // yamlFile is the optional extension of files.
 const yamlFile = ".yaml"
 
-// Source reads the configuration of NVIDIA's device plugin for a node from a folder, a
-// mounted ConfigMap with one file for each (NAME, or NAME.yaml). The folder may be
-// missing. One goroutine uses it.
+// Source reads the configuration of NVIDIA's device plugin for a node, from files named NAME or
+// NAME.yaml. One goroutine uses it.
 type Source struct {
-	dir string
+	files files
+	// unlabelled: nodes without the label have a configuration, too: fallback, if it is set.
+	unlabelled bool
+	fallback   string
 
-	// The file that was last read, and the result.
+	// The file that was last parsed, if one was, and the result.
+	parsed   bool
 	read     file
 	settings *Profile
 	err      error
 }
 
-// NewSource reads from a folder, empty if there is none.
-func NewSource(dir string) *Source { return &Source{dir: dir} }
+// files are the files of configurations.
+type files interface {
+	// names lists the configurations.
+	names() ([]string, error)
+	// open reads a configuration; fs.ErrNotExist: there is none of this name.
+	open(name string) (*file, error)
+}
+
+// NewSource reads from a folder, a mounted ConfigMap. It may be missing; empty: there is none.
+func NewSource(dir string) *Source { return &Source{files: folder(dir)} }
+
+// NewConfigMapSource reads from a ConfigMap (namespace/name). data returns its content, or why
+// it is not known.
+func NewConfigMapSource(name string, data func() (map[string]string, error)) *Source {
+	return &Source{files: configMap{name, data}}
+}
+
+// ForUnlabelled lets nodes without the label have a configuration, too: see deviceplugin.Choose.
+// The name is that of the default, and can be empty.
+func (s *Source) ForUnlabelled(name string) { s.unlabelled, s.fallback = true, name }
 
 // file is the file of a configuration. The zero value is no file.
 type file struct {
@@ -54,45 +76,84 @@ func (s *Source) Read(labels map[string]string) (*Profile, error) {
 		if s.err == nil || s.err.Error() != err.Error() {
 			s.err = err
 		}
-		s.read, s.settings = file{}, nil
+		s.parsed, s.settings = false, nil
 		return nil, s.err
 	}
-	if (s.settings != nil || s.err != nil) && s.read.equal(f) {
+	if s.parsed && s.read.equal(f) {
 		return s.settings, s.err
 	}
-	s.read, s.settings, s.err = *f, nil, nil
+	s.parsed, s.read, s.settings, s.err = true, *f, nil, nil
 	if f.path != "" {
 		s.settings, s.err = ParseDevicePlugin(f.path, f.name, f.data)
 	}
 	return s.settings, s.err
 }
 
-// choose finds the file that the node's label names.
+// choose finds the file that the node's label names, or that is for nodes without the label.
 func (s *Source) choose(labels map[string]string) (*file, error) {
-	name := labels[deviceplugin.Label]
-	if name == "" {
+	label := labels[deviceplugin.Label]
+	if label == "" && !s.unlabelled {
 		return &file{}, nil
 	}
-	found, err := open(s.dir, name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return found, err
+	if named := cmp.Or(label, s.fallback); named != "" {
+		// The name can also be that of the file, with .yaml.
+		if found, err := s.files.open(named); !errors.Is(err, fs.ErrNotExist) {
+			return found, err
+		}
 	}
-	// The label can be left over from a device plugin. Without any configuration it is
-	// ignored.
-	all, err := names(s.dir)
-	if err == nil && len(all) > 0 {
-		err = fmt.Errorf("the node's label %s is %q, but no device plugin configuration has that name; existing ones: %s",
-			deviceplugin.Label, name, strings.Join(all, ", "))
+	all, err := s.files.names()
+	if err != nil || len(all) == 0 {
+		// The label can be left over from a device plugin. Without any configuration it is
+		// ignored.
+		return &file{}, err
 	}
-	return &file{}, err
+	name, err := deviceplugin.Choose(label, s.fallback, all)
+	if err != nil || name == "" {
+		return &file{}, err
+	}
+	return s.files.open(name)
 }
 
-// open reads the file of a configuration.
-func open(dir, name string) (*file, error) {
-	if dir == "" || filepath.Base(name) != name || strings.HasPrefix(name, ".") {
+// configMap has files as the keys of a ConfigMap.
+type configMap struct {
+	name string
+	data func() (map[string]string, error)
+}
+
+func (c configMap) open(name string) (*file, error) {
+	data, err := c.data()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range []string{name, name + yamlFile} {
+		if text, ok := data[key]; ok {
+			return &file{name: name, path: "ConfigMap " + c.name + " key " + key, data: []byte(text)}, nil
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (c configMap) names() ([]string, error) {
+	data, err := c.data()
+	if err != nil {
+		return nil, err
+	}
+	found := make([]string, 0, len(data))
+	for key := range data {
+		found = append(found, strings.TrimSuffix(key, yamlFile))
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// folder has files in a mounted ConfigMap.
+type folder string
+
+func (f folder) open(name string) (*file, error) {
+	if f == "" || filepath.Base(name) != name || strings.HasPrefix(name, ".") {
 		return nil, fs.ErrNotExist
 	}
-	path := filepath.Join(dir, name)
+	path := filepath.Join(string(f), name)
 	data, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		path += yamlFile
@@ -117,13 +178,12 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// names lists the configurations in a folder. In a mounted ConfigMap, names with a leading dot
-// belong to the kubelet.
-func names(dir string) ([]string, error) {
-	if dir == "" {
+// names leaves out names with a leading dot, which belong to the kubelet.
+func (f folder) names() ([]string, error) {
+	if f == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,65 @@ func TestWhatCannotBeRead(t *testing.T) {
 			assert.Same(t, err, again, "the same error is the same pointer: it is told once")
 		})
 	}
+}
+
+// Nodes without the label have a configuration as upstream's config-manager chooses it.
+func TestUnlabelledNodes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		configs  map[string]string
+		fallback string
+		label    string
+		replicas int
+		err      string
+	}{
+		"named by the chart":           {map[string]string{"a": configOf("4"), "default": configOf("5")}, "a", "", 4, ""},
+		"named by the chart, missing":  {map[string]string{"b": configOf("4")}, "a", "", 0, `the default is "a", but no device plugin configuration has that name; existing ones: b`},
+		"default":                      {map[string]string{"a": configOf("4"), "default": configOf("5")}, "", "", 5, ""},
+		"the only one":                 {map[string]string{"a.yaml": configOf("4")}, "", "", 4, ""},
+		"several":                      {map[string]string{"a": configOf("4"), "b": configOf("5")}, "", "", 0, ""},
+		"none":                         {nil, "", "", 0, ""},
+		"the label":                    {map[string]string{"a": configOf("4"), "default": configOf("5")}, "", "a", 4, ""},
+		"the label, and a missing one": {map[string]string{"a": configOf("4")}, "", "b", 0, "existing ones: a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			byKey := NewConfigMapSource("gpu/configs", func() (map[string]string, error) { return tt.configs, nil })
+			for _, source := range []*Source{NewSource(newMount(t, tt.configs).dir), byKey} {
+				source.ForUnlabelled(tt.fallback)
+				s, err := source.Read(map[string]string{deviceplugin.Label: tt.label})
+				switch {
+				case tt.err != "":
+					require.ErrorContains(t, err, tt.err)
+				case tt.replicas == 0:
+					require.NoError(t, err)
+					assert.Nil(t, s)
+				default:
+					require.NoError(t, err)
+					assert.Equal(t, tt.replicas, s.For(&h100).Replicas)
+				}
+			}
+		})
+	}
+}
+
+// A ConfigMap that cannot be read is an error, so that what it said before stays.
+func TestAConfigMapThatCannotBeRead(t *testing.T) {
+	data, failure := map[string]string{"a": configOf("4"), "bad": "sharings: {}"}, error(nil)
+	source := NewConfigMapSource("gpu/configs", func() (map[string]string, error) { return data, failure })
+	a := map[string]string{deviceplugin.Label: "a"}
+	s, err := source.Read(a)
+	require.NoError(t, err)
+	assert.Equal(t, 4, s.For(&h100).Replicas)
+	again, err := source.Read(a)
+	require.NoError(t, err)
+	assert.Same(t, s, again)
+	_, err = source.Read(map[string]string{deviceplugin.Label: "bad"})
+	require.ErrorContains(t, err, "ConfigMap gpu/configs key bad: sharings: unknown key")
+	failure = errors.New("ConfigMap gpu/configs does not exist")
+	_, err = source.Read(a)
+	require.ErrorIs(t, err, failure)
+	s, err = source.Read(nil)
+	require.NoError(t, err, "the node names none")
+	assert.Nil(t, s)
 }
 
 // What changes in the folder or in the labels is seen, and nothing else is work.

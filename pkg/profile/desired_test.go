@@ -38,6 +38,11 @@ func TestDesired(t *testing.T) {
 		"a configuration, undecided":       {Sources{Config: config, Undecided: true}, true, 5, "device-plugin config slice-5", ""},
 		"undecided":                        {Sources{Undecided: true}, true, 7, "before", ""},
 		"undecided, new":                   {Sources{Undecided: true}, false, DefaultReplicas, "", ""},
+		"mig-parted":                       {Sources{Applied: replicated("m", 4, v1alpha1.FromMIGParted)}, true, 4, "m", ""},
+		"mig-parted and a configuration":   {Sources{Applied: replicated("m", 4, v1alpha1.FromMIGParted), Config: config}, true, 5, "device-plugin config slice-5", ""},
+		"mig-parted, not known yet":        {Sources{Applied: replicated("m", 4, v1alpha1.FromMIGParted), Undecided: true}, true, 7, "before", ""},
+		"nos and a configuration":          {Sources{Applied: replicated("mig", 4, v1alpha1.FromNos), Config: config}, true, 5, "device-plugin config slice-5", ""},
+		"Kaiwo and a configuration":        {Sources{Applied: replicated("cpx", 4, v1alpha1.FromKaiwo), Config: config}, true, 4, "cpx", ""},
 		"does not fit":                     {Sources{Applied: misfit}, true, 7, "before", "PartitionProfile misfit: spec.rules[0].mig.profiles[0]"},
 		"does not fit, new":                {Sources{Applied: misfit}, false, DefaultReplicas, "misfit", "9g"},
 	} {
@@ -57,6 +62,24 @@ func TestDesired(t *testing.T) {
 			assert.Equal(t, tt.profile, desired[gpus[0].PCIAddress].Profile)
 		})
 	}
+}
+
+// mig-parted's configuration partitions GPUs, and the device plugin's shares them.
+func TestDesiredByBoth(t *testing.T) {
+	config, err := ParseDevicePlugin("f", "slice-5", []byte(configOf("5")))
+	require.NoError(t, err)
+	gpus := machine(t, "h100x8")[:1]
+	address := gpus[0].PCIAddress
+	layout := Layout{Partitioning: PartitioningOff}
+	s := Sources{
+		Applied: replicated("all-disabled", 4, v1alpha1.FromMIGParted), Layouts: map[string]Layout{address: layout}, Config: config,
+		Current: func(string) (Desired, bool) { return Desired{}, false },
+	}
+	desired, err := s.Desired(gpus)
+	require.NoError(t, err)
+	assert.Equal(t, layout, desired[address].Layout)
+	assert.Equal(t, Legacy{Kind: LegacyReplica}, desired[address].Legacy)
+	assert.Equal(t, 5, desired[address].Replicas)
 }
 
 // Partitions stay where they were placed when the profile was applied, also where it does

@@ -38,6 +38,7 @@ func TestBadFlags(t *testing.T) {
 		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu`},
 		"log format":      {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
 		"no kubeconfig":   {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
+		"no namespace":    {[]string{"--device-plugin-configmap=time-slicing"}, `"time-slicing" is not NAMESPACE/NAME`},
 		"report format":   {[]string{"hardware", "--output=yaml"}, `--output is "yaml", it can be json`},
 		"no plugin":       {[]string{"hardware", "--kubelet-dir=" + t.TempDir()}, "no plugin with GPUs is at work on this node"},
 	} {
@@ -59,6 +60,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	require.NoError(t, set.Parse([]string{
 		"--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
 		"--mps-shared-memory=512Mi", "--device-plugin-configs-dir=/configs",
+		"--device-plugin-configmap=gpu-operator/time-slicing", "--device-plugin-unlabelled", "--device-plugin-default=slice-4",
 	}))
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
@@ -68,5 +70,8 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	assert.Equal(t, int64(512<<20), config.MPSSharedMemory)
 	assert.Equal(t, "1Gi", set.Lookup("mps-shared-memory").DefValue)
 	assert.Equal(t, "/configs", config.DevicePluginConfigsDir)
+	assert.Equal(t, "gpu-operator/time-slicing", config.DevicePluginConfigMap)
+	assert.True(t, config.DevicePluginUnlabelled)
+	assert.Equal(t, "slice-4", config.DevicePluginDefault)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
 }

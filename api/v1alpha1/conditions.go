@@ -4,7 +4,7 @@ package v1alpha1
 const (
 	// ConditionReady: the desired profile is applied.
 	ConditionReady = "Ready"
-	// ConditionOverruled: label and spec name different profiles. The message says which
+	// ConditionOverruled: labels and spec name different profiles. The message says which
 	// one applies.
 	ConditionOverruled = "Overruled"
 	// ConditionConflict: another system serves GPUs of the node, so Tranche leaves them

@@ -138,6 +138,11 @@ const (
 	EventSwitchStarted = "SwitchStarted"
 	// EventSwitchSucceeded (Normal, on the GPUNode): the switch is done, and how long it took.
 	EventSwitchSucceeded = "SwitchSucceeded"
+	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
+	// Nodes that name them keep what they have.
+	EventConfigMapInvalid = "ConfigMapInvalid"
+	// EventConfigMapValid (Normal, on the ConfigMap): it was corrected.
+	EventConfigMapValid = "ConfigMapValid"
 	// EventRepartitioning (Normal, on the pod): the pod was evicted, or deleted after the
 	// deadline.
 	EventRepartitioning = "Repartitioning"

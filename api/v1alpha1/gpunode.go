@@ -99,13 +99,22 @@ type GPUNodeStatus struct {
 
 // Source says where the name of a node's profile comes from.
 //
-// +kubebuilder:validation:Enum=Label;Spec;Default
+// +kubebuilder:validation:Enum=Label;MIGParted;DeviceConfigManager;Kaiwo;Nos;Spec;Default
 type Source string
 
 // The sources of a node's profile.
 const (
 	// FromLabel is the node's label tranche.dev/profile.
 	FromLabel Source = "Label"
+	// FromMIGParted is the node's label nvidia.com/mig.config.
+	FromMIGParted Source = "MIGParted"
+	// FromDeviceConfigManager is the node's label dcm.amd.com/gpu-config-profile.
+	FromDeviceConfigManager Source = "DeviceConfigManager"
+	// FromKaiwo is the node's label kaiwo.silogen.ai/node.amd.partitioning.profile.
+	FromKaiwo Source = "Kaiwo"
+	// FromNos is the node's label nos.nebuly.com/gpu-partitioning, or the older one of
+	// nos.nebuly.ai.
+	FromNos Source = "Nos"
 	// FromSpec is the GPUNode's spec.
 	FromSpec Source = "Spec"
 	// FromDefault: neither names one, so the profile "default" applies, if it exists.

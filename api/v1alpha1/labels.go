@@ -1,6 +1,7 @@
 package v1alpha1
 
-// The labels and annotations of Tranche. The object that has one is in parentheses.
+// The labels and annotations of Tranche, and those of other projects that it reads and writes
+// if the chart's formats say so. The object that has one is in parentheses.
 const (
 	// LabelProfile (Node): name of the desired PartitionProfile.
 	LabelProfile = "tranche.dev/profile"
@@ -14,6 +15,27 @@ const (
 	// LabelFromChart (PartitionProfile): `true` if the profile was created from the chart and
 	// is kept as the chart says.
 	LabelFromChart = "tranche.dev/from-chart"
+	// LabelMIGConfig (Node): name of a configuration of mig-parted, with
+	// `formats.migParted`.
+	LabelMIGConfig = "nvidia.com/mig.config"
+	// LabelMIGConfigState (Node): what became of it: `pending`, `rebooting`, `success` or
+	// `failed`.
+	LabelMIGConfigState = "nvidia.com/mig.config.state"
+	// LabelGPUConfigProfile (Node): name of a profile of AMD's device config manager, with
+	// `formats.deviceConfigManager`.
+	LabelGPUConfigProfile = "dcm.amd.com/gpu-config-profile"
+	// LabelGPUConfigProfileState (Node): what became of it: `in-progress`, `success` or
+	// `failure`.
+	LabelGPUConfigProfileState = "dcm.amd.com/gpu-config-profile-state"
+	// LabelKaiwoEnabled (Node): `true`: the next label counts, with `formats.kaiwo`.
+	// Otherwise the node keeps its profile.
+	LabelKaiwoEnabled = "kaiwo.silogen.ai/node.amd.partitioning.enabled"
+	// LabelKaiwoProfile (Node): `spx`, `cpx` or another profile.
+	LabelKaiwoProfile = "kaiwo.silogen.ai/node.amd.partitioning.profile"
+	// LabelNos (Node): `mig`, `mps` or `hybrid`, with `formats.nos`.
+	LabelNos = "nos.nebuly.com/gpu-partitioning"
+	// LabelNosOlder (Node): the same.
+	LabelNosOlder = "nos.nebuly.ai/gpu-partitioning"
 	// AnnotationNamespace (DeviceClass `gpu.tranche.dev`): namespace of the installation.
 	AnnotationNamespace = "tranche.dev/namespace"
 )

@@ -34,6 +34,11 @@ const (
 	ReasonOtherOwner = "OtherOwner"
 	// ReasonLabelHolds: label and `spec.profile` differ. Remove one.
 	ReasonLabelHolds = "LabelHolds"
+	// ReasonLabelsDisagree: labels of the node name different profiles. Remove all but one.
+	ReasonLabelsDisagree = "LabelsDisagree"
+	// ReasonConfigMapInvalid: the ConfigMap that has the configurations of the node's label,
+	// or the configuration in it, cannot be used. Correct what the message names.
+	ReasonConfigMapInvalid = "ConfigMapInvalid"
 	// ReasonSpecHolds: labels do not count on control plane nodes. Set `spec.profile` of the
 	// GPUNode.
 	ReasonSpecHolds = "SpecHolds"

@@ -11,10 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/dcm"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
-	"github.com/tranche-dev/tranche/pkg/profile/migparted"
 )
 
 const convertExamples = `  # Convert the ConfigMap of the MIG manager
@@ -85,7 +83,7 @@ func readFormat(in io.Reader, file string) ([]formats.Document, error) {
 
 // labels are the node labels that name the configurations of a format.
 var labels = map[formats.Format]string{
-	formats.MIGParted: migparted.Label, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: dcm.Label,
+	formats.MIGParted: v1alpha1.LabelMIGConfig, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: v1alpha1.LabelGPUConfigProfile,
 }
 
 // printed is a document as YAML with comments. The error has what cannot be converted.

@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -32,6 +35,7 @@ func defaults() controller.Options {
 		Policy: v1alpha1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
 			AfterDeadline: v1alpha1.GiveUp,
+			Reboot:        v1alpha1.RebootNever,
 		},
 		PauseLabels:      controller.DefaultPauseLabels,
 		ClientNamespaces: controller.DefaultClientNamespaces,
@@ -54,6 +58,8 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+v1alpha1.PausedValue)
 	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
+	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or Allowed")
+	flags.Var((*followed)(&o.Tools), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. Can be repeated")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines
 	for _, f := range []struct {
@@ -97,6 +103,62 @@ func (c *config) check() error {
 	}
 	return nil
 }
+
+// projects are the names of other projects in flags.
+var projects = map[string]v1alpha1.Source{
+	"mig-parted": v1alpha1.FromMIGParted, "device-config-manager": v1alpha1.FromDeviceConfigManager,
+	"kaiwo": v1alpha1.FromKaiwo, "nos": v1alpha1.FromNos,
+}
+
+// followed is a flag that adds a project whose labels are followed.
+type followed state.Tools
+
+// String implements pflag.Value.
+func (f *followed) String() string { return "" }
+
+// Set implements pflag.Value.
+func (f *followed) Set(s string) error {
+	name, where, given := strings.Cut(s, "=")
+	source, ok := projects[name]
+	if !ok {
+		return fmt.Errorf("%q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(projects)), ", "))
+	}
+	var c state.ConfigMap
+	if given {
+		parts := strings.Split(where, "/")
+		if len(parts) != 3 || slices.Contains(parts, "") {
+			return fmt.Errorf("%q is not NAMESPACE/NAME/KEY of a ConfigMap", where)
+		}
+		c = state.ConfigMap{Namespace: parts[0], Name: parts[1], Key: parts[2]}
+	}
+	if *f == nil {
+		*f = followed{}
+	}
+	(*f)[source] = c
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f *followed) Type() string { return "project" }
+
+// rebootPolicy is a flag that takes Never or Allowed.
+type rebootPolicy v1alpha1.Reboot
+
+// String implements pflag.Value.
+func (r *rebootPolicy) String() string { return string(*r) }
+
+// Set implements pflag.Value.
+func (r *rebootPolicy) Set(s string) error {
+	switch v1alpha1.Reboot(s) {
+	case v1alpha1.RebootNever, v1alpha1.RebootAllowed:
+		*r = rebootPolicy(s)
+		return nil
+	}
+	return fmt.Errorf("%q is neither %s nor %s", s, v1alpha1.RebootNever, v1alpha1.RebootAllowed)
+}
+
+// Type implements pflag.Value.
+func (r *rebootPolicy) Type() string { return "policy" }
 
 // afterDeadline is a flag that takes GiveUp or Force.
 type afterDeadline v1alpha1.AfterDeadline

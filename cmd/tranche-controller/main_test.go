@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 func runIt(t *testing.T, args ...string) (string, error) {
@@ -33,6 +34,9 @@ func TestBadFlags(t *testing.T) {
 		"no budget":       {[]string{"--max-unavailable=0"}, `--max-unavailable: the number of nodes that may be unavailable is "0": give 1 or more`},
 		"not a budget":    {[]string{"--max-unavailable=ten"}, "give a number, or a percentage such as 10%"},
 		"after deadline":  {[]string{"--after-deadline=Wait"}, `"Wait" is neither GiveUp nor Force`},
+		"reboot":          {[]string{"--reboot=Always"}, `"Always" is neither Never nor Allowed`},
+		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of device-config-manager, kaiwo, mig-parted, nos`},
+		"which ConfigMap": {[]string{"--follow-labels=mig-parted=gpu-operator/mig"}, `"gpu-operator/mig" is not NAMESPACE/NAME/KEY of a ConfigMap`},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
 		"force before":    {[]string{"--force-deadline=-1s"}, "--force-deadline is -1s, it must not be less than 0"},
 		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},
@@ -58,6 +62,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, v1alpha1.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
 		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
+		"--reboot=Allowed", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml",
 	}))
 	require.NoError(t, c.check())
 	assert.Equal(t, "10%", c.options.MaxUnavailable)
@@ -69,4 +74,8 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, []string{"c", "d"}, c.options.ClientNamespaces)
 	assert.Equal(t, "a.b/c", c.options.StartupTaint)
 	assert.False(t, c.leaderElect)
+	assert.Equal(t, v1alpha1.RebootAllowed, c.options.Policy.Reboot)
+	assert.Equal(t, state.Tools{
+		v1alpha1.FromNos: {}, v1alpha1.FromMIGParted: {Namespace: "gpu-operator", Name: "mig", Key: "config.yaml"},
+	}, c.options.Tools)
 }

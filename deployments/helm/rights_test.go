@@ -30,7 +30,7 @@ var (
 		{"tranche.dev/gpunodes list watch", "pkg/controller/setup.go", "For(&v1alpha1.GPUNode{})"},
 		{"tranche.dev/gpunodes/status patch", "pkg/controller/reconciler.go", "r.Client.Status().Patch(ctx, gpuNode"},
 		{"tranche.dev/partitionprofiles list watch", "pkg/controller/setup.go", "Watches(&v1alpha1.PartitionProfile{}"},
-		{"tranche.dev/partitionprofiles get", "pkg/controller/facts.go", "r.choice(ctx, r.Reader, gpuNode, &node)"},
+		{"tranche.dev/partitionprofiles get", "pkg/controller/facts.go", "r.choice(ctx, true, gpuNode, &node)"},
 		{"tranche.dev/partitionprofiles create", "pkg/profile/provision/keeper.go", "k.Client.Create(ctx, made)"},
 		{"tranche.dev/partitionprofiles update", "pkg/profile/provision/keeper.go", "k.Client.Update(ctx, changed)"},
 		{"tranche.dev/partitionprofiles delete", "pkg/profile/provision/keeper.go", "k.Client.Delete(ctx, p"},

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -82,7 +83,29 @@ func (r *Reconciler) patchNode(ctx context.Context, name string, change func(*co
 	if same, err := unchanged(patch, &node); err != nil || same {
 		return err
 	}
-	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "patch the taint and the client labels of node %s", name)
+	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "patch the taint and the labels of node %s", name)
+}
+
+// report writes the labels of a Node in which other projects report progress.
+func (r *Reconciler) report(ctx context.Context, node *corev1.Node, labels map[string]string) error {
+	if node.UID == "" || hasLabels(node, labels) {
+		return nil
+	}
+	return r.patchNode(ctx, node.Name, func(n *corev1.Node) {
+		for key, value := range labels {
+			metav1.SetMetaDataLabel(&n.ObjectMeta, key, value)
+		}
+		n.DeepCopyInto(node)
+	})
+}
+
+func hasLabels(node *corev1.Node, labels map[string]string) bool {
+	for key, value := range labels {
+		if node.Labels[key] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // unchanged tells whether a patch with an optimistic lock is empty.

@@ -38,10 +38,13 @@ type Reconciler struct {
 	ClientNamespaces []string
 	// StartupTaint is the key of the taint that nodes register with, empty if they have none.
 	StartupTaint string
+	// Tools are the other projects whose node labels name profiles.
+	Tools state.Tools
 
-	drainer *drain.Drainer
-	metrics *metrics
-	memory  memory
+	configMaps *configMaps
+	drainer    *drain.Drainer
+	metrics    *metrics
+	memory     memory
 }
 
 // callTimeout limits the reconciliation of a node, so that a request that hangs does not block
@@ -143,7 +146,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	if r.blockersDue(gpuNode) {
 		return false, time.Time{}, nil
 	}
-	choice, err := r.choice(ctx, r.Client, gpuNode, node)
+	choice, err := r.choice(ctx, false, gpuNode, node)
 	if err != nil {
 		return false, time.Time{}, err
 	}
@@ -152,7 +155,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 		f.LookAgain = r.memory.lookAt(gpuNode.Name)
 	}
 	step := r.Next(gpuNode, f)
-	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status), step.Wake, nil
+	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status) && hasLabels(node, step.Labels), step.Wake, nil
 }
 
 // manySteps is more than the number of steps that a node can take without waiting.
@@ -183,7 +186,12 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 		if !moved && apierrors.IsConflict(looking) {
 			return time.Time{}, looking // It is retried at once, so nothing is reported.
 		}
-		if err := errors.Join(looking, evicting, r.take(ctx, gpuNode, &step, moved)); err != nil {
+		taken := r.take(ctx, gpuNode, &step, moved)
+		if taken == nil {
+			// What people see of it elsewhere comes last.
+			taken = r.report(ctx, node, step.Labels)
+		}
+		if err := errors.Join(looking, evicting, taken); err != nil {
 			return time.Time{}, err
 		}
 		if !moved {

@@ -79,7 +79,7 @@ func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
 		w.clock.Step(time.Second)
 	}
 	assert.True(t, w.podThere("web"), "it would come back to the GPU")
-	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "patch the taint and the client labels of node node-a")
+	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "patch the taint and the labels of node node-a")
 	w.refuse = nil
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }

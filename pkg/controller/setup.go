@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +43,8 @@ type Options struct {
 	// StartupTaint is the key of the taint that nodes register with and that is removed when
 	// their desired profile is applied; empty: none.
 	StartupTaint string
+	// Tools are the other projects whose node labels name profiles.
+	Tools state.Tools
 	// Workers is how many nodes are reconciled concurrently.
 	Workers int
 	// Clock is the clock, nil: that of the machine.
@@ -67,7 +70,7 @@ func NewScheme() (*runtime.Scheme, error) {
 // our devices by claims. Pods and slices are not cached.
 func (o *Options) CacheOptions() cache.Options {
 	kept := map[client.Object]cache.ByObject{
-		&corev1.Node{}:               {Transform: trimNode(o.PauseLabels)},
+		&corev1.Node{}:               {Transform: trimNode(slices.Concat(o.PauseLabels, o.Tools.NodeLabels()))},
 		&resourceapi.ResourceClaim{}: {Transform: drain.TrimClaim},
 	}
 	return cache.Options{
@@ -78,8 +81,8 @@ func (o *Options) CacheOptions() cache.Options {
 }
 
 // trimNode keeps only what the controller uses of a node.
-func trimNode(pauseLabels []string) func(any) (any, error) {
-	keys := append([]string{v1alpha1.LabelProfile, state.ControlPlaneLabel}, pauseLabels...)
+func trimNode(labels []string) func(any) (any, error) {
+	keys := append([]string{v1alpha1.LabelProfile, state.ControlPlaneLabel}, labels...)
 	return func(o any) (any, error) {
 		n, ok := o.(*corev1.Node)
 		if !ok {
@@ -107,6 +110,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
 		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
 		StartupTaint: o.StartupTaint,
+		Tools:        o.Tools, configMaps: newConfigMaps(reader, o.Tools),
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -136,6 +140,10 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
+	changed, err := r.configMaps.watch(ctx, mgr)
+	if err != nil {
+		return err
+	}
 	if err := mgr.Add(manager.RunnableFunc(r.lead)); err != nil {
 		return fmt.Errorf("add the start of leadership to the manager: %w", err)
 	}
@@ -145,6 +153,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		Watches(&v1alpha1.PartitionProfile{}, handler.EnqueueRequestsFromMapFunc(r.ofProfile)).
 		Watches(&resourceapi.ResourceClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
 		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.ofConfigMap))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers,
 			// Reconciliation resumes soon after an outage of the API server.
@@ -191,6 +200,13 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 		requests = append(requests, requestFor(all.Items[i].Name))
 	}
 	return requests
+}
+
+// ofConfigMap tells what is wrong with the ConfigMaps of other projects, and returns requests
+// for all nodes: each may name something in them.
+func (r *Reconciler) ofConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
+	r.configMaps.tell(ctx, r.Events)
+	return r.ofProfile(ctx, o)
 }
 
 // ofClaim returns requests for nodes of a claim that are being switched, or whose switch failed

@@ -43,6 +43,14 @@ func namedBy(n cluster.Progress) string {
 		return ", named by the node's label " + v1alpha1.LabelProfile
 	case v1alpha1.FromSpec:
 		return ", named by the GPUNode's spec.profile"
+	case v1alpha1.FromMIGParted:
+		return ", named by the node's label " + v1alpha1.LabelMIGConfig
+	case v1alpha1.FromDeviceConfigManager:
+		return ", named by the node's label " + v1alpha1.LabelGPUConfigProfile
+	case v1alpha1.FromKaiwo:
+		return ", named by the node's label " + v1alpha1.LabelKaiwoProfile
+	case v1alpha1.FromNos:
+		return ", named by the node's label " + v1alpha1.LabelNos
 	case v1alpha1.FromDefault:
 		if n.Desired != "" {
 			return ", which is for nodes of which nobody says otherwise"

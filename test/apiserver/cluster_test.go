@@ -108,12 +108,15 @@ func (c *cluster) run(name string, f func(context.Context) error) (stop func()) 
 }
 
 // startController runs the controller.
-func (c *cluster) startController() {
+func (c *cluster) startController(change ...func(*controller.Options)) {
 	c.t.Helper()
 	scheme, err := controller.NewScheme()
 	require.NoError(c.t, err)
 	options := controller.Options{
 		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), Registry: prometheus.NewRegistry(), Clock: &controller.ServerClock{},
+	}
+	for _, f := range change {
+		f(&options)
 	}
 	config := rest.CopyConfig(c.config)
 	config.Wrap(options.Clock.(*controller.ServerClock).Wrap)

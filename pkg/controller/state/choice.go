@@ -24,64 +24,79 @@ type Choice struct {
 	// Policy is that of the profile, with defaults filled in.
 	Policy v1alpha1.SwitchPolicy
 	// Keep is the reason why the node keeps its applied profile: ReasonProfileNotFound,
-	// ReasonDisabled, ReasonNotNamed or ReasonNodeNotFound. Message says it for people.
+	// ReasonConfigMapInvalid, ReasonDisabled, ReasonNotNamed or ReasonNodeNotFound. Message
+	// says it for people.
 	Keep    string
 	Message string
-	// Missing is the name of the missing profile, for ReasonProfileNotFound.
+	// Missing is the name of the profile, for ReasonProfileNotFound and
+	// ReasonConfigMapInvalid.
 	Missing string
-	// Overruled says which of label and spec does not apply, empty if they agree. Overruler
-	// is the reason: ReasonLabelHolds or ReasonSpecHolds.
+	// Overruled says which of labels and spec does not apply, empty if they agree. Overruler
+	// is the reason: ReasonLabelsDisagree, ReasonLabelHolds or ReasonSpecHolds.
 	Overruled, Overruler string
+	// Reports are the labels to report the progress in.
+	Reports []Report
 }
 
-// Named has the profiles that the label and the GPUNode of a node name.
+// Named has the profiles that the labels and the GPUNode of a node name.
 type Named struct {
-	label, spec  string
+	// labels name profiles, by precedence.
+	labels       []Name
+	spec         string
 	controlPlane bool
-	disabled     bool
+	// held says which label keeps the node as it is; empty: none does.
+	held     string
+	disabled bool
+	// last is the last profile that a label of another project named.
+	last    *v1alpha1.ProfileSnapshot
+	reports []Report
 }
 
-// NamedBy reads the names from a GPUNode and the labels of its node.
-func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) Named {
+// NamedBy reads the names from a GPUNode and the labels of its node. tools are the other
+// projects whose labels count.
+func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string, tools Tools) Named {
 	_, controlPlane := labels[ControlPlaneLabel]
-	return Named{
-		label:        labels[v1alpha1.LabelProfile],
+	n := Named{
 		spec:         gpuNode.Spec.Profile,
 		controlPlane: controlPlane,
 		disabled:     gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
 	}
+	if value := labels[v1alpha1.LabelProfile]; value != "" {
+		n.labels = append(n.labels, Name{Source: v1alpha1.FromLabel, Profile: value, Value: value, label: v1alpha1.LabelProfile})
+	}
+	n.addTools(labels, tools)
+	if d := gpuNode.Status.Desired; d != nil && tools.follow(d.Source) {
+		n.last = d
+	}
+	return n
 }
 
-// Profile is the name of the desired profile, and its source.
-func (n Named) Profile() (string, v1alpha1.Source) {
+// Profile is the name of the desired profile.
+func (n Named) Profile() Name {
 	switch {
-	case n.label != "" && !n.controlPlane:
-		return n.label, v1alpha1.FromLabel
+	case len(n.labels) > 0 && !n.controlPlane:
+		return n.labels[0]
 	case n.spec != "":
-		return n.spec, v1alpha1.FromSpec
+		return Name{Source: v1alpha1.FromSpec, Profile: n.spec}
 	}
-	return v1alpha1.DefaultProfile, v1alpha1.FromDefault
+	return Name{Source: v1alpha1.FromDefault, Profile: v1alpha1.DefaultProfile}
 }
 
-// overruled says which of label and spec does not apply, and why.
-func (n Named) overruled() (reason, message string) {
-	switch {
-	case n.controlPlane && n.label != "" && n.label != n.spec:
-		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("on control plane nodes only spec.profile of the GPUNode counts, so the label %s=%s is ignored; "+
-			"set spec.profile instead", v1alpha1.LabelProfile, n.label)
-	case !n.controlPlane && n.label != "" && n.spec != "" && n.label != n.spec:
-		return v1alpha1.ReasonLabelHolds, fmt.Sprintf("the node's label %s=%s has precedence over spec.profile %s of the GPUNode; remove one of them",
-			v1alpha1.LabelProfile, n.label, n.spec)
-	}
-	return "", ""
+// Found is what there is under the name that Named.Profile returns.
+type Found struct {
+	// Spec is the profile, nil: there is none. Others are the names of those that exist.
+	Spec   *v1alpha1.PartitionProfileSpec
+	Others []string
+	// Problem says why it is not known whether there is one, or why it cannot be used.
+	Problem string
 }
 
-// Choose returns the desired profile of a node. found is the profile that Named.Profile names,
-// nil if it does not exist; others are the names of the existing profiles.
-func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
+// Choose returns the desired profile of a node. found is what Named.Profile names.
+func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	c := Choice{Policy: withDefaults(nil, defaults)}
 	c.Overruler, c.Overruled = n.overruled()
-	name, source := n.Profile()
+	name := n.Profile()
+	c.Reports = n.reportsOn(name)
 	switch {
 	case n.disabled:
 		c.Keep = v1alpha1.ReasonDisabled
@@ -89,16 +104,28 @@ func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults
 	case n.controlPlane && n.spec == "":
 		c.Keep = v1alpha1.ReasonControlPlaneNotNamed
 		c.Message = "the node belongs to the control plane, and spec.profile of its GPUNode is not set"
-	case found != nil:
-		c.Desired = &v1alpha1.ProfileSnapshot{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
+	case n.holds():
+		c.Keep = v1alpha1.ReasonDisabled
+		c.Message = "the node has the label " + n.held
+	case n.removed():
+		// As in these projects, the removal of the label changes nothing.
+		c.Desired = n.last.DeepCopy()
+	case found.Problem != "":
+		c.Keep, c.Missing = v1alpha1.ReasonConfigMapInvalid, name.Profile
+		c.Message = fmt.Sprintf("%s is %s, which cannot be used: %s", sourceText(name.Source), name.Profile, found.Problem)
+	case found.Spec != nil:
+		c.Desired = &v1alpha1.ProfileSnapshot{
+			Profile: name.Profile, Source: name.Source,
+			Hash: profile.Hash(name.Profile, found.Spec.Rules), Rules: found.Spec.Rules,
+		}
 		c.Policy = withDefaults(found.Spec.Switch, defaults)
-	case source == v1alpha1.FromDefault:
+	case name.Source == v1alpha1.FromDefault:
 		c.Desired = noProfile()
 	default:
-		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name
-		slices.Sort(others)
-		c.Message = fmt.Sprintf("%s names PartitionProfile %s, which does not exist; existing profiles: %s",
-			sourceText(source), name, cmp.Or(strings.Join(others, ", "), "none"))
+		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name.Profile
+		slices.Sort(found.Others)
+		c.Message = fmt.Sprintf("%s names %s %s, which does not exist; existing profiles: %s",
+			sourceText(name.Source), name.kind(), name.Profile, cmp.Or(strings.Join(found.Others, ", "), "none"))
 	}
 	return c
 }
@@ -123,6 +150,9 @@ func sourceText(s v1alpha1.Source) string {
 		return "the node's label " + v1alpha1.LabelProfile
 	case v1alpha1.FromSpec:
 		return "the GPUNode's spec.profile"
+	}
+	if t := toolOf(s); t != nil {
+		return "the node's label " + t.labels[0]
 	}
 	return "nobody"
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,16 +45,8 @@ func TestWhoSaysWhat(t *testing.T) {
 		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: v1alpha1.ReasonProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels)
-			named, _ := n.Profile()
-			there := strings.Fields(tt.profiles)
-			var profile *v1alpha1.PartitionProfile
-			for _, p := range there {
-				if p == named {
-					profile = &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: p}}
-				}
-			}
-			c := Choose(n, profile, there, v1alpha1.SwitchPolicy{})
+			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil)
+			c := Choose(n, findIn(n, tt.profiles), v1alpha1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
 			assert.Equal(t, tt.ruler, c.Overruler)
 			assert.Equal(t, tt.ruler != "", c.Overruled != "")
@@ -67,6 +60,15 @@ func TestWhoSaysWhat(t *testing.T) {
 			assert.NotEmpty(t, c.Desired.Hash)
 		})
 	}
+}
+
+// findIn finds what is named among profiles.
+func findIn(n Named, profiles string) Found {
+	found := Found{Others: strings.Fields(profiles)}
+	if slices.Contains(found.Others, n.Profile().Profile) {
+		found.Spec = &v1alpha1.PartitionProfileSpec{}
+	}
+	return found
 }
 
 func TestPoliciesHaveDefaults(t *testing.T) {

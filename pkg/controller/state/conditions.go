@@ -77,7 +77,7 @@ func (t *turn) ready() (bool, string, string) {
 		return false, v1alpha1.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
 	case t.conflict():
 		return false, v1alpha1.ReasonConflict, t.conflictText()
-	case t.Choice.Keep == v1alpha1.ReasonProfileNotFound, t.Choice.Keep == v1alpha1.ReasonNodeNotFound:
+	case t.Choice.Missing != "", t.Choice.Keep == v1alpha1.ReasonNodeNotFound:
 		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
 	case t.Choice.Keep != "":
 		return t.keptUp(), t.Choice.Keep, t.Choice.Message + ": " + t.kept()

@@ -122,8 +122,8 @@ func (t *turn) abandon() bool {
 	switch {
 	case t.conflict():
 		t.because(v1alpha1.ReasonConflict, t.conflictText())
-	case desired == nil && t.Choice.Keep == v1alpha1.ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
-		// The profile was deleted, but the switch has a copy of it.
+	case desired == nil && t.Choice.Missing != "" && t.Choice.Missing == sw.To.Profile:
+		// The profile was deleted or broken, but the switch has a copy of it.
 		return false
 	case desired == nil:
 		t.because(t.Choice.Keep, t.Choice.Message)

@@ -10,14 +10,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
-// Label is the node label that names the profile. StateLabel is where the device config manager
-// reports what became of it. ApplyLabel=apply makes it look again.
-const (
-	Label      = "dcm.amd.com/gpu-config-profile"
-	StateLabel = "dcm.amd.com/gpu-config-profile-state"
-	ApplyLabel = "dcm.amd.com/apply-gpu-config-profile"
-)
-
 // config is the file.
 type config struct {
 	Profiles map[string]profile `json:"gpu-config-profiles"`

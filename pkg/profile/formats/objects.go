@@ -7,10 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/dcm"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
-	"github.com/tranche-dev/tranche/pkg/profile/migparted"
 	"github.com/tranche-dev/tranche/pkg/profile/nos"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
@@ -67,12 +65,12 @@ func node(text strict.Text) (documents []Document, err error) {
 		documents = append(documents, d)
 	}
 	labels := n.Metadata.Labels
-	add(MIGParted, migparted.Label, nil)
-	add(DeviceConfigManager, dcm.Label, nil)
-	if labels[kaiwo.LabelEnabled] == "true" {
-		add(Kaiwo, kaiwo.LabelProfile, brought(labels[kaiwo.LabelProfile]))
+	add(MIGParted, v1alpha1.LabelMIGConfig, nil)
+	add(DeviceConfigManager, v1alpha1.LabelGPUConfigProfile, nil)
+	if labels[v1alpha1.LabelKaiwoEnabled] == "true" {
+		add(Kaiwo, v1alpha1.LabelKaiwoProfile, brought(labels[v1alpha1.LabelKaiwoProfile]))
 	}
-	for _, label := range nos.Labels {
+	for _, label := range []string{v1alpha1.LabelNos, v1alpha1.LabelNosOlder} {
 		if value := labels[label]; value != "" {
 			add(Nos, label, []Profile{nos.Profile(value)})
 			break

@@ -2,12 +2,6 @@ package kaiwo
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// The node labels. They have precedence over the KaiwoNode.
-const (
-	LabelEnabled = "kaiwo.silogen.ai/node.amd.partitioning.enabled"
-	LabelProfile = "kaiwo.silogen.ai/node.amd.partitioning.profile"
-)
-
 // Kinds are the kinds of objects that can be read.
 var Kinds = []string{"KaiwoNode", "PartitioningProfile", "PartitioningPlan"}
 

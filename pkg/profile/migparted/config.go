@@ -1,12 +1,5 @@
 package migparted
 
-// Label is the node label that names the configuration. StateLabel is where the MIG manager reports
-// what became of it.
-const (
-	Label      = "nvidia.com/mig.config"
-	StateLabel = "nvidia.com/mig.config.state"
-)
-
 const version = "v1"
 
 // config is the file.

@@ -8,9 +8,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
 )
 
-// Labels are the node labels that say how nos partitions GPUs, the newer one first.
-var Labels = []string{"nos.nebuly.com/gpu-partitioning", "nos.nebuly.ai/gpu-partitioning"}
-
 // Kinds are the kinds of nos's objects. QuotaNote says what to use in place of them.
 var Kinds = []string{"ElasticQuota", "CompositeElasticQuota"}
 

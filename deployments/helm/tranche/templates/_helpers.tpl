@@ -204,3 +204,50 @@ device.attributes["{{ include "tranche.driver" . }}"].?{{ .attribute }}.orValue(
 {{- define "tranche.runDir" -}}
 /run/tranche
 {{- end }}
+
+{{/* The projects whose node labels the controller follows: their names in its flag, and the
+ConfigMaps that it reads. */}}
+{{- define "tranche.formats" -}}
+{{- $formats := .Values.formats | default dict }}
+{{- range $value, $flag := dict "migParted" "mig-parted" "deviceConfigManager" "device-config-manager" "kaiwo" "kaiwo" "nos" "nos" }}
+{{- with index $formats $value }}
+{{- if .enabled }}
+- {flag: {{ $flag }}, configMap: {{ .configMap | default "" | quote }}, key: {{ .key | default "" | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A Role that lets a ServiceAccount read one ConfigMap: a dict with root, name, configMap
+(NAMESPACE/NAME) and account. */}}
+{{- define "tranche.configMapReader" -}}
+{{- $namespace := dir .configMap }}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "tranche.labels" .root | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [configmaps]
+    resourceNames: [{{ base .configMap | quote }}]
+    verbs: [get, list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "tranche.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .account }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}

@@ -41,6 +41,8 @@ const (
 	amd = "amd"
 	// most is how many GPUs a rule can count.
 	most = 64
+	// mostEntries leaves two of the 64 rules of a PartitionProfile for the other GPUs.
+	mostEntries = 62
 )
 
 var (
@@ -82,8 +84,12 @@ func (in *profile) convert(problems *strict.Problems, name string) converted.Pro
 		rules = append(rules, v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Vendor: amd, Indexes: ids}, Unchanged: true})
 	}
 	path = strict.Key(path, "profiles")
-	if len(in.Entries) == 0 {
+	switch n := len(in.Entries); {
+	case n == 0:
 		problems.Add(path, "has no entry; remove the profile, or write how many GPUs have which modes")
+	case n > mostEntries:
+		problems.Add(path, "has %d entries, it can have %d: put entries with the same modes together", n, mostEntries)
+		return p.Fail(problems.Err())
 	}
 	rest := -1
 	for i := range in.Entries {

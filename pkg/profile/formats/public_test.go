@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
 var update = flag.Bool("update", false, "write the golden file instead of comparing with it")
@@ -79,5 +82,18 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		_ = Distinct(documents)
+	})
+}
+
+// Files of the device plugin that are read are valid PartitionProfiles, too.
+func FuzzDevicePlugin(f *testing.F) {
+	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: mig-1g.5gb, replicas: 3}, {name: gpu, replicas: 1000}]}}"))
+	f.Add([]byte("flags: {migStrategy: single}\nsharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: gpu, replicas: 48}]}, timeSlicing: {}}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		spec, _, err := deviceplugin.Read("f", data)
+		if err == nil {
+			_, err = profile.FromRules("x", spec.Rules)
+			require.NoError(t, err)
+		}
 	})
 }

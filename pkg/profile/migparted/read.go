@@ -62,11 +62,18 @@ func check(problems *strict.Problems, path string, entries []entry) {
 	}
 }
 
+// mostRules is how many rules a PartitionProfile can have.
+const mostRules = 64
+
 // convert converts a configuration: its entries in reverse, because the last one holds, and the
 // GPUs that none selects are left as they are.
 func convert(problems *strict.Problems, name string, entries []entry) converted.Profile {
 	p := converted.Profile{Original: name}
 	path := strict.Key("mig-configs", name)
+	if len(entries) >= mostRules {
+		problems.Add(path, "has %d entries, and a PartitionProfile can have %d with the rule for the other GPUs: put entries for the same partitions together", len(entries), mostRules)
+		return p.Fail(problems.Err())
+	}
 	all := make([]selected, len(entries))
 	rules := make([]v1alpha1.Rule, len(entries))
 	for i := range entries {

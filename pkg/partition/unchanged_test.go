@@ -119,6 +119,25 @@ func TestUnchangedWithoutProfile(t *testing.T) {
 	assert.Equal(t, []string{"on", "off"}, m.state(), i.Name())
 }
 
+// A GPU that appears after a restart has the defaults, and nothing is changed on it.
+func TestUnchangedNewGPU(t *testing.T) {
+	m := nvidiaMachine(t, "H100-80GB", "")
+	m.node.GPUs = func() []gpu.GPU { return m.gpus()[:1] }
+	m.follow(ruleWish("static", v1alpha1.Rule{MIG: static(part("3g", 1))}))
+	wish := ruleWish("all", keep)
+	m.follow(wish)
+	before := m.state()
+	layout := m.node.Layout(first)
+	m.restart()
+	require.NoError(t, m.node.Restore(t.Context()))
+	m.follows(wish)
+	assert.Equal(t, before, m.state())
+	assert.Equal(t, layout, m.node.Layout(first))
+	assert.Equal(t, profile.Layout{}, m.node.Layout(second))
+	m.follow(ruleWish("another", v1alpha1.Rule{GPUs: at(second), MIG: static(part("2g", 1))}, keep))
+	assert.Equal(t, before[0], m.state()[0])
+}
+
 // AMD GPUs keep their compute mode. The memory mode of a node is one, so nothing changes it.
 func TestUnchangedOnSimulatedAMD(t *testing.T) {
 	m := amdMachine(t, "mi300x8")

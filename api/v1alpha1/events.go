@@ -146,4 +146,11 @@ const (
 	// EventRepartitioning (Normal, on the pod): the pod was evicted, or deleted after the
 	// deadline.
 	EventRepartitioning = "Repartitioning"
+	// EventAnnotationIgnored (Warning, on the pod): KAI's annotation gives the pod no GPU,
+	// because its namespace has no label `tranche.dev/translate`, or had none when the pod
+	// was created.
+	EventAnnotationIgnored = "AnnotationIgnored"
+	// EventTooManyAmounts (Warning, on the pod): pods of the namespace ask for too many
+	// different amounts, so this one waits.
+	EventTooManyAmounts = "TooManyAmounts"
 )

@@ -36,6 +36,12 @@ const (
 	LabelNos = "nos.nebuly.com/gpu-partitioning"
 	// LabelNosOlder (Node): the same.
 	LabelNosOlder = "nos.nebuly.ai/gpu-partitioning"
+	// LabelTranslate (Namespace): `kai`, `hami` or `nos`: what pods there ask for in the way
+	// of that project becomes claims.
+	LabelTranslate = "tranche.dev/translate"
+	// LabelFromAmount (ResourceClaimTemplate): `true` if the controller created it from the
+	// amount in its name, and deletes it when no pod has named it for an hour.
+	LabelFromAmount = "tranche.dev/from-amount"
 	// AnnotationNamespace (DeviceClass `gpu.tranche.dev`): namespace of the installation.
 	AnnotationNamespace = "tranche.dev/namespace"
 )

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
@@ -25,6 +26,7 @@ type config struct {
 	leaderElect                   bool
 	leaseNamespace                string
 	profilesDirs                  []string
+	translate                     []string
 	options                       controller.Options
 }
 
@@ -52,6 +54,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
 	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
+	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+v1alpha1.LabelTranslate+": kai, hami, nos")
 	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes that may be in a disruptive switch at a time: a number, or a percentage of the nodes with GPUs, rounded down, at least 1")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
@@ -83,6 +86,11 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 func (c *config) check() error {
 	if _, err := controller.NewBudget(intstr.Parse(c.options.MaxUnavailable), nil); err != nil {
 		return fmt.Errorf("--max-unavailable: %w", err)
+	}
+	for _, project := range c.translate {
+		if !slices.Contains(claimtemplates.Projects, project) {
+			return fmt.Errorf("--translate: %q is none of %s", project, strings.Join(claimtemplates.Projects, ", "))
+		}
 	}
 	if c.options.Workers < 1 {
 		return errors.New("--workers is less than 1")

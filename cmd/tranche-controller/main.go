@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/signal"
@@ -26,6 +27,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/profile/provision"
 )
 
@@ -84,9 +86,13 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	clock := &controller.ServerClock{}
 	api.Wrap(clock.Wrap)
 	c.options.Clock = clock
+	caches := c.options.CacheOptions()
+	if len(c.translate) > 0 {
+		maps.Copy(caches.ByObject, claimtemplates.CacheObjects())
+	}
 	mgr, err := ctrl.NewManager(api, manager.Options{
 		Scheme:                  scheme,
-		Cache:                   c.options.CacheOptions(),
+		Cache:                   caches,
 		Metrics:                 metricsserver.Options{BindAddress: c.metricsAddress},
 		HealthProbeBindAddress:  c.healthAddress,
 		LeaderElection:          c.leaderElect,
@@ -105,6 +111,11 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	c.options.Registry = metrics.Registry
 	if err := controller.Setup(ctx, mgr, c.options); err != nil {
 		return err
+	}
+	if len(c.translate) > 0 {
+		if err := claimtemplates.Setup(mgr, c.translate); err != nil {
+			return fmt.Errorf("prepare the creation of ResourceClaimTemplates: %w", err)
+		}
 	}
 	if len(c.profilesDirs) > 0 {
 		if err := mgr.Add(&provision.Keeper{Client: mgr.GetClient(), Dirs: c.profilesDirs}); err != nil {

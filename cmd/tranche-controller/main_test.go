@@ -37,6 +37,7 @@ func TestBadFlags(t *testing.T) {
 		"reboot":          {[]string{"--reboot=Always"}, `"Always" is neither Never nor Allowed`},
 		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of device-config-manager, kaiwo, mig-parted, nos`},
 		"which ConfigMap": {[]string{"--follow-labels=mig-parted=gpu-operator/mig"}, `"gpu-operator/mig" is not NAMESPACE/NAME/KEY of a ConfigMap`},
+		"no such project": {[]string{"--translate=kai,volcano"}, `--translate: "volcano" is none of kai, hami, nos`},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
 		"force before":    {[]string{"--force-deadline=-1s"}, "--force-deadline is -1s, it must not be less than 0"},
 		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},

@@ -44,6 +44,11 @@ var (
 		{"/pods list", "pkg/controller/drain/pods.go", "var pods corev1.PodList"},
 		{"/pods delete", "pkg/controller/drain/evict.go", "d.Client.Delete(ctx, pod"},
 		{"/pods/eviction create", "pkg/controller/drain/evict.go", `SubResource("eviction").Create(ctx, pod`},
+		{"/pods list watch", "pkg/controller/claimtemplates/setup.go", "Watches(&corev1.Pod{}"},
+		{"/namespaces list watch", "pkg/controller/claimtemplates/setup.go", "For(&corev1.Namespace{})"},
+		{"resource.k8s.io/resourceclaimtemplates list watch", "pkg/controller/claimtemplates/setup.go", "Watches(&resourceapi.ResourceClaimTemplate{}"},
+		{"resource.k8s.io/resourceclaimtemplates create", "pkg/controller/claimtemplates/reconciler.go", "r.Client.Create(ctx, made)"},
+		{"resource.k8s.io/resourceclaimtemplates delete", "pkg/controller/claimtemplates/reconciler.go", "r.Client.Delete(ctx, old"},
 		{"events.k8s.io/events create patch", "pkg/controller/setup.go", `mgr.GetEventRecorder(v1alpha1.ControllerName)`},
 		{"/events create patch here", "cmd/tranche-controller/main.go", "LeaderElection:"},
 		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
@@ -75,6 +80,8 @@ var (
 		{"tranche.dev/gpunodes delete", "pkg/uninstall/leftovers.go", "GPUNodes().Delete(ctx"},
 		{"tranche.dev/partitionprofiles list", "pkg/uninstall/leftovers.go", "PartitionProfiles().List(ctx"},
 		{"tranche.dev/partitionprofiles delete", "pkg/uninstall/leftovers.go", "PartitionProfiles().Delete(ctx"},
+		{"resource.k8s.io/resourceclaimtemplates list", "pkg/uninstall/leftovers.go", "ResourceClaimTemplates(metav1.NamespaceAll).List(ctx"},
+		{"resource.k8s.io/resourceclaimtemplates delete", "pkg/uninstall/leftovers.go", "ResourceClaimTemplates(o.Namespace).Delete(ctx"},
 		{"/configmaps create here", "pkg/uninstall/give.go", "maps.Create(ctx, wanted"},
 		{"/configmaps update here", "pkg/uninstall/give.go", "maps.Update(ctx, wanted"},
 		{"apps/daemonsets get here", "pkg/uninstall/give.go", "DaemonSets(g.Namespace).Get(ctx"},
@@ -88,7 +95,7 @@ var (
 // TestRights holds what the roles allow against the calls in the code: no right is there
 // that no call needs. That none is missing is for the end-to-end tests to find.
 func TestRights(t *testing.T) {
-	everything := []string{"--set", "amd.memoryModes=true,nodeLabels=true,uninstall.force=true"}
+	everything := []string{"--set", "amd.memoryModes=true,nodeLabels=true,uninstall.force=true,translate.kai=true"}
 	objects := decode(t, render(t, chart, everything...))
 	for name, test := range map[string]struct {
 		objects []runtime.Object

@@ -68,6 +68,7 @@ func TestBadValues(t *testing.T) {
 		"monitor":               {[]string{"metrics.serviceMonitor.interval=often"}, []string{"/metrics/serviceMonitor/interval"}},
 		"class to test":         {[]string{"test.deviceClass=GPU"}, []string{"/test/deviceClass"}},
 		"openshift":             {[]string{"openshift.enabled=yes"}, []string{"/openshift/enabled", "'auto'"}},
+		"a project":             {[]string{"translate.volcano=true"}, []string{"/translate", "'volcano' not allowed"}},
 		"hook":                  {[]string{"uninstall.hook=never"}, []string{"/uninstall/hook", "want boolean"}},
 		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
 	} {

@@ -37,6 +37,8 @@ var Kinds = []schema.GroupVersionResource{
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
 	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings"},
 	{Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses"},
 	{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates"},
 	{Group: "monitoring.coreos.com", Version: "v1", Resource: "podmonitors"},

@@ -13,5 +13,5 @@
 // workloads, for tools that run no hooks. [Check] (check.go) says what is in the
 // cluster and whether Run would refuse.
 //
-// Imports: api/v1alpha1, pkg/client, pkg/gpu, pkg/sleep.
+// Imports: api/v1alpha1, pkg/claimtemplate, pkg/client, pkg/gpu, pkg/sleep.
 package uninstall

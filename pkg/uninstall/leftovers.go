@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 // page is how many objects are read at once.
@@ -26,7 +27,7 @@ func (c *Config) clear(ctx context.Context) error {
 	if err := c.clearNodes(ctx); err != nil {
 		return err
 	}
-	return errors.Join(c.deleteProfiles(ctx), c.deleteGPUNodes(ctx), c.deleteLease(ctx))
+	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteGPUNodes(ctx), c.deleteLease(ctx))
 }
 
 // clearNodes takes our taint off the nodes, and lets paused clients run again.
@@ -135,6 +136,36 @@ func (c *Config) deleteProfiles(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// deleteTemplates deletes the ResourceClaimTemplates that were made of an amount. Without the
+// right to list them, the release makes none.
+func (c *Config) deleteTemplates(ctx context.Context) error {
+	var errs []error
+	err := pages(func(next string) (string, error) {
+		list, err := c.Client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			LabelSelector: v1alpha1.LabelFromAmount + "=true", Limit: page, Continue: next,
+		})
+		if apierrors.IsForbidden(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("list the ResourceClaimTemplates that were made of an amount: %w", err)
+		}
+		for i := range list.Items {
+			// Others can set the label, too.
+			o := &list.Items[i]
+			if _, err := claimtemplate.Parse(o.Name); err != nil {
+				continue
+			}
+			err := c.Client.ResourceV1().ResourceClaimTemplates(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				errs = append(errs, fmt.Errorf("delete ResourceClaimTemplate %s of namespace %s: %w", o.Name, o.Namespace, err))
+			}
+		}
+		return list.Continue, nil
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // deleteGPUNodes deletes all of them. Their plugins do not create them again while they

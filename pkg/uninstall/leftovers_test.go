@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -224,4 +225,24 @@ func TestPages(t *testing.T) {
 	}))
 	assert.Equal(t, []string{"", "a", "b"}, asked)
 	require.EqualError(t, pages(func(string) (string, error) { return "x", errors.New("no") }), "no")
+}
+
+func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
+	template := func(namespace, name, label string) *resourceapi.ResourceClaimTemplate {
+		return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LabelFromAmount: label}}}
+	}
+	client := fake.NewClientset(template("a", "tranche-fraction-500", "true"), template("b", "tranche-memory-1mi", "true"),
+		template("a", "tranche-gpu", ""), template("a", "mine", "true"))
+	c := &Config{Client: client}
+	require.NoError(t, c.deleteTemplates(t.Context()))
+	left, err := client.ResourceV1().ResourceClaimTemplates("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, left.Items, 2)
+	assert.Equal(t, "mine", left.Items[0].Name)
+	assert.Equal(t, "tranche-gpu", left.Items[1].Name)
+
+	client.PrependReactor("list", "resourceclaimtemplates", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
+	})
+	require.NoError(t, c.deleteTemplates(t.Context()))
 }

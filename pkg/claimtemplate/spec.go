@@ -1,0 +1,91 @@
+package claimtemplate
+
+import (
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+const (
+	// requestName is the name of the request of each template.
+	requestName = "gpu"
+	classSuffix = ".tranche.dev"
+)
+
+// Spec is what a claim that is made from the template asks for.
+func (r *Request) Spec() resourceapi.ResourceClaimSpec {
+	exactly := &resourceapi.ExactDeviceRequest{
+		AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: r.Count,
+	}
+	amounts := map[resourceapi.QualifiedName]resource.Quantity{}
+	share := ""
+	switch {
+	case r.Fraction != 0:
+		share = "fraction-share-"
+		amounts[gpu.CapacityFraction] = *resource.NewMilliQuantity(r.Fraction, resource.DecimalSI)
+	case r.Memory != 0:
+		share = "memory-share-"
+		amounts[gpu.CapacityMemory] = *resource.NewQuantity(r.Memory*gpu.MiB, resource.BinarySI)
+	}
+	exactly.DeviceClassName = "gpu-" + share + string(r.Vendor) + classSuffix
+	if r.Compute != 0 {
+		amounts[gpu.CapacityCompute] = *resource.NewQuantity(r.Compute, resource.DecimalSI)
+	}
+	if len(amounts) > 0 {
+		exactly.Capacity = &resourceapi.CapacityRequirements{Requests: amounts}
+	}
+	for _, expression := range r.selectors() {
+		exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
+	}
+	devices := resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: requestName, Exactly: exactly}}}
+	// Without this, both shares could be of one GPU. Whole GPUs differ anyway.
+	if r.Count > 1 && share != "" {
+		devices.Constraints = []resourceapi.DeviceConstraint{{
+			Requests:          []string{requestName},
+			DistinctAttribute: ptr.To(resourceapi.FullyQualifiedName(gpu.DriverName + "/" + publish.AttributeUUID)),
+		}}
+	}
+	return resourceapi.ResourceClaimSpec{Devices: devices}
+}
+
+// selectors are CEL expressions that a device must satisfy. Terms of one kind are one regular
+// expression: the API server limits what a selector may cost.
+func (r *Request) selectors() (all []string) {
+	if r.MPS {
+		all = append(all, has(publish.AttributeSharing)+` && `+attribute(publish.AttributeSharing)+` == "mps"`)
+	}
+	for _, kind := range []struct {
+		of   TermKind
+		text string
+	}{
+		{Type, has(publish.AttributeProductName) + ` && ` + attribute(publish.AttributeProductName) + `.matches("(?i)(%s)")`},
+		{NotType, `!(` + has(publish.AttributeProductName) + ` && ` + attribute(publish.AttributeProductName) + `.matches("(?i)(%s)"))`},
+		{UUID, has(publish.AttributeUUID) + ` && ` + attribute(publish.AttributeUUID) + `.matches("(?i)^(%s)$")`},
+		{NotUUID, `!(` + has(publish.AttributeUUID) + ` && ` + attribute(publish.AttributeUUID) + `.matches("(?i)^(%s)$"))`},
+	} {
+		var values []string
+		for _, t := range r.Terms {
+			if t.Kind == kind.of {
+				values = append(values, t.Value)
+			}
+		}
+		if len(values) > 0 {
+			all = append(all, fmt.Sprintf(kind.text, strings.ReplaceAll(strings.Join(values, "|"), "-", "[ _-]")))
+		}
+	}
+	return all
+}
+
+// has tells whether a device has an attribute. To read one that it lacks is an error.
+func has(name string) string { return fmt.Sprintf("%q in device.attributes[%q]", name, gpu.DriverName) }
+
+// attribute is a string attribute. The cost of what is done with orValue is not limited.
+func attribute(name string) string {
+	return fmt.Sprintf("device.attributes[%q].%s", gpu.DriverName, name)
+}

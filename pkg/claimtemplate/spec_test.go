@@ -1,0 +1,107 @@
+package claimtemplate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+// scheduler has a node of each inventory.
+func scheduler(t *testing.T, inventories ...string) *allocator.Scheduler {
+	t.Helper()
+	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
+	require.NoError(t, err)
+	var slices []*resourceapi.ResourceSlice
+	for _, name := range inventories {
+		inv, err := models.LoadInventory(name)
+		require.NoError(t, err)
+		hardware := inv.Hardware(name)
+		desired, err := profile.Unset().Resolve(hardware, nil)
+		require.NoError(t, err)
+		var gpus []publish.GPU
+		for _, g := range hardware {
+			shares, err := offer.Devices(&g, desired[g.PCIAddress], g.Vendor == gpu.NVIDIA)
+			require.NoError(t, err)
+			g.Placements = append(g.Placements, shares...)
+			gpus = append(gpus, publish.GPU{GPU: g})
+		}
+		resources, errs := publish.Resources(name, gpus)
+		require.Empty(t, errs)
+		slices = append(slices, allocator.Slices(gpu.DriverName, name, resources)...)
+	}
+	return allocator.New(classes, slices)
+}
+
+// What a name says is what the scheduler allocates, and on no other node.
+func TestWhatTheSchedulerAllocates(t *testing.T) {
+	const nvidia, amd = "h100x8", "mi300x8"
+	for name, test := range map[string]struct {
+		node    string
+		devices int
+	}{
+		"tranche-fraction-500":                         {nvidia, 1},
+		"tranche-memory-2000mi":                        {nvidia, 1},
+		"tranche-memory-2000mi-compute-30":             {nvidia, 1},
+		"tranche-fraction-500-x2":                      {nvidia, 2},
+		"tranche-fraction-500.type-h100":               {nvidia, 1},
+		"tranche-fraction-500.type-a100.type-h100":     {nvidia, 1},
+		"tranche-fraction-500.type-nvidia-h100-80gb":   {nvidia, 1},
+		"tranche-fraction-500.type-a100":               {"", 0},
+		"tranche-fraction-500.nottype-a100":            {nvidia, 1},
+		"tranche-fraction-500.nottype-a100.nottype-80": {"", 0},
+		"tranche-fraction-500.uuid-gpu-0":              {"", 0},
+		"tranche-fraction-500.notuuid-gpu-0":           {nvidia, 1},
+		"tranche-fraction-500-mps":                     {"", 0}, // GPUs are shared by time-slicing
+		"tranche-memory-90000mi":                       {"", 0},
+		"tranche-gpu-x8":                               {nvidia, 8},
+		"tranche-gpu-x9":                               {"", 0},
+		"tranche-amd-memory-4000mi":                    {amd, 1},
+		"tranche-amd-gpu.type-mi300x":                  {amd, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Parse(name)
+			require.NoError(t, err)
+			for _, node := range []string{nvidia, amd} {
+				claim := allocator.Claim("claim")
+				claim.Spec = r.Spec()
+				grant, err := scheduler(t, nvidia, amd).Allocate(t.Context(), node, claim)
+				require.NoError(t, err)
+				if node != test.node {
+					assert.Nil(t, grant)
+					continue
+				}
+				require.NotNil(t, grant)
+				gpus := map[string]bool{}
+				for _, d := range grant.Devices() {
+					gpus[gpu.OfDevice(d)] = true
+				}
+				assert.Len(t, gpus, test.devices)
+			}
+		})
+	}
+}
+
+// Two halves are of one GPU.
+func TestHalvesFitTogether(t *testing.T) {
+	r, err := Parse("tranche-fraction-500")
+	require.NoError(t, err)
+	s := scheduler(t, "h100x8")
+	var devices []string
+	for _, name := range []string{"a", "b"} {
+		claim := allocator.Claim(name)
+		claim.Spec = r.Spec()
+		grant, err := s.Allocate(t.Context(), "h100x8", claim)
+		require.NoError(t, err)
+		devices = append(devices, grant.Devices()...)
+	}
+	assert.Equal(t, devices[0], devices[1])
+}

@@ -1,0 +1,300 @@
+package claimtemplates
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+const half = "tranche-fraction-500"
+
+type world struct {
+	t      *testing.T
+	r      *Reconciler
+	clock  *clocktesting.FakePassiveClock
+	events chan string
+}
+
+// newWorld has the namespace team with the given label.
+func newWorld(t *testing.T, label string) *world {
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	require.NoError(t, resourceapi.AddToScheme(scheme))
+	recorder := events.NewFakeRecorder(10000)
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	w := &world{t: t, clock: clock, events: recorder.Events, r: &Reconciler{
+		Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Events: recorder, Clock: clock, Projects: Projects,
+	}}
+	w.r.Reader = w.r.Client
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+	if label != "" {
+		namespace.Labels = map[string]string{v1alpha1.LabelTranslate: label}
+	}
+	w.create(namespace)
+	return w
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	require.NoError(w.t, w.r.Client.Create(w.t.Context(), o))
+}
+
+// pod makes a pod as the cache has it.
+func (w *world) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)}}
+	for _, c := range change {
+		c(p)
+	}
+	w.create(p)
+	return p
+}
+
+func naming(template string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "tranche", ResourceClaimTemplateName: ptr.To(template)})
+	}
+}
+
+func annotated(p *corev1.Pod) { p.Annotations = map[string]string{"gpu-fraction": ""} }
+
+func (w *world) reconcile() reconcile.Result {
+	w.t.Helper()
+	result, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "team"}})
+	require.NoError(w.t, err)
+	return result
+}
+
+func (w *world) templates() (names []string) {
+	w.t.Helper()
+	var list resourceapi.ResourceClaimTemplateList
+	require.NoError(w.t, w.r.Client.List(w.t.Context(), &list))
+	for _, o := range list.Items {
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// told are the events since the last call.
+func (w *world) told() (all []string) {
+	for {
+		select {
+		case e := <-w.events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+func TestATemplateLivesAsLongAsItIsNamed(t *testing.T) {
+	w := newWorld(t, "kai")
+	pod := w.pod("trainer", naming(half))
+	w.reconcile()
+	require.Equal(t, []string{half}, w.templates())
+
+	// Somebody deletes it.
+	require.NoError(t, w.r.Client.DeleteAllOf(t.Context(), &resourceapi.ResourceClaimTemplate{}, client.InNamespace("team")))
+	w.reconcile()
+	require.Equal(t, []string{half}, w.templates())
+
+	require.NoError(t, w.r.Client.Delete(t.Context(), pod))
+	require.Equal(t, keepUnused, w.reconcile().RequeueAfter)
+	w.clock.SetTime(w.clock.Now().Add(keepUnused / 2))
+	w.pod("again", naming(half))
+	require.Zero(t, w.reconcile().RequeueAfter)
+	require.NoError(t, w.r.Client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("team")))
+	require.Equal(t, keepUnused, w.reconcile().RequeueAfter)
+	w.clock.SetTime(w.clock.Now().Add(keepUnused))
+	require.Zero(t, w.reconcile().RequeueAfter)
+	require.Empty(t, w.templates())
+	require.Empty(t, w.told())
+}
+
+func TestNobodyElsesTemplates(t *testing.T) {
+	for name, test := range map[string]struct {
+		label string
+		made  func(*resourceapi.ResourceClaimTemplate)
+	}{
+		"of the same name": {"kai", func(*resourceapi.ResourceClaimTemplate) {}},
+		"with the label": {"kai", func(o *resourceapi.ResourceClaimTemplate) {
+			o.Name, o.Labels = "mine", map[string]string{v1alpha1.LabelFromAmount: "true"}
+		}},
+		"with label and prefix": {"kai", func(o *resourceapi.ResourceClaimTemplate) {
+			o.Name, o.Labels = "tranche-mine", map[string]string{v1alpha1.LabelFromAmount: "true"}
+		}},
+		"in another's namespace": {"", func(*resourceapi.ResourceClaimTemplate) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.label)
+			theirs := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: half}}
+			test.made(theirs)
+			w.create(theirs)
+			w.pod("trainer", naming(theirs.Name))
+			w.reconcile()
+			require.NoError(t, w.r.Client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("team")))
+			for range 2 {
+				w.reconcile()
+				w.clock.SetTime(w.clock.Now().Add(2 * keepUnused))
+			}
+			var after resourceapi.ResourceClaimTemplate
+			require.NoError(t, w.r.Client.Get(t.Context(), client.ObjectKeyFromObject(theirs), &after))
+			assert.Equal(t, theirs.ResourceVersion, after.ResourceVersion)
+		})
+	}
+}
+
+func TestNoTemplate(t *testing.T) {
+	for name, test := range map[string]struct {
+		label string
+		pod   []func(*corev1.Pod)
+	}{
+		"no label":           {"", []func(*corev1.Pod){naming(half)}},
+		"another project":    {"volcano", []func(*corev1.Pod){naming(half)}},
+		"no amount":          {"kai", []func(*corev1.Pod){naming("tranche-half")}},
+		"an amount too many": {"kai", []func(*corev1.Pod){naming("tranche-fraction-1001")}},
+		"no template": {"kai", []func(*corev1.Pod){func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: ptr.To(half)}}
+		}}},
+		"a pod that ended": {"kai", []func(*corev1.Pod){naming(half), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.label)
+			w.pod("trainer", test.pod...)
+			w.reconcile()
+			assert.Empty(t, w.templates())
+		})
+	}
+}
+
+// Thousands of amounts make a limited number of templates. Those that are needed come before
+// those that are not.
+func TestThousandsOfAmounts(t *testing.T) {
+	w := newWorld(t, "kai")
+	w.pod("first", naming("tranche-memory-1mi"))
+	w.reconcile()
+	require.NoError(t, w.r.Client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("team")))
+	for i := range 2000 {
+		w.pod(fmt.Sprint("pod-", i), naming(fmt.Sprintf("tranche-memory-%dmi", 1000+i)))
+	}
+	w.reconcile()
+	require.Len(t, w.templates(), mostTemplates)
+	require.NotContains(t, w.templates(), "tranche-memory-1mi", "no pod names it any more")
+	require.Contains(t, w.templates(), "tranche-memory-1499mi")
+	told := w.told()
+	require.Len(t, told, 2000-mostTemplates)
+	require.Equal(t, "Warning TooManyAmounts Pods of namespace team ask for more than 500 different amounts of GPUs; this pod waits until others end", told[0])
+	w.reconcile()
+	require.Empty(t, w.told(), "each pod is told once")
+
+	for i := range 10 {
+		require.NoError(t, w.r.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprint("pod-", i)}}))
+	}
+	w.reconcile()
+	require.Len(t, w.templates(), mostTemplates)
+	require.Contains(t, w.templates(), "tranche-memory-1509mi")
+}
+
+func TestAnnotationsThatNobodyReads(t *testing.T) {
+	const note = "Warning AnnotationIgnored Annotation gpu-fraction gives this pod no GPU, because "
+	for name, test := range map[string]struct {
+		label string
+		pod   []func(*corev1.Pod)
+		want  string
+	}{
+		"no label": {"", []func(*corev1.Pod){annotated},
+			note + "namespace team does not have the label tranche.dev/translate=kai: ask an administrator for the label and create the pod again, or use a claim"},
+		"another label": {"hami", []func(*corev1.Pod){annotated},
+			note + "namespace team does not have the label tranche.dev/translate=kai: ask an administrator for the label and create the pod again, or use a claim"},
+		"older than the label": {"kai", []func(*corev1.Pod){annotated},
+			note + "the pod is older than the label tranche.dev/translate=kai of namespace team: create the pod again"},
+		"no annotation":    {"", nil, ""},
+		"KAI schedules it": {"", []func(*corev1.Pod){annotated, func(p *corev1.Pod) { p.Spec.SchedulerName = kaiScheduler }}, ""},
+		"it has a claim":   {"", []func(*corev1.Pod){annotated, naming("mine")}, ""},
+		"it has ended":     {"", []func(*corev1.Pod){annotated, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.label)
+			w.pod("trainer", test.pod...)
+			w.reconcile()
+			w.reconcile()
+			if test.want == "" {
+				assert.Empty(t, w.told())
+				return
+			}
+			assert.Equal(t, []string{test.want}, w.told())
+		})
+	}
+	w := newWorld(t, "")
+	w.r.Projects = []string{"hami"}
+	w.pod("trainer", annotated)
+	w.reconcile()
+	assert.Empty(t, w.told(), "the chart does not translate KAI's annotations")
+}
+
+func TestNothingIsRememberedOfNamespacesThatAreGone(t *testing.T) {
+	w := newWorld(t, "")
+	pod := w.pod("trainer", annotated)
+	w.reconcile()
+	require.Len(t, w.r.told["team"], 1)
+	require.NoError(t, w.r.Client.Delete(t.Context(), pod))
+	w.reconcile()
+	require.Empty(t, w.r.told["team"])
+	require.NoError(t, w.r.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}))
+	w.reconcile()
+	require.NotContains(t, w.r.told, "team")
+}
+
+// The cache has what the controller uses of a pod.
+func TestTheCacheKeepsLittle(t *testing.T) {
+	limits := func(name corev1.ResourceName) []corev1.Container {
+		return []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{name: {}}}}}
+	}
+	for name, test := range map[string]struct {
+		change func(*corev1.Pod)
+		told   string
+	}{
+		"annotation":     {func(*corev1.Pod) {}, "gpu-fraction"},
+		"a GPU":          {func(p *corev1.Pod) { p.Spec.Containers = limits("nvidia.com/gpu") }, ""},
+		"a GPU to begin": {func(p *corev1.Pod) { p.Spec.InitContainers = limits("amd.com/gpu") }, ""},
+		"something else": {func(p *corev1.Pod) { p.Spec.Containers = limits("cpu") }, "gpu-fraction"},
+		"a claim": {func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: ptr.To("b")}}
+		}, ""},
+		"claims and a part": {func(p *corev1.Pod) { naming(half)(p); naming("mine")(p) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Name: "a", Annotations: map[string]string{"gpu-fraction": "0.5", "much": "text"}, Labels: map[string]string{"a": "b"},
+			}}
+			test.change(p)
+			got, err := trimPod(p)
+			require.NoError(t, err)
+			kept := got.(*corev1.Pod)
+			assert.Equal(t, test.told, ignored(kept))
+			assert.Equal(t, len(namedBy([]corev1.Pod{*p})), len(namedBy([]corev1.Pod{*kept})))
+			assert.Equal(t, map[string]string{"gpu-fraction": ""}, kept.Annotations)
+			assert.Empty(t, kept.Labels)
+			assert.Empty(t, kept.Spec.Containers)
+		})
+	}
+	same, err := trimPod("a tombstone")
+	require.NoError(t, err)
+	assert.Equal(t, "a tombstone", same)
+}

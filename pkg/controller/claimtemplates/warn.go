@@ -1,0 +1,91 @@
+package claimtemplates
+
+import (
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+const (
+	// kai is the value of the namespace label for KAI's annotations. Other projects use limits:
+	// a pod whose limits nobody serves waits, and its owner sees why.
+	kai = "kai"
+	// kaiScheduler is the name of KAI's scheduler, which reads the annotations itself.
+	kaiScheduler = "kai-scheduler"
+
+	mostNote = 1024
+)
+
+// kaiAnnotations ask for a part of a GPU.
+var kaiAnnotations = []string{"gpu-fraction", "gpu-memory"}
+
+// ignored is the annotation of a pod that asks for a GPU although the pod has none; empty: there
+// is no such annotation.
+func ignored(pod *corev1.Pod) string {
+	if ended(pod) || pod.Spec.SchedulerName == kaiScheduler || len(pod.Spec.ResourceClaims) > 0 {
+		return ""
+	}
+	for _, key := range kaiAnnotations {
+		if _, ok := pod.Annotations[key]; ok {
+			return key
+		}
+	}
+	return ""
+}
+
+// warnIgnored tells the owners of pods that run without the GPU that an annotation asks for.
+func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
+	for i := range pods {
+		key := ignored(&pods[i])
+		if key == "" {
+			continue
+		}
+		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+
+			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, v1alpha1.LabelTranslate, kai)
+		if project == kai {
+			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because the pod is older than the label %s=%s of namespace %s: "+
+				"create the pod again", key, v1alpha1.LabelTranslate, kai, namespace)
+		}
+		r.warn(&pods[i], v1alpha1.EventAnnotationIgnored, note)
+	}
+}
+
+// warn writes an event about a pod, once.
+func (r *Reconciler) warn(pod *corev1.Pod, reason, note string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told[pod.Namespace][pod.UID] {
+		return
+	}
+	if r.told == nil {
+		r.told = map[string]map[types.UID]bool{}
+	}
+	if r.told[pod.Namespace] == nil {
+		r.told[pod.Namespace] = map[types.UID]bool{}
+	}
+	r.told[pod.Namespace][pod.UID] = true
+	r.Events.Eventf(&corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+	}, nil, corev1.EventTypeWarning, reason, "Translate", "%s", text.Cut(note, mostNote))
+}
+
+// forgetPods forgets pods that are gone.
+func (r *Reconciler) forgetPods(namespace string, pods []corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told[namespace]) == 0 {
+		return
+	}
+	there := map[types.UID]bool{}
+	for i := range pods {
+		there[pods[i].UID] = true
+	}
+	maps.DeleteFunc(r.told[namespace], func(uid types.UID, _ bool) bool { return !there[uid] })
+}

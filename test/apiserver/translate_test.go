@@ -1,0 +1,369 @@
+package apiserver
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+)
+
+// translator is an API server with the chart's policies that translate pods, and a namespace
+// for each project that has the name of the project.
+type translator struct {
+	t      *testing.T
+	config *rest.Config
+	kube   kubernetes.Interface
+}
+
+func startTranslator(t *testing.T) *translator {
+	t.Helper()
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		t.Skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd: make test-unit does")
+	}
+	helm := os.Getenv("HELM")
+	if helm == "" {
+		t.Skip("HELM names no helm: make test-unit does")
+	}
+	ctrl.SetLogger(logr.Discard())
+	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	config, err := env.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, env.Stop()) })
+	config.QPS = -1
+	tr := &translator{t: t, config: config, kube: kubernetes.NewForConfigOrDie(config)}
+	for _, project := range []string{"kai", "hami", "nos", "other"} {
+		_, err := tr.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: project, Labels: map[string]string{v1alpha1.LabelTranslate: project, resourceapi.DRAAdminNamespaceLabelKey: "true"}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	out, err := exec.CommandContext(t.Context(), helm, "template", "tranche", filepath.Join("..", "..", "deployments", "helm", "tranche"),
+		"--namespace", "tranche-system", "--kube-version", "1.37.1", "--set", "translate.kai=true,translate.hami=true,translate.nos=true",
+		"--show-only", "templates/translate.yaml", "--show-only", "templates/controllerrbac.yaml").CombinedOutput()
+	require.NoError(t, err, string(out))
+	direct, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	for document := range strings.SplitSeq(string(out), "\n---\n") {
+		var o unstructured.Unstructured
+		require.NoError(t, yaml.Unmarshal([]byte(document), &o.Object))
+		if len(o.Object) == 0 || o.GetNamespace() != "" {
+			continue
+		}
+		require.NoError(t, direct.Create(t.Context(), &o), o.GetName())
+	}
+	tr.await("the policies do not work", func() bool {
+		for namespace, made := range map[string]*corev1.Pod{
+			"kai":  podOf(withAnnotations("gpu-fraction", "0")),
+			"hami": podOf(withLimits(0, "nvidia.com/gpumem", "0")),
+			"nos":  podOf(withLimits(0, "nvidia.com/gpu-0gb", "1")),
+		} {
+			if _, err := tr.create(namespace, made); err == nil {
+				return false
+			}
+		}
+		for namespace, made := range map[string]*corev1.Pod{
+			"kai":  podOf(withAnnotations("gpu-fraction", "0.5")),
+			"hami": podOf(withLimits(0, "nvidia.com/gpumem", "1")),
+			"nos":  podOf(withLimits(0, "nvidia.com/gpu-1gb", "1")),
+		} {
+			if p, err := tr.create(namespace, made); err != nil || len(p.Spec.ResourceClaims) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	return tr
+}
+
+func (tr *translator) await(what string, done func() bool) {
+	tr.t.Helper()
+	require.Eventually(tr.t, done, patience, glance, what)
+}
+
+// create asks the API server what would become of a pod.
+func (tr *translator) create(namespace string, p *corev1.Pod) (*corev1.Pod, error) {
+	return tr.kube.CoreV1().Pods(namespace).Create(tr.t.Context(), p.DeepCopy(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+type change func(*corev1.Pod)
+
+// podOf has an init container and two containers: prepare, main, sidecar.
+func podOf(changes ...change) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
+		Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "prepare", Image: "none"}},
+			Containers:     []corev1.Container{{Name: "main", Image: "none"}, {Name: "sidecar", Image: "none"}},
+		},
+	}
+	for _, c := range changes {
+		c(p)
+	}
+	return p
+}
+
+func withAnnotations(pairs ...string) change {
+	return func(p *corev1.Pod) {
+		if p.Annotations == nil {
+			p.Annotations = map[string]string{}
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			p.Annotations[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+// withLimits sets limits of a container; that with index -1 is the init container.
+func withLimits(index int, pairs ...string) change {
+	return func(p *corev1.Pod) {
+		c := &p.Spec.InitContainers[0]
+		if index >= 0 {
+			c = &p.Spec.Containers[index]
+		}
+		if c.Resources.Limits == nil {
+			c.Resources.Limits = corev1.ResourceList{}
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			c.Resources.Limits[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+		}
+	}
+}
+
+func withClaim(name, template string) change {
+	return func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimTemplateName: &template})
+		for i := range p.Spec.Containers {
+			p.Spec.Containers[i].Resources.Claims = append(p.Spec.Containers[i].Resources.Claims, corev1.ResourceClaim{Name: name})
+		}
+	}
+}
+
+func byScheduler(name string) change { return func(p *corev1.Pod) { p.Spec.SchedulerName = name } }
+
+// said is what became of a pod: its claims, the limits that are not of CPU and memory, and the
+// scheduler unless it is the default.
+func said(p *corev1.Pod) (all []string) {
+	templates := map[string]string{}
+	for _, c := range p.Spec.ResourceClaims {
+		templates[c.Name] = *c.ResourceClaimTemplateName
+	}
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range list {
+			for _, claim := range c.Resources.Claims {
+				all = append(all, fmt.Sprintf("%s: %s=%s", c.Name, claim.Name, templates[claim.Name]))
+				delete(templates, claim.Name)
+			}
+			for name, q := range c.Resources.Limits {
+				all = append(all, fmt.Sprintf("%s: %s: %s", c.Name, name, q.String()))
+			}
+			if len(c.Resources.Limits) != len(c.Resources.Requests) {
+				all = append(all, fmt.Sprintf("%s: requests %v", c.Name, c.Resources.Requests))
+			}
+		}
+	}
+	for name := range templates {
+		all = append(all, "nobody: "+name)
+	}
+	if p.Spec.SchedulerName != corev1.DefaultSchedulerName {
+		all = append(all, p.Spec.SchedulerName)
+	}
+	return all
+}
+
+// each holds what a table says against the API server. What begins with "refused: " is part of
+// the error.
+func (tr *translator) each(namespace string, tests map[string]struct {
+	pod  []change
+	want []string
+}) {
+	for name, test := range tests {
+		tr.t.Run(namespace+"/"+name, func(t *testing.T) {
+			got, err := tr.create(namespace, podOf(test.pod...))
+			if len(test.want) == 1 && strings.HasPrefix(test.want[0], "refused: ") {
+				require.Error(t, err)
+				assert.Contains(t, err.Error(), strings.TrimPrefix(test.want[0], "refused: "))
+				assert.True(t, apierrors.IsInvalid(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, test.want, said(got))
+			for _, c := range got.Spec.ResourceClaims {
+				if !strings.HasPrefix(*c.ResourceClaimTemplateName, "mine") {
+					_, err := claimtemplate.Parse(*c.ResourceClaimTemplateName)
+					assert.NoError(t, err, "the controller cannot read the name")
+				}
+			}
+		})
+	}
+}
+
+type table = map[string]struct {
+	pod  []change
+	want []string
+}
+
+func TestTranslateKAI(t *testing.T) {
+	tr := startTranslator(t)
+	only := func(template string) []string { return []string{"main: tranche=" + template} }
+	fraction := func(value string) []change { return []change{withAnnotations("gpu-fraction", value)} }
+	memory := func(value string) []change { return []change{withAnnotations("gpu-memory", value)} }
+	const badFraction, badMemory = ", and it must be above 0, below 1 and have at most three decimals, as in 0.5",
+		", and it must be a whole number of MiB from 1 to 1048576, as in 2000"
+	tests := table{
+		"half":        {fraction("0.5"), only("tranche-fraction-500")},
+		"memory":      {memory("2000"), only("tranche-memory-2000mi")},
+		"zeros":       {memory("0002000"), only("tranche-memory-2000mi")},
+		"all memory":  {memory("1048576"), only("tranche-memory-1048576mi")},
+		"nothing":     {nil, nil},
+		"scheduler":   {[]change{byScheduler("kai-scheduler")}, nil},
+		"another's":   {[]change{byScheduler("mine")}, []string{"mine"}},
+		"whole GPU":   {[]change{byScheduler("kai-scheduler"), withLimits(0, "nvidia.com/gpu", "1")}, []string{"main: nvidia.com/gpu: 1"}},
+		"both":        {[]change{withAnnotations("gpu-fraction", "0.25"), byScheduler("kai-scheduler")}, only("tranche-fraction-250")},
+		"two GPUs":    {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "2")}, only("tranche-fraction-500-x2")},
+		"one GPU":     {[]change{withAnnotations("gpu-memory", "2000", "gpu-fraction-num-devices", "01")}, only("tranche-memory-2000mi")},
+		"MPS":         {[]change{withAnnotations("gpu-fraction", "0.5", "mps", "true")}, only("tranche-fraction-500-mps")},
+		"no MPS":      {[]change{withAnnotations("gpu-fraction", "0.5", "mps", "false")}, only("tranche-fraction-500")},
+		"sidecar":     {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-container-name", "sidecar")}, []string{"sidecar: tranche=tranche-fraction-500"}},
+		"to begin":    {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-container-name", "prepare")}, []string{"prepare: tranche=tranche-fraction-500"}},
+		"other claim": {[]change{withAnnotations("gpu-fraction", "0.5"), withClaim("mine", "mine")}, []string{"main: mine=mine", "main: tranche=tranche-fraction-500", "sidecar: mine="}},
+		"other limit": {[]change{withAnnotations("gpu-fraction", "0.5"), withLimits(0, "cpu", "1")}, []string{"main: tranche=tranche-fraction-500", "main: cpu: 1"}},
+
+		"a claim of that name": {[]change{withAnnotations("gpu-fraction", "0.5"), withClaim("tranche", "mine")}, []string{"refused: the pod has a claim of its own with the name tranche"}},
+		"a claim for nobody": {[]change{withAnnotations("gpu-fraction", "0.5"), withClaim("tranche", "tranche-fraction-500"), func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Claims = nil }},
+			[]string{"refused: the annotations were not translated, and the pod would run without a GPU"}},
+		"two annotations":     {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-memory", "2000")}, []string{"refused: annotations gpu-fraction and gpu-memory exclude each other: remove one"}},
+		"whole GPU and part":  {[]change{withAnnotations("gpu-fraction", "0.5"), withLimits(1, "nvidia.com/gpu", "1")}, []string{"refused: the pod asks for a part of a GPU by an annotation and for nvidia.com/gpu by a limit: remove one"}},
+		"no such container":   {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-container-name", "x")}, []string{"refused: annotation gpu-fraction-container-name names 'x', and the pod has no such container"}},
+		"devices of nothing":  {[]change{withAnnotations("gpu-fraction-num-devices", "2")}, []string{"refused: annotation gpu-fraction-num-devices needs gpu-fraction or gpu-memory"}},
+		"MPS of nothing":      {[]change{withAnnotations("mps", "true")}, []string{"refused: annotation mps needs gpu-fraction or gpu-memory"}},
+		"MPS on two":          {[]change{withAnnotations("gpu-fraction", "0.5", "mps", "true", "gpu-fraction-num-devices", "2")}, []string{"refused: annotation mps with more than one device: a process can use one MPS daemon only"}},
+		"no devices":          {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "0")}, []string{"refused: annotation gpu-fraction-num-devices is '0', and it must be from 1 to 16"}},
+		"too many devices":    {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "17")}, []string{"refused: is '17', and it must be from 1 to 16"}},
+		"devices of no digit": {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "two")}, []string{"refused: is 'two', and it must be from 1 to 16"}},
+		"much text":           {fraction(strings.Repeat("0", 100000)), []string{"refused: is '" + strings.Repeat("0", 40) + "…'" + badFraction}},
+	}
+	for value, thousandths := range map[string]string{".5": "500", "0.50": "500", "0.5000000": "500", "0.001": "1", "0.05": "50", "0.333": "333", "0.999": "999"} {
+		tests["fraction "+value] = table{"": {fraction(value), only("tranche-fraction-" + thousandths)}}[""]
+	}
+	for _, value := range []string{"", "0", "0.0", "1", "1.0", "1.5", "-0.5", "+0.5", "5e-1", "1e9", "NaN", "Inf", "0.3333", "0.0001", "0,5", "half", "0x1p-1", " 0.5", "0.5\n"} {
+		tests["fraction "+value] = table{"": {fraction(value), []string{"refused: annotation gpu-fraction is '" + strings.ReplaceAll(value, "\n", " ") + "'" + badFraction}}}[""]
+	}
+	for _, value := range []string{"", "0", "000", "-1", "1048577", "1e9", "99999999999999999999999", "2000Mi", "1.5", "NaN", " 1"} {
+		tests["memory "+value] = table{"": {memory(value), []string{"refused: annotation gpu-memory is '" + value + "'" + badMemory}}}[""]
+	}
+	tr.each("kai", tests)
+
+	// A copy of a pod that was translated is as it was.
+	first, err := tr.create("kai", podOf(fraction("0.5")...))
+	require.NoError(t, err)
+	again, err := tr.create("kai", podOf(func(p *corev1.Pod) { p.Spec, p.Annotations = first.Spec, first.Annotations }))
+	require.NoError(t, err)
+	assert.Equal(t, said(first), said(again))
+
+	// Without the label, nothing happens.
+	for _, namespace := range []string{"other", "hami", metav1.NamespaceDefault} {
+		p, err := tr.create(namespace, podOf(fraction("7")...))
+		require.NoError(t, err)
+		assert.Empty(t, said(p), namespace)
+	}
+}
+
+func TestTranslateHAMi(t *testing.T) {
+	tr := startTranslator(t)
+	main := func(template string) []string { return []string{"main: tranche-0=" + template} }
+	amd := func(template string) []string { return []string{"main: tranche-amd-0=" + template} }
+	limits := func(pairs ...string) []change { return []change{withLimits(0, pairs...)} }
+	selecting := func(annotations ...string) []change {
+		return []change{withAnnotations(annotations...), withLimits(0, "nvidia.com/gpu", "1", "nvidia.com/gpumem", "3000")}
+	}
+	tr.each("hami", table{
+		"memory":        {limits("nvidia.com/gpu", "1", "nvidia.com/gpumem", "3000"), main("tranche-memory-3000mi")},
+		"no count":      {limits("nvidia.com/gpumem", "3k"), main("tranche-memory-3000mi")},
+		"two GPUs":      {limits("nvidia.com/gpu", "2", "nvidia.com/gpumem", "3000", "nvidia.com/gpucores", "30"), main("tranche-memory-3000mi-compute-30-x2")},
+		"percentage":    {limits("nvidia.com/gpu", "1", "nvidia.com/gpumem-percentage", "50"), main("tranche-fraction-500")},
+		"all of it":     {limits("nvidia.com/gpu", "1", "nvidia.com/gpumem-percentage", "100"), main("tranche-gpu")},
+		"all but cores": {limits("nvidia.com/gpumem-percentage", "100", "nvidia.com/gpucores", "50"), main("tranche-fraction-1000-compute-50")},
+		"cores":         {limits("nvidia.com/gpu", "1", "nvidia.com/gpucores", "50"), main("tranche-fraction-1000-compute-50")},
+		"all cores":     {limits("nvidia.com/gpu", "2", "nvidia.com/gpucores", "100"), main("tranche-gpu-x2")},
+		"no cores":      {limits("nvidia.com/gpu", "1", "nvidia.com/gpumem", "1", "nvidia.com/gpucores", "0"), main("tranche-memory-1mi")},
+		"whole GPU":     {limits("nvidia.com/gpu", "1"), []string{"main: nvidia.com/gpu: 1"}},
+		"scheduler":     {[]change{byScheduler("hami-scheduler"), withLimits(0, "nvidia.com/gpumem", "1")}, main("tranche-memory-1mi")},
+		"nothing":       {nil, nil},
+		"three": {[]change{withLimits(-1, "nvidia.com/gpumem", "1"), withLimits(0, "nvidia.com/gpumem", "2"), withLimits(1, "nvidia.com/gpumem", "3", "amd.com/gpumem", "4")}, []string{
+			"prepare: tranche-init-0=tranche-memory-1mi", "main: tranche-0=tranche-memory-2mi", "sidecar: tranche-1=tranche-memory-3mi", "sidecar: tranche-amd-1=tranche-amd-memory-4mi",
+		}},
+		"other claim": {[]change{withLimits(0, "nvidia.com/gpumem", "2", "cpu", "1"), withClaim("mine", "mine")}, []string{"main: mine=mine", "main: tranche-0=tranche-memory-2mi", "main: cpu: 1", "sidecar: mine="}},
+
+		"AMD memory":    {limits("amd.com/gpu", "1", "amd.com/gpumem", "4000"), amd("tranche-amd-memory-4000mi")},
+		"AMD all cores": {limits("amd.com/gpu", "2", "amd.com/gpucores", "100"), amd("tranche-amd-gpu-x2")},
+		"AMD whole":     {limits("amd.com/gpu", "1"), []string{"main: amd.com/gpu: 1"}},
+		"AMD type":      {[]change{withAnnotations("amd.com/use-gputype", "MI300X", "amd.com/nouse-gpu-uuid", "ABC"), withLimits(0, "amd.com/gpu", "1")}, amd("tranche-amd-gpu.type-mi300x.notuuid-abc")},
+
+		"type":          {selecting("nvidia.com/use-gputype", "A100"), main("tranche-memory-3000mi.type-a100")},
+		"types":         {selecting("nvidia.com/use-gputype", " NVIDIA A100-SXM4, V100 ,", "nvidia.com/nouse-gputype", "T4"), main("tranche-memory-3000mi.type-nvidia-a100-sxm4.type-v100.nottype-t4")},
+		"UUID":          {selecting("nvidia.com/use-gpuuuid", "GPU-1aB", "nvidia.com/nouse-gpuuuid", "GPU-2"), main("tranche-memory-3000mi.uuid-gpu-1ab.notuuid-gpu-2")},
+		"no type":       {selecting("nvidia.com/use-gputype", ""), main("tranche-memory-3000mi")},
+		"type of whole": {[]change{withAnnotations("nvidia.com/use-gputype", "A100"), withLimits(0, "nvidia.com/gpu", "2")}, main("tranche-gpu-x2.type-a100")},
+		"type of none":  {[]change{withAnnotations("nvidia.com/use-gputype", "A/100")}, nil},
+
+		"no memory":          {limits("nvidia.com/gpumem", "0"), []string{"refused: container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576"}},
+		"negative memory":    {limits("nvidia.com/gpumem", "-5"), []string{"refused: must be greater than or equal to 0"}},
+		"half a MiB":         {limits("nvidia.com/gpumem", "500m"), []string{"refused: must be an integer"}},
+		"more than memory":   {limits("nvidia.com/gpumem", "1e9"), []string{"refused: nvidia.com/gpumem is 1e9, and it must be"}},
+		"much more":          {limits("nvidia.com/gpumem", "1e30"), []string{"refused: and it must be"}},
+		"no GPUs":            {limits("nvidia.com/gpu", "0", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpu is 0, and it must be from 1 to 16"}},
+		"too many GPUs":      {limits("nvidia.com/gpu", "17", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpu is 17, and it must be from 1 to 16"}},
+		"percentage of 101":  {limits("nvidia.com/gpumem-percentage", "101"), []string{"refused: nvidia.com/gpumem-percentage is 101, and it must be a whole number from 1 to 100"}},
+		"two amounts":        {limits("nvidia.com/gpumem-percentage", "10", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpumem and nvidia.com/gpumem-percentage exclude each other: remove one"}},
+		"too many cores":     {limits("nvidia.com/gpucores", "101"), []string{"refused: nvidia.com/gpucores is 101, and it must be a whole number from 0 to 100"}},
+		"reserved":           {limits("nvidia.com/gpumem", "1", "nvidia.com/gpucores", "100"), []string{"refused: nvidia.com/gpucores is 100, which reserves a whole GPU in HAMi: remove it, or the amount of memory"}},
+		"priority":           {limits("nvidia.com/gpumem", "1", "nvidia.com/priority", "1"), []string{"refused: nvidia.com/priority has no counterpart: remove it"}},
+		"two problems":       {limits("nvidia.com/gpumem", "0", "nvidia.com/priority", "1"), []string{"refused: nvidia.com/priority has no counterpart: remove it; container main: nvidia.com/gpumem is 0"}},
+		"MIG":                {selecting("nvidia.com/vgpu-mode", "mig"), []string{"refused: annotation nvidia.com/vgpu-mode has no counterpart: ask for a MIG partition by a claim"}},
+		"NUMA":               {selecting("nvidia.com/numa-bind", "true"), []string{"refused: annotation nvidia.com/numa-bind has no counterpart"}},
+		"AMD cores":          {limits("amd.com/gpumem", "1", "amd.com/gpucores", "50"), []string{"refused: amd.com/gpucores is 50, and nothing limits the compute of a share of an AMD GPU"}},
+		"type with a slash":  {selecting("nvidia.com/use-gputype", "A/100"), []string{"refused: the annotations of nvidia.com select a type or UUID by 'a/100', and it may have letters, digits, spaces, underscores and dashes only"}},
+		"type that is long":  {selecting("nvidia.com/use-gputype", strings.Repeat("a", 64)), []string{"refused: the annotations of nvidia.com select a type or UUID by 'aaaa"}},
+		"types that are":     {selecting("nvidia.com/use-gputype", strings.Repeat("a100,", 36)), []string{"refused: the annotations of nvidia.com select GPUs by more than 180 characters: write a claim"}},
+		"types without end":  {selecting("nvidia.com/use-gputype", strings.Repeat("a100,", 10000)), []string{"refused: select a type or UUID by '(more"}},
+		"claim of that name": {[]change{withLimits(0, "nvidia.com/gpumem", "2"), withClaim("tranche-0", "mine")}, []string{"refused: the pod has a claim of its own with the name tranche-0"}},
+	})
+}
+
+func TestTranslateNos(t *testing.T) {
+	tr := startTranslator(t)
+	tr.each("nos", table{
+		"slice":       {[]change{withLimits(0, "nvidia.com/gpu-10gb", "1"), byScheduler("nos-scheduler")}, []string{"main: tranche-0=tranche-memory-10000mi"}},
+		"each one":    {[]change{withLimits(-1, "nvidia.com/gpu-1gb", "1"), withLimits(1, "nvidia.com/gpu-999gb", "1")}, []string{"prepare: tranche-init-0=tranche-memory-1000mi", "sidecar: tranche-1=tranche-memory-999000mi"}},
+		"MIG":         {[]change{withLimits(0, "nvidia.com/mig-1g.10gb", "1")}, []string{"main: nvidia.com/mig-1g.10gb: 1"}},
+		"two":         {[]change{withLimits(0, "nvidia.com/gpu-10gb", "2")}, []string{"refused: container main: nvidia.com/gpu-10gb must be 1: ask for one slice that is large enough"}},
+		"two sizes":   {[]change{withLimits(0, "nvidia.com/gpu-10gb", "1", "nvidia.com/gpu-20gb", "1")}, []string{"refused: more than one slice: ask for one that is large enough"}},
+		"nothing":     {[]change{withLimits(0, "nvidia.com/gpu-0gb", "1")}, []string{"refused: nvidia.com/gpu-0gb: the number of GB must be from 1 to 999"}},
+		"zeros":       {[]change{withLimits(0, "nvidia.com/gpu-010gb", "1")}, []string{"refused: the number of GB must be from 1 to 999"}},
+		"a lot":       {[]change{withLimits(0, "nvidia.com/gpu-1000gb", "1")}, []string{"refused: the number of GB must be from 1 to 999"}},
+		"quota":       {[]change{withLimits(0, "nos.nebuly.com/gpu-memory", "10")}, []string{"refused: nos.nebuly.com/gpu-memory is for quotas of nos: ask for nvidia.com/gpu-10gb"}},
+		"other claim": {[]change{withLimits(0, "nvidia.com/gpu-10gb", "1"), withClaim("tranche-0", "mine")}, []string{"refused: the pod has a claim of its own with the name tranche-0"}},
+	})
+}

@@ -73,6 +73,8 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/sharing-nvidia-gpu         # nvidia.com/gpu: 1 is a replica
   kubectl apply -f demo/sharing-nvidia-gpu-shared  # nvidia.com/gpu.shared: 1
   kubectl apply -f demo/sharing-quota              # three shares for a namespace
+  kubectl apply -f demo/translate-hami             # HAMi's limits, unchanged
+  kubectl apply -f demo/translate-nos              # a memory slice of nos, unchanged
   kubectl apply -f demo/admin-access               # a monitor that takes nothing
   kubectl apply -f demo/vectoradd                  # CUDA, for real GPUs
 
@@ -84,6 +86,7 @@ What administrators do, step by step (demo/NAME/README.md):
   demo/profile-legacy-single                       # nvidia.com/gpu: 1 is a partition
   demo/profile-rollback                            # a switch that fails
   demo/profile-budget                              # a budget that holds a switch
+  demo/translate-kai                               # KAI's manifests, unchanged
   demo/kueue                                       # a queue with quota for GPU memory
 
 To stop it: make demo-down

@@ -72,6 +72,10 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"sharing-nvidia-gpu-shared": checkShareNvidiaGPUShared,
 	"sharing-quota":             checkShareQuota,
 
+	"translate-kai":  checkTranslateKAI,
+	"translate-hami": checkTranslateHAMi,
+	"translate-nos":  checkTranslateNos,
+
 	"profile-all-balanced":  checkProfileAllBalanced,
 	"profile-cpx-nps4":      checkProfileCPXNPS4,
 	"profile-time-sliced":   checkProfileTimeSliced,

@@ -23,7 +23,8 @@ var demoFirst = map[string]func(*suite){
 		s.kubectl("apply", "--validate=strict", "-f", file)
 		s.follow(nodeA, "demo-single")
 	},
-	"kueue": (*suite).installKueue,
+	"kueue":         (*suite).installKueue,
+	"translate-kai": (*suite).createKAIPods,
 }
 
 // The pod keeps its partition, all GPUs are cut, pods have what is there, and it

@@ -204,12 +204,13 @@ type AMD struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'amd'",message="is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",fieldPath=".amd"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(has(self.sharing.strategy) && self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource in ['Whole', 'Replica'] || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.legacyResource.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource in ['Whole', 'Replica', 'Partition', 'PartitionReplica'] || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.legacyResource.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".legacyResource"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".legacyResource"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.mig) || !(has(self.mig.mode) && self.mig.mode in ['Static', 'Enabled'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".legacyResource"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".amd"
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.amd)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".amd"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'PartitionReplica' || !has(self.sharing) || !has(self.sharing.strategy) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".legacyResource"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
@@ -233,12 +234,15 @@ type Rule struct {
 	// +optional
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// LegacyResource is what a pod gets that requests the vendor's extended resource
-	// (nvidia.com/gpu, amd.com/gpu): Whole, a whole GPU; Replica, a share by fraction; or
-	// the profile of a partition ("1g.10gb", "cpx"). Default: Whole.
+	// (nvidia.com/gpu, amd.com/gpu): Whole, a whole GPU; Replica, a share by fraction; a
+	// profile ("1g.10gb", "cpx"), a partition of it; Partition, a partition of the only
+	// profile that the GPU is partitioned into; PartitionReplica, a share by fraction of
+	// one. On a GPU without fixed partitions, the last two mean Whole and Replica.
+	// Default: Whole.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(Whole|Replica|[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?|dpx|tpx|qpx|cpx)$`
+	// +kubebuilder:validation:Pattern=`^(Whole|Replica|Partition|PartitionReplica|[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?|dpx|tpx|qpx|cpx)$`
 	LegacyResource string `json:"legacyResource,omitempty"`
 }
 
@@ -312,92 +316,3 @@ const (
 	MIGCapable   MIGSupport = "Capable"
 	MIGIncapable MIGSupport = "Incapable"
 )
-
-// Strategy is how the holders of a GPU share it.
-//
-// +kubebuilder:validation:Enum=TimeSlicing;MPS
-type Strategy string
-
-// The strategies.
-const (
-	// TimeSlicing runs one process at a time on the GPU.
-	TimeSlicing Strategy = "TimeSlicing"
-	// MPS runs processes at the same time with NVIDIA's Multi-Process Service.
-	MPS Strategy = "MPS"
-)
-
-// TimeSlice is how long a process on an NVIDIA GPU can run before the next one.
-//
-// +kubebuilder:validation:Enum=Default;Short;Medium;Long
-type TimeSlice string
-
-// Sharing says how several claims share a GPU.
-//
-// +kubebuilder:validation:XValidation:rule="(has(self.maxClients) ? self.maxClients : 1000) >= (has(self.replicas) ? self.replicas : 10)",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
-// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.replicas) || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
-// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.maxClients) || self.maxClients <= 48",message="an MPS server takes 48 clients: set at most so many",fieldPath=".maxClients"
-// +kubebuilder:validation:XValidation:rule="!has(self.timeSlice) || !has(self.strategy) || self.strategy != 'MPS'",message="is for strategy TimeSlicing only",fieldPath=".timeSlice"
-// +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || has(self.strategy) && self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
-// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || !has(self.strategy) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
-type Sharing struct {
-	// Enabled: shares of whole GPUs are offered. Default: true. For partitions, see
-	// partitions.
-	//
-	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
-	// Strategy is how holders share the GPU. MPS is for NVIDIA GPUs and has no effect on
-	// others. Default: TimeSlicing.
-	//
-	// +optional
-	Strategy Strategy `json:"strategy,omitempty"`
-	// Replicas is the number of shares without an amount that fill a GPU. Default: 10.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	Replicas *int32 `json:"replicas,omitempty"`
-	// TimeSlice is the length of a time slice, for TimeSlicing on NVIDIA GPUs. Default: the
-	// driver's.
-	//
-	// +optional
-	TimeSlice TimeSlice `json:"timeSlice,omitempty"`
-	// MaxClients is the number of clients of all shares of a GPU together, at least
-	// replicas. A share uses one unless its claim requests more. With MPS at most 48.
-	// Default: 48, or replicas if that is more.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	MaxClients *int32 `json:"maxClients,omitempty"`
-	// OneClient rejects shares that request more than one client. Default: false.
-	//
-	// +optional
-	OneClient bool `json:"oneClient,omitempty"`
-	// ExclusiveProcess rejects processes that bypass the MPS daemon, with the compute mode
-	// EXCLUSIVE_PROCESS. For MPS only. Default: false.
-	//
-	// +optional
-	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
-	// Partitions: shares of these partitions are offered. Not with MPS.
-	//
-	// +optional
-	Partitions *SharedPartitions `json:"partitions,omitempty"`
-}
-
-// SharedPartitions says which partitions several claims can share.
-type SharedPartitions struct {
-	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
-	// engines.
-	//
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=32
-	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
-	Profiles []string `json:"profiles"`
-	// Fractions: they are shared by fraction and by memory, otherwise by memory only.
-	// Default: false.
-	//
-	// +optional
-	Fractions bool `json:"fractions,omitempty"`
-}

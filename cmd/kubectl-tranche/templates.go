@@ -58,6 +58,7 @@ type templatesOptions struct {
 	node    string
 	profile string
 	legacy  []string
+	mig     bool
 	output  string
 }
 
@@ -78,6 +79,7 @@ func newTemplatesCommand(out io.Writer) *cobra.Command {
 	flags.StringVar(&o.node, "node-name", "node", "name of the node and its pool")
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
 	flags.StringSliceVar(&o.legacy, "legacy-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
+	flags.BoolVar(&o.mig, "legacy-mig-resources", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
 	flags.StringVarP(&o.output, "output", "o", "yaml", "output format: yaml or json")
 	return cmd
 }
@@ -116,7 +118,7 @@ func (o *templatesOptions) print(out io.Writer) error {
 
 // read is the node that the flags describe.
 func (o *templatesOptions) read() (templates.Node, error) {
-	n := templates.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}}
+	n := templates.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
 	var err error
 	if n.Inventory, err = models.LoadInventory(o.model); err != nil {
 		return n, err

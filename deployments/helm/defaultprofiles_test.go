@@ -71,7 +71,7 @@ func defaultProfiles(t *testing.T) map[string]string {
 		for _, g := range gpus {
 			for _, profile := range packing.Profiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(profile, 0)
+				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(profile, 0) + "    legacyResource: Partition\n"
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {
@@ -101,6 +101,10 @@ func amd(compute, memory string) string {
 	text := "  rules:\n  - gpus:\n      vendor: amd\n    amd:\n      computePartition: " + compute + "\n"
 	if memory != "" {
 		text += "      memoryPartition: " + memory + "\n"
+	}
+	if compute != "SPX" {
+		// As AMD's device plugin does by default.
+		text += "    legacyResource: Partition\n"
 	}
 	return text
 }

@@ -86,6 +86,12 @@ func TestSwitchedOff(t *testing.T) {
 		require.Equal(t, resource, *with[name].Spec.ExtendedResourceName)
 		require.Len(t, with, len(deviceClasses(t))+1, "the other vendor's name stays off")
 	}
+	const small, legacySmall = "gpu-mig-1g-10gb-me.tranche.dev", "gpu-legacy-mig-1g-10gb-me.tranche.dev"
+	require.NotContains(t, deviceClasses(t), legacySmall)
+	with := deviceClasses(t, "--set", "legacyResources.mig=true")
+	require.Nil(t, with[small].Spec.ExtendedResourceName, "one class has the name")
+	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[legacySmall].Spec.ExtendedResourceName)
+	require.NotContains(t, deviceClasses(t, "--set", "legacyResources.mig=true,extendedResources.mig=false"), legacySmall)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
 	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
 }
@@ -108,7 +114,7 @@ func TestDeviceClassSelection(t *testing.T) {
 	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
 
 	matched := map[string][]string{}
-	classes := deviceClasses(t, "--set", "legacyResources.nvidia=true,legacyResources.amd=true")
+	classes := deviceClasses(t, "--set", "legacyResources.nvidia=true,legacyResources.amd=true,legacyResources.mig=true")
 	tests := map[string]struct {
 		device cel.Device
 		want   []string
@@ -136,6 +142,12 @@ func TestDeviceClassSelection(t *testing.T) {
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia"}},
 		"replica": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-legacy-nvidia"}},
+		"partition by its old name": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me", "legacyResource", "nvidia.com/mig-1g.24gb.me"),
+			[]string{"gpu-legacy-mig-1g-24gb-me", "gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
+		"replica of a partition by its old name": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "profile", "1g.10gb", "legacyResource", "nvidia.com/mig-1g.10gb"),
+			[]string{"gpu-legacy-mig-1g-10gb", "gpu-partition-fraction-share"}},
+		"replica of a partition as a GPU": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "profile", "1g.10gb", "legacyResource", "nvidia.com/gpu"),
+			[]string{"gpu-legacy-nvidia", "gpu-partition-fraction-share"}},
 		"share of a partition": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia", "profile", "1g.10gb"),
 			[]string{"gpu-partition-memory-share"}},
 		"share of a partition by fraction": {amd("type", "share", "share", "fraction", "profile", "cpx"),

@@ -34,13 +34,17 @@ func TestNodePolicy(t *testing.T) {
 	before := node(object{"zone": "a", "nvidia.com/gpu.count": "8"}, nil)
 	cordoned := node(object{"zone": "a"}, nil)
 	cordoned["spec"] = object{"podCIDR": "10.0.0.0/24", "unschedulable": true}
-	const foreignLabel = "tranche-kubelet-plugin may change only the labels nvidia.com/gpu.product, nvidia.com/gpu.count, nvidia.com/gpu.memory of its node"
+	const foreignLabel = "tranche-kubelet-plugin may change only the labels ^nvidia[.]com/(mig[.]strategy|(gpu|mig-[1-9][0-9]*g[.][1-9][0-9]*gb([.-][a-z.]+)?)[.](product|count|replicas|memory|sharing-strategy))$ of its node"
 	for name, test := range map[string]struct {
 		token string
 		after object
 		want  string
 	}{
-		"new labels":        {"node-a", node(object{"zone": "a", "nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "x"}, nil), ""},
+		"new labels": {"node-a", node(object{"zone": "a", "nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "x"}, nil), ""},
+		"labels of MIG": {"node-a", node(object{"zone": "a", "nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.24gb.me.all.count": "4",
+			"nvidia.com/mig-1g.24gb-me.product": "x", "nvidia.com/mig-1g.5gb.replicas": "10"}, nil), ""},
+		"mig-manager's":     {"node-a", node(object{"zone": "a", "nvidia.com/mig.config": "all-disabled"}, nil), foreignLabel},
+		"the operator's":    {"node-a", node(object{"zone": "a", "nvidia.com/gpu.deploy.driver": "true"}, nil), foreignLabel},
 		"removed":           {"node-a", node(object{"zone": "a"}, nil), ""},
 		"another node":      {"node-b", node(object{"zone": "a"}, nil), "tranche-kubelet-plugin on node 'node-b' may change labels of that node only, and this is UPDATE of node 'node-a'"},
 		"no node":           {"", node(object{"zone": "a"}, nil), "tranche-kubelet-plugin on node '' may change labels of that node only, and this is UPDATE of node 'node-a'"},

@@ -33,9 +33,19 @@ type Vendor interface {
 	// replaced and must be released ("the node's label a=b"). Empty: nothing does.
 	UpgradeSignal(node *corev1.Node) string
 
-	// NodeLabels are the labels of a node that describe its GPUs of this vendor. The
-	// keys are always the same; a label with an empty value is removed.
-	NodeLabels(gpus []gpu.GPU) map[string]string
+	// NodeLabels are the labels of a node that describe its GPUs of this vendor.
+	// IsNodeLabel tells whether a label can be one of them.
+	NodeLabels(gpus []OfferedGPU) map[string]string
+	IsNodeLabel(key string) bool
+}
+
+// OfferedGPU is a GPU with the devices that pods can request.
+type OfferedGPU struct {
+	gpu.GPU
+	// Resource returns the extended resource that a device stands for, empty if none.
+	Resource func(gpu.Placement) string
+	// Static: its partitions stay, whether pods hold them or not.
+	Static bool
 }
 
 // Opened is a driver that was found.

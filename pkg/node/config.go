@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -35,11 +36,15 @@ type Config struct {
 	HTTPAddress string
 	// IgnoreOtherOwners: GPUs are published even if another system serves them.
 	IgnoreOtherOwners bool
+	// ManagedNodes selects the nodes whose GPUs Tranche manages, by their labels; nil: all.
+	ManagedNodes labels.Selector `json:"-"`
 	// AdoptForeign: partitions that Tranche did not create and nobody uses are removed.
 	AdoptForeign bool
 	// LegacyResources has the extended resource that whole GPUs stand for, beside their
 	// device classes, by vendor ("nvidia.com/gpu").
 	LegacyResources map[gpu.Vendor]string
+	// LegacyMIGResources: the settings of GPUs say what nvidia.com/mig-<profile> stands for.
+	LegacyMIGResources bool
 	// DevicePluginConfigsDir has configuration files of NVIDIA's device plugin, which say
 	// how GPUs are shared. It may be missing.
 	DevicePluginConfigsDir string
@@ -61,7 +66,7 @@ type Config struct {
 	GPUNodes client.GPUNodes `json:"-"`
 	// MemoryModes allows changes of AMD's memory mode, which reload the driver.
 	MemoryModes bool
-	// NodeLabels: the node gets the labels of NVIDIA's feature discovery.
+	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery.
 	NodeLabels bool
 	// UninstallOrder is the ConfigMap (namespace/name) that tells the plugin that Tranche
 	// is being uninstalled. Empty: there is none.

@@ -30,7 +30,8 @@ type desiredState struct {
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	p.readDesired(ctx)
 	withMPS, load := p.hardware.LoadWithMPS()
-	shared := slices.ContainsFunc(found, func(g gpu.GPU) bool {
+	// Whether MPS works is tried with a daemon.
+	shared := p.node.IsManaged() && slices.ContainsFunc(found, func(g gpu.GPU) bool {
 		return g.Vendor == withMPS && p.desiredOf(&g).Shared
 	})
 	limits := p.daemons.Limits(ctx, load, shared)

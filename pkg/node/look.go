@@ -131,7 +131,7 @@ func (p *plugin) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partiti
 	p.noteMissing(ctx, g.PCIAddress, missing)
 	var left []gpu.Partition
 	for _, f := range partitions {
-		if p.AdoptForeign {
+		if p.AdoptForeign && p.node.IsManaged() {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
 				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", g.Name(), f.Name(), f.ID))

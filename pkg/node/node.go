@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,6 +118,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return fmt.Errorf("read node %s: %w", p.NodeName, err)
 	}
 	p.node = nodewatch.New(p.client, node)
+	p.node.Managed = p.ManagedNodes
 	if p.events, err = telemetry.OpenEvents(ctx, p.client, node); err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (p *plugin) newPublisher() *publisher.Publisher {
 	return publisher.New(publisher.Config{
 		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
 		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
-		LegacyResources: p.LegacyResources, Legacy: p.legacy,
+		LegacyResources: p.LegacyResources, MIGResources: p.LegacyMIGResources, Settings: p.sharing.Of,
 		Layout: p.profile.Layout, IsPartitioned: p.isPartitioned, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
 		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	})
@@ -253,11 +253,6 @@ func (p *plugin) cannotList(ctx context.Context, err error) {
 		problems[silent[i].PCIAddress] = "the driver cannot list it: " + err.Error()
 	}
 	p.seed(ctx, silent, problems)
-}
-
-// legacy returns which devices of a GPU stand for the vendor's extended resource.
-func (p *plugin) legacy(pciAddress string) func(gpu.Placement) bool {
-	return p.sharing.Of(pciAddress).Legacy.Means
 }
 
 // serveKubelet starts to answer the kubelet. The server outlives ctx, because stop waits for
@@ -314,11 +309,16 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	if err := p.publisher.DetectFeatures(ctx); err != nil {
 		return err
 	}
-	if p.IgnoreOtherOwners {
+	if p.IgnoreOtherOwners && p.ManagedNodes == nil {
 		p.publisher.SetOwners(ctx, nil)
 		return nil
 	}
-	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) { p.publisher.SetOwners(ctx, all) })
+	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) {
+		if p.IgnoreOtherOwners {
+			all = all.Unmanaged()
+		}
+		p.publisher.SetOwners(ctx, all)
+	})
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -342,13 +342,4 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	}
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-// watchLabels updates the node's labels until ctx ends.
-func (p *plugin) watchLabels(ctx context.Context) {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := p.labels.Update(ctx, nodewatch.LabelsOf(p.node.Vendors, p.gpus.Now())); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot update the GPU labels of the node, which is retried")
-		}
-	}, cmp.Or(p.LookInterval, defaultLookInterval))
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -185,6 +186,33 @@ func TestLabelsDecideNothingAboutOwners(t *testing.T) {
 	_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodetest.NodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":"pending"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+}
+
+// A node that loses the label of managed nodes is withdrawn when the last claim is released,
+// and comes back with the label. Claims can be released in between.
+func TestManagedNodes(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	m.config.ManagedNodes = labels.SelectorFromSet(labels.Set{"tranche.dev/managed": "true"})
+	m.config.IgnoreOtherOwners = true
+	label := func(value string) {
+		_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodetest.NodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"tranche.dev/managed":`+value+`}}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	k, _ := m.start()
+	nodetest.AwaitEvent(t, m.api, "OtherOwner", "does not have the labels tranche.dev/managed=true")
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, gpu.DriverName))
+	label(`"true"`)
+	awaitDevices(t, m.api, false, untainted)
+	c := nodetest.Allocate(t, m.api, "a", card0)
+	k.mustPrepare(c)
+	label("null")
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
+		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "unmanaged"
+	})
+	require.Empty(t, k.unprepare(c))
+	awaitNoSlices(t, m.api)
+	label(`"true"`)
 	awaitDevices(t, m.api, false, untainted)
 }
 

@@ -60,12 +60,14 @@ func (*acme) UpgradeSignal(node *corev1.Node) string {
 	return "the node's label acme.example/upgrade"
 }
 
-func (*acme) NodeLabels(gpus []gpu.GPU) map[string]string {
+func (*acme) NodeLabels(gpus []hardware.OfferedGPU) map[string]string {
 	if len(gpus) == 0 {
-		return map[string]string{"acme.example/present": ""}
+		return nil
 	}
 	return map[string]string{"acme.example/present": "true"}
 }
+
+func (*acme) IsNodeLabel(key string) bool { return key == "acme.example/present" }
 
 type acmeDriver struct{ *acme }
 

@@ -37,6 +37,11 @@ func (s *Sources) Desired(gpus []gpu.GPU) (map[string]Desired, error) {
 		if err != nil {
 			return s.current(gpus, Default()), err
 		}
+		// The file says nothing about partitions, and what nvidia.com/gpu means depends on them.
+		for address, state := range resolved {
+			state.Layout = s.Layouts[address]
+			resolved[address] = state
+		}
 		return resolved, nil
 	case s.Undecided:
 		return s.current(gpus, Default()), nil

@@ -78,7 +78,7 @@ func TestDesiredByBoth(t *testing.T) {
 	desired, err := s.Desired(gpus)
 	require.NoError(t, err)
 	assert.Equal(t, layout, desired[address].Layout)
-	assert.Equal(t, Legacy{Kind: LegacyReplica}, desired[address].Legacy)
+	assert.Equal(t, Legacy{Kind: LegacyPartitionReplica}, desired[address].Legacy)
 	assert.Equal(t, 5, desired[address].Replicas)
 }
 
@@ -99,5 +99,29 @@ func TestDesiredKeepsPartitions(t *testing.T) {
 			desired, _ := s.Desired([]gpu.GPU{hopper})
 			assert.Equal(t, placed, desired[hopper.PCIAddress].Layout)
 		})
+	}
+}
+
+// The device plugin's file says what nvidia.com/gpu is, with the partitions that a profile made:
+// seven slices of ten replicas.
+func TestDesiredByFileOnPartitions(t *testing.T) {
+	config, err := ParseDevicePlugin("f", "slice-10", []byte("{flags: {migStrategy: single}, sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 10}]}}}"))
+	require.NoError(t, err)
+	hopper := machine(t, "h100x8")[0]
+	slice := hopper.WithMIG(gpu.MIGOn).Placements[0]
+	for name, tt := range map[string]struct {
+		layout Layout
+		want   string
+	}{
+		"seven slices": {Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{slice}}, "a replica of a partition " + slice.Profile},
+		"whole":        {Layout{Partitioning: PartitioningOff}, "a replica of the whole GPU"},
+		"on demand":    {Layout{}, "a replica of the whole GPU"},
+	} {
+		s := Sources{Config: config, Layouts: map[string]Layout{hopper.PCIAddress: tt.layout}}
+		desired, err := s.Desired([]gpu.GPU{hopper})
+		require.NoError(t, err)
+		d := desired[hopper.PCIAddress]
+		assert.Equal(t, tt.want, d.LegacyMeaning(), name)
+		assert.Equal(t, 10, d.Replicas)
 	}
 }

@@ -105,6 +105,10 @@ func canonicalSharing(s *v1alpha1.Sharing) *v1alpha1.Sharing {
 	}
 	if s.Partitions != nil {
 		slices.Sort(s.Partitions.Profiles)
+		slices.SortFunc(s.Partitions.Replicas, func(a, b v1alpha1.PartitionReplicas) int { return cmp.Compare(a.Profile, b.Profile) })
+		if s.Partitions.LegacyResource == v1alpha1.MeansPartition {
+			s.Partitions.LegacyResource = ""
+		}
 	}
 	return s
 }

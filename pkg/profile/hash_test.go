@@ -41,7 +41,8 @@ func TestOtherHash(t *testing.T) {
 		"[{amd: {computePartition: CPX}}]", "[{amd: {memoryPartition: NPS1}}]", "[{amd: {computePartition: CPX, memoryPartition: NPS1}}]",
 		"[{sharing: {enabled: false}}]", "[{sharing: {strategy: MPS}}]", "[{sharing: {timeSlice: Default}}]", "[{sharing: {timeSlice: Long}}]", "[{sharing: {replicas: 2}}]",
 		"[{sharing: {maxClients: 10}}]", "[{sharing: {oneClient: true}}]", "[{sharing: {partitions: {profiles: [cpx]}}}]", "[{sharing: {partitions: {profiles: [cpx], fractions: true}}}]",
-		"[{legacyResource: Replica}]", "[{gpus: {vendor: amd}}]", "[{gpus: {count: 1}}]", "[{gpus: {indexes: [0]}}]", "[{gpus: {indexes: [0, 1]}}]",
+		"[{legacyResource: Replica}]", "[{legacyResource: Partition}]", "[{sharing: {partitions: {profiles: [cpx], fractions: true, legacyResource: Replica}}}]",
+		"[{sharing: {partitions: {profiles: [cpx], replicas: [{profile: cpx, count: 2}]}}}]", "[{gpus: {vendor: amd}}]", "[{gpus: {count: 1}}]", "[{gpus: {indexes: [0]}}]", "[{gpus: {indexes: [0, 1]}}]",
 		"[{gpus: {vendor: amd}}, {gpus: {vendor: nvidia}}]", "[{gpus: {vendor: nvidia}}, {gpus: {vendor: amd}}]",
 	} {
 		hash := Hash("p", rulesOf(t, rules))

@@ -1,38 +1,127 @@
-package profile_test
+package profile
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-func TestLegacyMeans(t *testing.T) {
-	whole := gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeGPU, Profile: "spx"}
-	small := gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb"}
-	large := gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "3g.40gb"}
-	share := func(p gpu.Placement, by gpu.Basis) gpu.Placement { return gpu.ShareOf(p, by, gpu.Sharing{}) }
-	all := []gpu.Placement{
-		whole, small, large,
-		share(whole, gpu.ByMemory), share(whole, gpu.ByFraction),
-		share(small, gpu.ByMemory), share(small, gpu.ByFraction),
+var (
+	wholeGPU = gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeGPU, Profile: "spx"}
+	smallMIG = gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Size: 1}
+	largeMIG = gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "3g.40gb", Start: 4, Size: 4}
+	aCPX     = gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeXCP, Profile: "cpx"}
+)
+
+func shareOf(p gpu.Placement, by gpu.Basis) gpu.Placement { return gpu.ShareOf(p, by, gpu.Sharing{}) }
+
+// What nvidia.com/gpu and amd.com/gpu mean, by kind and layout.
+func TestMeans(t *testing.T) {
+	var all []gpu.Placement
+	for _, p := range []gpu.Placement{wholeGPU, smallMIG, largeMIG, aCPX} {
+		all = append(all, p, shareOf(p, gpu.ByMemory), shareOf(p, gpu.ByFraction))
 	}
+	static := func(p ...gpu.Placement) Layout {
+		return Layout{Partitioning: PartitioningStatic, Static: p}
+	}
+	only := Legacy{Kind: LegacyPartition}
+	replica := Legacy{Kind: LegacyPartitionReplica}
 	for name, test := range map[string]struct {
-		legacy profile.Legacy
-		want   gpu.Placement
+		legacy Legacy
+		layout Layout
+		want   []gpu.Placement
 	}{
-		"nothing said":      {profile.Legacy{}, whole},
-		"whole":             {profile.Legacy{Kind: profile.LegacyWhole}, whole},
-		"replica":           {profile.Legacy{Kind: profile.LegacyReplica}, share(whole, gpu.ByFraction)},
-		"partition":         {profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}, small},
-		"another partition": {profile.Legacy{Kind: profile.LegacyPartition, Profile: "3g.40gb"}, large},
+		"nothing said":      {want: []gpu.Placement{wholeGPU}},
+		"whole":             {legacy: Legacy{Kind: LegacyWhole}, want: []gpu.Placement{wholeGPU}},
+		"replica":           {legacy: Legacy{Kind: LegacyReplica}, want: []gpu.Placement{shareOf(wholeGPU, gpu.ByFraction)}},
+		"partition":         {legacy: Legacy{Kind: LegacyPartition, Profile: "1g.10gb"}, want: []gpu.Placement{smallMIG}},
+		"another partition": {legacy: Legacy{Kind: LegacyPartition, Profile: "3g.40gb"}, want: []gpu.Placement{largeMIG}},
+		// The whole AMD GPU has a profile, and is no partition.
+		"whole as a partition":                {legacy: Legacy{Kind: LegacyPartition, Profile: "spx"}},
+		"only partition":                      {only, static(smallMIG, smallMIG), []gpu.Placement{smallMIG}},
+		"only partition, of AMD":              {only, Layout{Compute: "CPX", Memory: "NPS4"}, []gpu.Placement{aCPX}},
+		"only partition, on demand":           {only, Layout{NoWhole: true, Profiles: []string{"3g.40gb"}}, []gpu.Placement{largeMIG}},
+		"only partition, several":             {only, static(smallMIG, largeMIG), nil},
+		"only partition, GPU without MIG":     {only, Layout{}, []gpu.Placement{wholeGPU}},
+		"only partition, MIG disabled":        {only, Layout{Partitioning: PartitioningOff}, []gpu.Placement{wholeGPU}},
+		"only partition, SPX":                 {only, Layout{Compute: "SPX"}, []gpu.Placement{wholeGPU}},
+		"replica of a partition":              {replica, static(largeMIG), []gpu.Placement{shareOf(largeMIG, gpu.ByFraction)}},
+		"replica of a partition, of AMD":      {replica, Layout{Compute: "CPX"}, []gpu.Placement{shareOf(aCPX, gpu.ByFraction)}},
+		"replica of a partition, several":     {replica, static(smallMIG, largeMIG), nil},
+		"replica of a partition, without MIG": {replica, Layout{}, []gpu.Placement{shareOf(wholeGPU, gpu.ByFraction)}},
 	} {
+		d := Desired{Legacy: test.legacy, Layout: test.layout}
+		var got []gpu.Placement
 		for _, p := range all {
-			assert.Equal(t, p.Name() == test.want.Name(), test.legacy.Means(p), "%s: %s", name, p.Name())
+			if d.Means(p) {
+				got = append(got, p)
+			}
 		}
+		assert.Equal(t, test.want, got, name)
 	}
-	// The whole AMD GPU has a profile, and is no partition.
-	assert.False(t, profile.Legacy{Kind: profile.LegacyPartition, Profile: "spx"}.Means(whole))
+}
+
+// nvidia.com/mig-<profile> is a partition, or a replica for the profiles that are shared so.
+func TestMIGResource(t *testing.T) {
+	extra := smallMIG
+	extra.Profile = "1g.24gb+me.all"
+	d := Desired{Partitions: []string{"1g.10gb"}}
+	assert.Equal(t, "nvidia.com/mig-1g.10gb", d.MIGResource(smallMIG))
+	assert.Equal(t, "nvidia.com/mig-1g.24gb.me.all", d.MIGResource(extra))
+	assert.Empty(t, d.MIGResource(shareOf(smallMIG, gpu.ByFraction)))
+	assert.Empty(t, d.MIGResource(wholeGPU))
+	assert.Empty(t, d.MIGResource(aCPX))
+	d.MIGReplicas = true
+	assert.Empty(t, d.MIGResource(smallMIG))
+	assert.Empty(t, d.MIGResource(shareOf(smallMIG, gpu.ByMemory)))
+	assert.Equal(t, "nvidia.com/mig-1g.10gb", d.MIGResource(shareOf(smallMIG, gpu.ByFraction)))
+	assert.Equal(t, "nvidia.com/mig-3g.40gb", d.MIGResource(largeMIG), "it is not shared")
+}
+
+// Partitions can have numbers of replicas of their own.
+func TestSharedPartitions(t *testing.T) {
+	gpus := machine(t, "h100x8")
+	resolved := func(rule string) (Desired, error) {
+		states, err := fromRules(t, "["+rule+"]").Resolve(gpus, nil)
+		return states[gpus[0].PCIAddress], err
+	}
+	d, err := resolved("{sharing: {replicas: 10, partitions: {profiles: [1g.10gb, 3g.40gb], fractions: true, legacyResource: Replica, replicas: [{profile: 3g.40gb, count: 4}]}}}")
+	require.NoError(t, err)
+	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Fractions: true, Replicas: 10}, {Profile: "3g.40gb", Fractions: true, Replicas: 4}}, d.SharedPartitions())
+	assert.True(t, d.MIGReplicas)
+
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 10}, legacyResource: PartitionReplica}")
+	require.NoError(t, err)
+	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Fractions: true, Replicas: 10}}, d.SharedPartitions(), "the only partition of the layout")
+
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], replicas: [{profile: 3g.40gb, count: 4}]}}, legacyResource: PartitionReplica}")
+	require.NoError(t, err)
+	assert.Equal(t, []SharedPartition{{Profile: "3g.40gb", Fractions: true, Replicas: 4}}, d.SharedPartitions())
+
+	d, err = resolved("{sharing: {replicas: 4}, legacyResource: PartitionReplica}")
+	require.NoError(t, err)
+	assert.Empty(t, d.SharedPartitions(), "on demand it is a replica of the whole GPU")
+	assert.Equal(t, "a replica of the whole GPU", d.LegacyMeaning())
+}
+
+// With Partition, the extended resource means one thing on a node, as with strategy single of
+// NVIDIA's device plugin.
+func TestOnlyPartitionIsRefused(t *testing.T) {
+	for name, test := range map[string]struct{ machine, rules, want string }{
+		"several profiles": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}, {profile: 1g}]}, legacyResource: Partition}",
+			"is Partition, and the GPU has partitions of several profiles (1g.10gb, 3g.40gb): name one"},
+		"two kinds of GPUs": {"h100x8", "{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g}]}, legacyResource: Partition}, {legacyResource: Partition}",
+			"is Partition, which means the whole GPU here and a partition 1g.10gb on GPU gpu-0000-1b-00-0: name the profile, or partition the GPUs alike"},
+		"replicas of partitions with engines": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g.10gb+me}]}, legacyResource: PartitionReplica}",
+			"is PartitionReplica, and partitions with extra engines (1g.10gb+me) are not shared"},
+	} {
+		_, err := fromRules(t, "["+test.rules+"]").Resolve(machine(t, test.machine), nil)
+		assert.ErrorContains(t, err, test.want, name)
+	}
+	_, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g}]}, amd: {computePartition: CPX}, legacyResource: Partition}]").
+		Resolve(machine(t, "h100x2-mi300x2"), nil)
+	assert.NoError(t, err, "each vendor has its own resource")
 }

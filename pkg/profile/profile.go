@@ -44,7 +44,7 @@ func Unset() *Profile { return &Profile{} }
 // for both.
 func fit(c Desired, vendor gpu.Vendor) Desired {
 	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
-	if c.Legacy.Kind == LegacyPartition && vendorOf(c.Legacy.Profile) != vendor {
+	if c.Legacy.Profile != "" && vendorOf(c.Legacy.Profile) != vendor {
 		c.Legacy = Legacy{Kind: LegacyWhole}
 	}
 	if vendor != gpu.NVIDIA {

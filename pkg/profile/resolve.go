@@ -34,6 +34,7 @@ func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) Existing
 	for i := range gpus {
 		resolved[gpus[i].PCIAddress] = r.gpu(&gpus[i], selected[i], memory)
 	}
+	r.onePerNode(gpus, selected, resolved)
 	if err := r.err(cmp.Or(s.Profile, "no profile")); err != nil {
 		return nil, err
 	}
@@ -274,27 +275,4 @@ func instead(g *gpu.GPU, compute string, legal []string) string {
 		return text + ", and the GPU has no " + compute
 	}
 	return text + ", or set memoryPartition to " + strings.Join(memory, " or ")
-}
-
-// legacy refuses an extended resource that stands for a device which the GPU does not offer.
-func (r *resolver) legacy(g *gpu.GPU, path string, resolved Desired) {
-	switch resolved.Legacy.Kind {
-	case LegacyReplica:
-		if !resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
-			r.add(path, g, "is %s, a share of the whole GPU, which the rule does not offer", LegacyReplica)
-		}
-	case LegacyPartition:
-		has := false
-		for _, p := range g.WithMIG(gpu.MIGOn).Placements {
-			if p.Type != gpu.TypeGPU && p.Profile == resolved.Legacy.Profile {
-				if resolved.Layout.Offers(p) {
-					return
-				}
-				has = true
-			}
-		}
-		if has {
-			r.add(path, g, "is %s, which the rule does not offer", resolved.Legacy.Profile)
-		}
-	}
 }

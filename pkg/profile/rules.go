@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -144,29 +145,71 @@ func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, g *Desi
 			c.ofVendor(path, profile, vendor)
 		}
 	})
+	c.partitionReplicas(strict.Key(path, "replicas"), p, g)
+	switch legacy := strict.Key(path, "legacyResource"); p.LegacyResource {
+	case "", v1alpha1.MeansPartition:
+	case v1alpha1.MeansReplica:
+		g.MIGReplicas = true
+		if !p.Fractions {
+			c.Add(legacy, "is Replica, a share by fraction: set fractions: true")
+		}
+	default:
+		c.Add(legacy, "is %q, it can be %s or %s", p.LegacyResource, v1alpha1.MeansPartition, v1alpha1.MeansReplica)
+	}
+}
+
+// partitionReplicas checks the numbers of replicas of single profiles.
+func (c *compiler) partitionReplicas(path string, p *v1alpha1.SharedPartitions, g *Desired) {
+	for i, r := range p.Replicas {
+		path := strict.Index(path, i)
+		_, twice := g.PartitionReplicas[r.Profile]
+		switch {
+		case !slices.Contains(p.Profiles, r.Profile):
+			c.Add(strict.Key(path, "profile"), "is %s, which is not among profiles", r.Profile)
+		case twice:
+			c.Add(strict.Key(path, "profile"), "is %s for the second time", r.Profile)
+		case r.Count < 1 || r.Count > maxReplicas:
+			c.Add(strict.Key(path, "count"), "is %d, it can be 1 to %d", r.Count, maxReplicas)
+		default:
+			if g.PartitionReplicas == nil {
+				g.PartitionReplicas = map[string]int{}
+			}
+			g.PartitionReplicas[r.Profile] = int(r.Count)
+		}
+	}
 }
 
 func (c *compiler) legacy(path, value string, g *Desired) {
 	vendor := vendorOf(value)
-	switch {
-	case value == "" || value == string(LegacyWhole):
+	switch kind := LegacyKind(value); {
+	case value == "":
 		g.Legacy = Legacy{Kind: LegacyWhole}
-	case value == string(LegacyReplica):
-		g.Legacy = Legacy{Kind: LegacyReplica}
-		if !g.Shared {
+	case slices.Contains(legacyKinds, kind):
+		g.Legacy = Legacy{Kind: kind}
+		if kind == LegacyReplica && !g.Shared {
 			c.Add(path, "is Replica, and sharing.enabled is false: there are no replicas")
 		}
-	case strings.EqualFold(value, string(LegacyWhole)), strings.EqualFold(value, "spx"):
-		c.Add(path, "is %q; did you mean %s?", value, LegacyWhole)
-	case strings.EqualFold(value, string(LegacyReplica)):
-		c.Add(path, "is %q; did you mean %s?", value, LegacyReplica)
-	case vendor == "":
-		c.Add(path, "is %q, it can be %s, %s or a profile: %s", value, LegacyWhole, LegacyReplica, profileSpelling)
-	default:
+		if kind == LegacyPartitionReplica && g.Strategy == gpu.MPS {
+			c.Add(path, "is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing")
+		}
+	case vendor != "":
 		g.Legacy = Legacy{Kind: LegacyPartition, Profile: value}
 		c.ofVendor(path, value, vendor)
+	case strings.EqualFold(value, "spx"):
+		c.Add(path, "is %q; did you mean %s?", value, LegacyWhole)
+	default:
+		for _, kind := range legacyKinds {
+			if strings.EqualFold(value, string(kind)) {
+				c.Add(path, "is %q; did you mean %s?", value, kind)
+				return
+			}
+		}
+		c.Add(path, "is %q, it can be %s, %s, %s, %s or a profile: %s", value, LegacyWhole, LegacyReplica, LegacyPartition, LegacyPartitionReplica, profileSpelling)
 	}
 }
+
+// legacyKinds are the kinds that rules name.
+var legacyKinds = []LegacyKind{LegacyWhole, LegacyReplica, LegacyPartition, LegacyPartitionReplica}
 
 func (c *compiler) unknownProfile(path, profile string) {
 	if lower := strings.ToLower(profile); vendorOf(lower) != "" {

@@ -20,31 +20,15 @@ type Desired struct {
 	Partitions []string
 	// PartitionFractions: they are also shared by fraction.
 	PartitionFractions bool
+	// PartitionReplicas has the replicas of partitions, by profile. Others have those of the
+	// GPU.
+	PartitionReplicas map[string]int
+	// MIGReplicas: nvidia.com/mig-<profile> is a replica of a partition, for Partitions.
+	MIGReplicas bool
 	// Legacy is what a pod gets that requests the vendor's extended resource
 	// (nvidia.com/gpu, amd.com/gpu).
 	Legacy Legacy
 }
-
-// Legacy says what a vendor's extended resource means on a GPU.
-type Legacy struct {
-	// Kind is the kind of device.
-	Kind LegacyKind
-	// Profile is the profile of the partitions, for LegacyPartition.
-	Profile string
-}
-
-// LegacyKind is the kind of devices that a vendor's extended resource means.
-type LegacyKind string
-
-// The kinds of devices that a vendor's extended resource can mean.
-const (
-	// LegacyWhole is the whole GPU.
-	LegacyWhole LegacyKind = "Whole"
-	// LegacyReplica is one replica of the whole GPU: a share by fraction without an amount.
-	LegacyReplica LegacyKind = "Replica"
-	// LegacyPartition is a partition of one profile.
-	LegacyPartition LegacyKind = "Partition"
-)
 
 // Default is the desired state of a GPU that no rule selects: ten time-sliced shares of
 // the whole GPU.

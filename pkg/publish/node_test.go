@@ -70,7 +70,7 @@ func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.G
 		devices, err := offer.Devices(&gpus[i].GPU, c, true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), devices...)
-		gpus[i].Legacy = c.Legacy.Means
+		gpus[i].Legacy = c.Means
 	}
 	return gpus
 }

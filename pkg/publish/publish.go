@@ -35,6 +35,9 @@ type GPU struct {
 	LegacyResource string
 	// Legacy returns whether a device stands for it; nil: the whole GPU does.
 	Legacy func(gpu.Placement) bool
+	// MIGResource returns the extended resource that another device stands for
+	// ("nvidia.com/mig-1g.10gb"), empty if none; nil: none.
+	MIGResource func(gpu.Placement) string
 }
 
 // Resources returns the node's pool with the devices of all its GPUs. The errors name the GPUs
@@ -154,8 +157,11 @@ func deviceAttributes(g *GPU, p gpu.Placement) attributeMap {
 	if g.Legacy != nil {
 		legacy = g.Legacy(p)
 	}
-	if legacy {
+	switch {
+	case legacy && g.LegacyResource != "":
 		m.setString(AttributeLegacyResource, g.LegacyResource)
+	case g.MIGResource != nil:
+		m.setString(AttributeLegacyResource, g.MIGResource(p))
 	}
 	return m
 }

@@ -121,9 +121,10 @@ func TestNoShares(t *testing.T) {
 // replicas or for partitions, and for nothing beside them.
 func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
 	for kind, want := range map[profile.LegacyKind][]string{
-		profile.LegacyWhole:     {""},
-		profile.LegacyReplica:   {"-fraction-share"},
-		profile.LegacyPartition: {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+		profile.LegacyWhole:            {""},
+		profile.LegacyReplica:          {"-fraction-share"},
+		profile.LegacyPartition:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+		profile.LegacyPartitionReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
 	} {
 		c := everyShare("3g.40gb")
 		c.Legacy = profile.Legacy{Kind: kind, Profile: "3g.40gb"}

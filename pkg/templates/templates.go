@@ -26,6 +26,8 @@ type Node struct {
 	// LegacyResources are the extended resources that devices stand for, by vendor:
 	// "nvidia.com/gpu". The chart's legacyResources say which.
 	LegacyResources map[gpu.Vendor]string
+	// MIGResources: devices also stand for nvidia.com/mig-<profile> (legacyResources.mig).
+	MIGResources bool
 }
 
 // Slices are the ResourceSlices of the node once it follows its profile: one complete pool
@@ -47,7 +49,11 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 			errs = append(errs, err)
 		}
 		g.Placements = append(g.Placements, shares...)
-		gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: n.LegacyResources[g.Vendor], Legacy: how.Legacy.Means})
+		published := publish.GPU{GPU: g, LegacyResource: n.LegacyResources[g.Vendor], Legacy: how.Means}
+		if n.MIGResources {
+			published.MIGResource = how.MIGResource
+		}
+		gpus = append(gpus, published)
 	}
 	resources, failed := publish.Resources(n.Name, gpus)
 	if errs = append(errs, failed...); len(errs) > 0 {

@@ -36,6 +36,7 @@ func TestBadFlags(t *testing.T) {
 		"shared memory":   {[]string{"--node-name=a", "--mps-shared-memory=1k"}, "1k is less than 1Mi"},
 		"no quantity":     {[]string{"--node-name=a", "--mps-shared-memory=much"}, "mps-shared-memory"},
 		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu`},
+		"managed nodes":   {[]string{"--node-name=a", "--managed-nodes=a b"}, "--managed-nodes"},
 		"log format":      {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
 		"no kubeconfig":   {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
 		"no namespace":    {[]string{"--device-plugin-configmap=time-slicing"}, `"time-slicing" is not NAMESPACE/NAME`},
@@ -59,9 +60,11 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
 		"--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
-		"--mps-shared-memory=512Mi", "--device-plugin-configs-dir=/configs",
+		"--mps-shared-memory=512Mi", "--device-plugin-configs-dir=/configs", "--managed-nodes=example.com/tranche=true", "--legacy-mig-resources",
 		"--device-plugin-configmap=gpu-operator/time-slicing", "--device-plugin-unlabelled", "--device-plugin-default=slice-4",
 	}))
+	assert.Equal(t, "example.com/tranche=true", config.ManagedNodes.String())
+	assert.True(t, config.LegacyMIGResources)
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
 	assert.True(t, config.AdoptForeign)

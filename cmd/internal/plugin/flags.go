@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
@@ -29,14 +30,16 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory", "size of the /dev/shm that the containers of one MPS daemon share")
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs that another system serves")
+	flags.Var(nodeSelector{&c.ManagedNodes}, "managed-nodes", "labels of the nodes whose GPUs Tranche manages (example.com/tranche=true); empty: all")
 	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove idle partitions that Tranche did not create")
 	flags.Var(legacyResources{&c.LegacyResources}, "legacy-resource", "extended resource that whole GPUs of its vendor stand for: nvidia.com/gpu, amd.com/gpu; repeatable")
+	flags.BoolVar(&c.LegacyMIGResources, "legacy-mig-resources", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
 	flags.StringVar(&c.DevicePluginConfigsDir, "device-plugin-configs-dir", "/etc/tranche/device-plugin-configs", "directory with configuration files of NVIDIA's device plugin")
 	flags.Var((*objectName)(&c.DevicePluginConfigMap), "device-plugin-configmap", "ConfigMap (namespace/name) with configuration files of NVIDIA's device plugin, in place of the directory")
 	flags.BoolVar(&c.DevicePluginUnlabelled, "device-plugin-unlabelled", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default, or the one named default, or the only one")
 	flags.StringVar(&c.DevicePluginDefault, "device-plugin-default", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "reload AMD's driver where a profile changes the memory mode")
-	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels nvidia.com/gpu.product, .count and .memory")
+	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
 	flags.StringVar(&c.UninstallOrder, "uninstall-order", "", "ConfigMap (namespace/name) that announces the uninstallation")
 }
 
@@ -88,6 +91,29 @@ func (o *objectName) Set(text string) error {
 
 // Type implements pflag.Value.
 func (o *objectName) Type() string { return "namespace/name" }
+
+// nodeSelector is a flag that takes a label selector.
+type nodeSelector struct{ selector *labels.Selector }
+
+// String implements pflag.Value.
+func (s nodeSelector) String() string {
+	if s.selector == nil || *s.selector == nil {
+		return ""
+	}
+	return (*s.selector).String()
+}
+
+// Set implements pflag.Value.
+func (s nodeSelector) Set(text string) error {
+	selector, err := labels.Parse(text)
+	if err == nil && !selector.Empty() {
+		*s.selector = selector
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (s nodeSelector) Type() string { return "selector" }
 
 // legacyResources is a flag that takes extended resources. The domain of one
 // tells whose GPUs it stands for.

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
@@ -59,4 +58,7 @@ func (v Vendor) UpgradeSignal(node *corev1.Node) string {
 
 // NodeLabels implements hardware.Vendor. There are none: AMD's node labeller has labels of
 // its own, and can run beside Tranche because it touches no GPU.
-func (v Vendor) NodeLabels([]gpu.GPU) map[string]string { return nil }
+func (v Vendor) NodeLabels([]hardware.OfferedGPU) map[string]string { return nil }
+
+// IsNodeLabel implements hardware.Vendor.
+func (v Vendor) IsNodeLabel(string) bool { return false }

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
@@ -87,22 +86,5 @@ func TestUpgradeSignal(t *testing.T) {
 		"the upgrade is over":       {"nvidia.com/gpu-driver-upgrade-state", "upgrade-done", ""},
 	} {
 		assert.Equal(t, tt.want, Vendor{}.UpgradeSignal(labelled(map[string]string{tt.key: tt.value})), name)
-	}
-}
-
-func TestNodeLabels(t *testing.T) {
-	g := func(product string, mib int64) gpu.GPU { return gpu.GPU{ProductName: product, Memory: mib << 20} }
-	h100, l4 := g("NVIDIA H100 80GB HBM3", 81559), g("NVIDIA L4", 23034)
-	for name, tt := range map[string]struct {
-		gpus                   []gpu.GPU
-		product, count, memory string
-	}{
-		"no GPU":        {},
-		"one":           {[]gpu.GPU{l4}, "NVIDIA-L4", "1", "23034"},
-		"two of a kind": {[]gpu.GPU{h100, h100}, "NVIDIA-H100-80GB-HBM3", "2", "81559"},
-		"mixed":         {[]gpu.GPU{h100, l4}, "", "2", "23034"},
-		"nothing known": {[]gpu.GPU{g("NVIDIA L4", 0)}, "NVIDIA-L4", "1", ""},
-	} {
-		assert.Equal(t, map[string]string{labelProduct: tt.product, labelCount: tt.count, labelMemory: tt.memory}, Vendor{}.NodeLabels(tt.gpus), name)
 	}
 }

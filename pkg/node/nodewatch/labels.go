@@ -13,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// LabelsOf returns the node labels that describe GPUs. An empty value means: remove the label.
-func LabelsOf(vendors []hardware.Vendor, gpus []gpu.GPU) map[string]string {
+// LabelsOf returns the node labels that describe GPUs.
+func LabelsOf(vendors []hardware.Vendor, gpus []hardware.OfferedGPU) map[string]string {
 	labels := map[string]string{}
 	for _, v := range vendors {
-		maps.Copy(labels, v.NodeLabels(slices.DeleteFunc(slices.Clone(gpus), func(g gpu.GPU) bool { return g.Vendor != v.Name() })))
+		maps.Copy(labels, v.NodeLabels(slices.DeleteFunc(slices.Clone(gpus), func(g hardware.OfferedGPU) bool { return g.Vendor != v.Name() })))
 	}
 	return labels
 }
@@ -33,8 +32,8 @@ const labelsTimeout = 30 * time.Second
 type Labeler struct {
 	client kubernetes.Interface
 	node   string
-	// keys are those of the labels.
-	keys []string
+	// vendors tell which labels are theirs.
+	vendors []hardware.Vendor
 
 	// mu protects the fields below.
 	mu sync.Mutex
@@ -46,7 +45,7 @@ type Labeler struct {
 
 // NewLabeler returns a Labeler for the labels of a node's vendors.
 func NewLabeler(client kubernetes.Interface, node *Node) *Labeler {
-	return &Labeler{client: client, node: node.name, keys: slices.Collect(maps.Keys(LabelsOf(node.Vendors, nil)))}
+	return &Labeler{client: client, node: node.name, vendors: node.Vendors}
 }
 
 // Remove removes the labels. Update writes none until Resume is called.
@@ -70,11 +69,9 @@ func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	labels := map[string]string{}
-	for _, key := range l.keys {
-		if wanted[key] != "" && !l.off {
-			labels[key] = wanted[key]
-		}
+	labels := maps.Clone(wanted)
+	if l.off || labels == nil {
+		labels = map[string]string{}
 	}
 	if l.written == nil {
 		node, err := Get(ctx, l.client, l.node)
@@ -82,8 +79,8 @@ func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
 			return fmt.Errorf("read the labels of node %s: %w", l.node, err)
 		}
 		l.written = map[string]string{}
-		for _, key := range l.keys {
-			if value, ok := node.Labels[key]; ok {
+		for key, value := range node.Labels {
+			if slices.ContainsFunc(l.vendors, func(v hardware.Vendor) bool { return v.IsNodeLabel(key) }) {
 				l.written[key] = value
 			}
 		}
@@ -92,11 +89,11 @@ func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
 		return nil
 	}
 	changes := map[string]any{}
-	for _, key := range l.keys {
+	for key := range l.written {
 		changes[key] = nil
-		if value, ok := labels[key]; ok {
-			changes[key] = value
-		}
+	}
+	for key, value := range labels {
+		changes[key] = value
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -25,6 +26,8 @@ type Node struct {
 	First *corev1.Node
 	// Vendors are the vendors whose GPUs the node may have.
 	Vendors []hardware.Vendor
+	// Managed selects the nodes that Tranche manages; nil: all.
+	Managed labels.Selector
 	// Upgraded gets a value when the upgrade of a driver begins or ends. One place is
 	// enough: a signal that waits covers everything before it.
 	Upgraded chan struct{}
@@ -64,6 +67,11 @@ func (w *Node) node() *corev1.Node {
 
 // Labels returns the labels of the node.
 func (w *Node) Labels() map[string]string { return w.node().Labels }
+
+// IsManaged tells whether Tranche manages the GPUs of the node.
+func (w *Node) IsManaged() bool {
+	return w.Managed == nil || w.Managed.Matches(labels.Set(w.Labels()))
+}
 
 // Upgrades returns the vendors whose drivers are being replaced, with the signal that says so.
 func (w *Node) Upgrades() map[gpu.Vendor]string { return UpgradesOf(w.Vendors, w.node()) }

@@ -115,7 +115,8 @@ func (w *ownerWatch) look() {
 		ofDriver, _ := lister.List(labels.Everything())
 		slices = append(slices, ofDriver...)
 	}
-	w.changed(findOwners(w.node.Vendors, hardware.Evidence{Node: node, Slices: slices, Running: w.programs.running}))
+	others := findOwners(w.node.Vendors, hardware.Evidence{Node: node, Slices: slices, Running: w.programs.running})
+	w.changed(append(w.node.unmanaged(), others...))
 }
 
 // lookAtProcesses updates the running programs, and tells whether they have changed.

@@ -24,6 +24,14 @@ func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
 	}
 }
 
+// unmanaged tells whether nothing is published because Tranche does not manage the node. While
+// claims hold GPUs, these stay published with a taint. The caller holds the lock.
+func (p *Publisher) unmanaged() bool {
+	return len(p.owners.Unmanaged()) > 0 && !slices.ContainsFunc(p.GPUs.List(), func(g inventory.GPU) bool {
+		return len(p.HeldOn(g.PCIAddress)) > 0
+	})
+}
+
 // tellOwners reports changes of the other systems that serve the node's GPUs. The caller holds
 // the lock.
 func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
@@ -38,7 +46,11 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.owners.Of(v) {
-				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not offer the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them in spite of that, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
+				text := fmt.Sprintf("Tranche does not offer the %s GPUs of this node, because %s. To let Tranche have them, %s", v.Title(), o.Found, o.Remedy)
+				if len(nodewatch.Owners{o}.Unmanaged()) == 0 {
+					text += "; to publish them in spite of that, set ignoreOtherOwners=true in the chart"
+				}
+				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, text)
 			}
 		}
 	}

@@ -41,10 +41,12 @@ type Config struct {
 	GPUs    *inventory.GPUs
 	Events  *telemetry.Events
 	Metrics *telemetry.Metrics
-	// LegacyResources has the extended resource ("nvidia.com/gpu") by vendor. Legacy returns
-	// which devices of a GPU stand for it; nil: the whole GPU.
+	// LegacyResources has the extended resource ("nvidia.com/gpu") by vendor. MIGResources:
+	// devices also stand for nvidia.com/mig-<profile>. Settings returns the settings of a
+	// GPU, which say what the resources mean; nil: the default ones.
 	LegacyResources map[gpu.Vendor]string
-	Legacy          func(pciAddress string) func(gpu.Placement) bool
+	MIGResources    bool
+	Settings        func(pciAddress string) profile.Desired
 	// Layout returns which devices of a GPU the applied profile offers.
 	Layout func(pciAddress string) profile.Layout
 	// IsUpgrading tells whether a vendor's driver is being replaced. Unknown tells whether
@@ -199,6 +201,10 @@ func (p *Publisher) Publish(ctx context.Context) {
 		return // claims may hold what an earlier run has published
 	}
 	p.tellOwners(ctx, known)
+	if p.unmanaged() {
+		p.sendAll(ctx, resourceslice.DriverResources{})
+		return
+	}
 	out := make([]publish.GPU, len(known))
 	p.heldBack = map[string]bool{}
 	for i := range known {
@@ -271,9 +277,9 @@ func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
 	if heldBack {
 		p.heldBack[g.PCIAddress] = true
 	}
-	var legacy func(gpu.Placement) bool
-	if p.Legacy != nil {
-		legacy = p.Legacy(g.PCIAddress)
+	settings := profile.Default()
+	if p.Settings != nil {
+		settings = p.Settings(g.PCIAddress)
 	}
 	out := publish.GPU{
 		GPU:            g.Offer(),
@@ -283,7 +289,10 @@ func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
 		DeviceTaints:   p.deviceTaints(g),
 		NoShares:       p.noShares,
 		LegacyResource: p.LegacyResources[g.Vendor],
-		Legacy:         legacy,
+		Legacy:         settings.Means,
+	}
+	if p.MIGResources {
+		out.MIGResource = settings.MIGResource
 	}
 	switch {
 	case p.noTaints:
@@ -345,6 +354,7 @@ func (p *Publisher) ClaimsChanged(ctx context.Context) {
 	for _, g := range p.GPUs.List() {
 		depends = depends || p.holdsBack(g.PCIAddress) != p.heldBack[g.PCIAddress]
 	}
+	depends = depends || len(p.owners.Unmanaged()) > 0 && p.unmanaged() != (p.slices == 0)
 	p.mu.Unlock()
 	if depends {
 		p.Publish(ctx)

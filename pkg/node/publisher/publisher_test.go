@@ -201,6 +201,37 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	}
 }
 
+// On a node that Tranche does not manage, nothing is published. While claims hold GPUs, the
+// devices stay, with a taint.
+func TestPublisherUnmanaged(t *testing.T) {
+	p := newPublishing(t)
+	unmanaged := nodewatch.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "unmanaged", Found: "it does not have the labels a=b", Remedy: "label the node"}}}
+	p.SetOwners(t.Context(), unmanaged)
+	assert.Empty(t, p.sent[len(p.sent)-1].Pools)
+	p.SetOwners(t.Context(), nil)
+	assert.Equal(t, "published", p.state()[gpu1])
+	held := []string{gpu1}
+	p.HeldOn = func(pciAddress string) []string {
+		if gpu.NameOf(pciAddress) == gpu1 {
+			return held
+		}
+		return nil
+	}
+	p.SetOwners(t.Context(), unmanaged)
+	assert.Equal(t, "published gpu.tranche.dev/other-owner=unmanaged:NoSchedule", p.state()[gpu1])
+	n := len(p.sent)
+	p.ClaimsChanged(t.Context())
+	assert.Len(t, p.sent, n)
+	held = nil
+	p.ClaimsChanged(t.Context())
+	assert.Empty(t, p.sent[len(p.sent)-1].Pools, "the last claim was released")
+	p.ClaimsChanged(t.Context())
+	assert.Len(t, p.sent, n+1)
+	event := nodetest.AwaitEvent(t, p.api, "OtherOwner", "")
+	assert.Contains(t, event, "because it does not have the labels a=b. To let Tranche have them, label the node")
+	assert.NotContains(t, event, "ignoreOtherOwners")
+}
+
 func (p *publishing) devices() []resourceapi.Device {
 	var all []resourceapi.Device
 	for _, pool := range p.sent[len(p.sent)-1].Pools {

@@ -211,8 +211,15 @@ func describe(c profile.Desired) string {
 	if c.Shared {
 		what = append(what, "the whole GPU")
 	}
-	if len(c.Partitions) > 0 {
-		what = append(what, "partitions "+strings.Join(c.Partitions, ", "))
+	var partitions, replicas []string
+	for _, p := range c.SharedPartitions() {
+		partitions = append(partitions, p.Profile)
+		if p.Replicas != c.Replicas {
+			replicas = append(replicas, fmt.Sprintf("%d replicas of %s", p.Replicas, p.Profile))
+		}
+	}
+	if len(partitions) > 0 {
+		what = append(what, "partitions "+strings.Join(partitions, ", "))
 	}
 	parts := []string{"not shared"}
 	if len(what) > 0 {
@@ -220,6 +227,7 @@ func describe(c profile.Desired) string {
 			strings.Join(what, " and ") + " shared by " + string(c.Strategy),
 			fmt.Sprintf("%d replicas", c.Replicas), fmt.Sprintf("at most %d clients", c.MaxClients),
 		}
+		parts = append(parts, replicas...)
 		if c.TimeSlice != "" {
 			parts = append(parts, "time slices "+string(c.TimeSlice))
 		}
@@ -227,11 +235,11 @@ func describe(c profile.Desired) string {
 			parts = append(parts, "memory of whole GPUs limited by MPS")
 		}
 	}
-	switch c.Legacy.Kind {
-	case profile.LegacyReplica:
-		parts = append(parts, "the vendor's extended resource is a replica")
-	case profile.LegacyPartition:
-		parts = append(parts, "the vendor's extended resource is a partition "+c.Legacy.Profile)
+	if meaning := c.LegacyMeaning(); meaning != profile.Default().LegacyMeaning() {
+		parts = append(parts, "the vendor's extended resource is "+meaning)
+	}
+	if c.MIGReplicas {
+		parts = append(parts, "nvidia.com/mig-<profile> is a replica")
 	}
 	text := strings.Join(parts, ", ")
 	if c.Profile != "" {

@@ -144,7 +144,7 @@ func TestDescribeSettings(t *testing.T) {
 	parts := off
 	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
 	for want, c := range map[string]profile.Desired{
-		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica (profile training)": mps,
+		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica of the whole GPU (profile training)": mps,
 		"not shared": off,
 		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's extended resource is a partition 1g.10gb": parts,
 	} {

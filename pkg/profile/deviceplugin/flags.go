@@ -10,7 +10,6 @@ import (
 
 // unused are the flags without effect, and why.
 var unused = map[string]string{
-	"flags.migStrategy":             "is not used: partitions are made when claims ask for them, each profile with the name of strategy mixed",
 	"flags.failOnInitError":         "is not used: the plugin waits for the driver",
 	"flags.mpsRoot":                 "is not used: MPS daemons have folders below /run/tranche",
 	"flags.nvidiaDriverRoot":        "is not used: the driver is found, or the chart's value kubeletPlugin.nvidiaDriverRoot says where it is",
@@ -40,7 +39,7 @@ func (r *reader) flags(f *flags) {
 	if f == nil {
 		return
 	}
-	r.oneOf("flags.migStrategy", f.MigStrategy, "none", "single", "mixed")
+	r.oneOf("flags.migStrategy", f.MigStrategy, none, single, mixed)
 	// NVML finds no such GPUs.
 	r.oneOf("flags.deviceDiscoveryStrategy", f.DeviceDiscoveryStrategy, "auto", "nvml")
 	r.missing("flags.gdrcopyEnabled", f.GDRCopyEnabled, "GDRCopy's")
@@ -81,7 +80,7 @@ func (r *reader) tell(path string, v reflect.Value) {
 		}
 		return
 	}
-	if !v.IsNil() {
-		r.note(path, "%s", unused[path])
+	if reason, ok := unused[path]; ok && !v.IsNil() {
+		r.note(path, "%s", reason)
 	}
 }

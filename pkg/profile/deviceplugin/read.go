@@ -46,6 +46,10 @@ func ReadText(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error)
 		GPUs:    &v1alpha1.GPUSelector{Vendor: "nvidia"},
 		Sharing: &v1alpha1.Sharing{Enabled: new(bool)},
 	}
+	r.single = strategyOf(&c) == single
+	if r.single {
+		rule.LegacyResource = partition
+	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
 	}
@@ -59,6 +63,46 @@ func ReadText(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error)
 type reader struct {
 	problems *strict.Problems
 	notes    []string
+	// single: the MIG strategy is single.
+	single bool
+}
+
+// The MIG strategies. With single, nvidia.com/gpu is a partition on nodes whose GPUs are
+// partitioned. With mixed, there is nvidia.com/mig-<profile>.
+const (
+	none   = "none"
+	single = "single"
+	mixed  = "mixed"
+)
+
+// Values of legacyResource.
+const (
+	replica            = "Replica"
+	partition          = "Partition"
+	replicaOfPartition = "PartitionReplica"
+)
+
+// strategyOf returns the MIG strategy of a file. If it names none, the GPU operator decides, whose
+// default is single. A file that shares nvidia.com/mig-<profile> is for strategy mixed. On GPUs
+// without partitions, all strategies are the same.
+func strategyOf(c *config) string {
+	if c.Flags != nil && c.Flags.MigStrategy != nil {
+		return *c.Flags.MigStrategy
+	}
+	if c.Sharing != nil && c.Sharing.MPS == nil && c.Sharing.TimeSlicing != nil && slices.ContainsFunc(c.Sharing.TimeSlicing.Resources, func(s replicatedResource) bool {
+		return partitions.MatchString(fullName(s.Name))
+	}) {
+		return mixed
+	}
+	return single
+}
+
+// fullName is the name of a resource with its domain.
+func fullName(name string) string {
+	if strings.HasPrefix(name, prefix) {
+		return name
+	}
+	return prefix + name
 }
 
 func (r *reader) note(path, format string, args ...any) {
@@ -93,13 +137,23 @@ func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strate
 	for i := range s.Resources {
 		r.resource(strict.Index(path+".resources", i), &s.Resources[i], mps, rule)
 	}
+	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
+		parts.LegacyResource = v1alpha1.MeansReplica
+		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value legacyResources.mig is true, otherwise for a partition that is not shared", prefix)
+	}
+	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
+		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", prefix)
+	}
 	if !*rule.Sharing.Enabled {
 		return
 	}
-	if s.RenameByDefault {
+	switch {
+	case s.RenameByDefault:
 		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", wholeGPUs, wholeGPUs)
-	} else {
-		rule.LegacyResource = "Replica"
+	case r.single && !mps:
+		rule.LegacyResource = replicaOfPartition
+	default:
+		rule.LegacyResource = replica
 	}
 	if mps {
 		// As the device plugin's daemon does.
@@ -116,11 +170,8 @@ func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1
 	if s.Devices != nil && s.Devices != "all" {
 		r.note(path+".devices", "is not used, nor by the device plugin: all GPUs of the node are shared")
 	}
-	r.replicas(path+".replicas", s.Replicas, mps, rule)
-	name := s.Name
-	if !strings.HasPrefix(name, prefix) {
-		name = prefix + name
-	}
+	r.replicas(path+".replicas", s.Replicas, mps)
+	name := fullName(s.Name)
 	profile := partitions.FindStringSubmatch(name)
 	switch {
 	case s.Name == "":
@@ -129,6 +180,7 @@ func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1
 		r.problems.Add(path+".name", "%s is there twice", name)
 	case name == wholeGPUs:
 		*rule.Sharing.Enabled = true
+		rule.Sharing.Replicas = s.Replicas
 	case profile == nil:
 		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, wholeGPUs, prefix)
 	case profile[2] != "":
@@ -141,7 +193,9 @@ func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1
 			rule.Sharing.Partitions = &v1alpha1.SharedPartitions{Fractions: true}
 		}
 		rule.Sharing.Partitions.Profiles = append(rule.Sharing.Partitions.Profiles, profile[1])
-		r.note(path, "claims can ask for shares of %s partitions; unlike with the device plugin, %s still asks for one that is not shared", profile[1], name)
+		if s.Replicas != nil {
+			rule.Sharing.Partitions.Replicas = append(rule.Sharing.Partitions.Replicas, v1alpha1.PartitionReplicas{Profile: profile[1], Count: *s.Replicas})
+		}
 	}
 }
 
@@ -149,7 +203,7 @@ func shares(rule *v1alpha1.Rule, profile string) bool {
 	return rule.Sharing.Partitions != nil && slices.Contains(rule.Sharing.Partitions.Profiles, profile)
 }
 
-func (r *reader) replicas(path string, n *int32, mps bool, rule *v1alpha1.Rule) {
+func (r *reader) replicas(path string, n *int32, mps bool) {
 	switch {
 	case n == nil:
 		r.problems.Add(path, "is missing")
@@ -157,9 +211,5 @@ func (r *reader) replicas(path string, n *int32, mps bool, rule *v1alpha1.Rule) 
 		r.problems.Add(path, "is %d, it can be 1 to %d", *n, gpu.WholeFraction)
 	case mps && *n > gpu.MaxMPSClients:
 		r.problems.Add(path, "is %d, and an MPS server takes %d clients", *n, gpu.MaxMPSClients)
-	case rule.Sharing.Replicas != nil && *rule.Sharing.Replicas != *n:
-		r.problems.Add(path, "is %d, and %d for another resource: there is one number for a GPU and its partitions; PartitionProfiles can give GPUs different ones", *n, *rule.Sharing.Replicas)
-	default:
-		rule.Sharing.Replicas = n
 	}
 }

@@ -28,7 +28,7 @@ const (
 // The error says which shares are not possible, and why. The returned devices can still be
 // published.
 func Devices(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
-	if !c.Shared && len(c.Partitions) == 0 {
+	if !c.Shared && len(c.SharedPartitions()) == 0 {
 		return nil, nil
 	}
 	if err := shareable(g, c); err != nil {
@@ -83,23 +83,26 @@ func ofWhole(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error
 // ofPartitions returns the shares of the partitions that the settings name. They have neither an
 // MPS daemon nor a time slice, which is a setting of the whole GPU.
 func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
-	sharing := gpu.Sharing{
-		Strategy: gpu.TimeSlicing, Replicas: c.Replicas, MaxClients: c.MaxClients, OneClient: c.OneClient,
-	}
-	bases := []gpu.Basis{gpu.ByMemory}
-	if c.PartitionFractions {
-		bases = gpu.Bases()
-	}
 	var shares []gpu.Placement
 	var errs []error
-	for i, profile := range c.Partitions {
+	for i, shared := range c.SharedPartitions() {
 		// A variant with the engines of the whole GPU is one of a kind, and the plain
 		// profile can be shared in its place.
-		if strings.Contains(profile, "+") || slices.Contains(c.Partitions[:i], profile) {
+		if strings.Contains(shared.Profile, "+") || slices.Contains(c.Partitions[:min(i, len(c.Partitions))], shared.Profile) {
 			continue
 		}
+		sharing := gpu.Sharing{
+			Strategy: gpu.TimeSlicing, Replicas: shared.Replicas, MaxClients: c.MaxClients, OneClient: c.OneClient,
+		}
+		if shared.Replicas != c.Replicas {
+			sharing.MaxClients = max(c.MaxClients, shared.Replicas)
+		}
+		bases := []gpu.Basis{gpu.ByMemory}
+		if shared.Fractions {
+			bases = gpu.Bases()
+		}
 		for _, base := range g.Placements {
-			if base.Profile != profile || base.Type == gpu.TypeGPU || base.Share != nil {
+			if base.Profile != shared.Profile || base.Type == gpu.TypeGPU || base.Share != nil {
 				continue
 			}
 			of, err := sharesOf(g, c, base, sharing, bases)

@@ -1,0 +1,131 @@
+package v1alpha1
+
+// Strategy is how the holders of a GPU share it.
+//
+// +kubebuilder:validation:Enum=TimeSlicing;MPS
+type Strategy string
+
+// The strategies.
+const (
+	// TimeSlicing runs one process at a time on the GPU.
+	TimeSlicing Strategy = "TimeSlicing"
+	// MPS runs processes at the same time with NVIDIA's Multi-Process Service.
+	MPS Strategy = "MPS"
+)
+
+// TimeSlice is how long a process on an NVIDIA GPU can run before the next one.
+//
+// +kubebuilder:validation:Enum=Default;Short;Medium;Long
+type TimeSlice string
+
+// Sharing says how several claims share a GPU.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.maxClients) ? self.maxClients : 1000) >= (has(self.replicas) ? self.replicas : 10)",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
+// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.replicas) || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.maxClients) || self.maxClients <= 48",message="an MPS server takes 48 clients: set at most so many",fieldPath=".maxClients"
+// +kubebuilder:validation:XValidation:rule="!has(self.timeSlice) || !has(self.strategy) || self.strategy != 'MPS'",message="is for strategy TimeSlicing only",fieldPath=".timeSlice"
+// +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || has(self.strategy) && self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || !has(self.strategy) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
+type Sharing struct {
+	// Enabled: shares of whole GPUs are offered. Default: true. For partitions, see
+	// partitions.
+	//
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+	// Strategy is how holders share the GPU. MPS is for NVIDIA GPUs and has no effect on
+	// others. Default: TimeSlicing.
+	//
+	// +optional
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Replicas is the number of shares without an amount that fill a GPU. Default: 10.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Replicas *int32 `json:"replicas,omitempty"`
+	// TimeSlice is the length of a time slice, for TimeSlicing on NVIDIA GPUs. Default: the
+	// driver's.
+	//
+	// +optional
+	TimeSlice TimeSlice `json:"timeSlice,omitempty"`
+	// MaxClients is the number of clients of all shares of a GPU together, at least
+	// replicas. A share uses one unless its claim requests more. With MPS at most 48.
+	// Default: 48, or replicas if that is more.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxClients *int32 `json:"maxClients,omitempty"`
+	// OneClient rejects shares that request more than one client. Default: false.
+	//
+	// +optional
+	OneClient bool `json:"oneClient,omitempty"`
+	// ExclusiveProcess rejects processes that bypass the MPS daemon, with the compute mode
+	// EXCLUSIVE_PROCESS. For MPS only. Default: false.
+	//
+	// +optional
+	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
+	// Partitions: shares of these partitions are offered. Not with MPS.
+	//
+	// +optional
+	Partitions *SharedPartitions `json:"partitions,omitempty"`
+}
+
+// SharedPartitions says which partitions several claims can share.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || self.replicas.all(r, r.profile in self.profiles)",message="names a profile that is not among profiles",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || has(self.fractions) && self.fractions",message="is Replica, a share by fraction: set fractions: true",fieldPath=".legacyResource"
+type SharedPartitions struct {
+	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
+	// engines.
+	//
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
+	Profiles []string `json:"profiles"`
+	// Fractions: they are shared by fraction and by memory, otherwise by memory only.
+	// Default: false.
+	//
+	// +optional
+	Fractions bool `json:"fractions,omitempty"`
+	// Replicas are the numbers of replicas of single profiles. Default: sharing.replicas.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=profile
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Replicas []PartitionReplicas `json:"replicas,omitempty"`
+	// LegacyResource is what a pod gets that requests nvidia.com/mig-<profile>, where the
+	// chart's legacyResources.mig serves it: Partition, or Replica, a share by fraction.
+	// Default: Partition.
+	//
+	// +optional
+	LegacyResource MIGResourceMeaning `json:"legacyResource,omitempty"`
+}
+
+// PartitionReplicas is the number of replicas of the partitions of one profile.
+type PartitionReplicas struct {
+	// Profile is one of profiles.
+	//
+	// +kubebuilder:validation:MaxLength=32
+	Profile string `json:"profile"`
+	// Count is the number of shares without an amount that fill a partition.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Count int32 `json:"count"`
+}
+
+// MIGResourceMeaning is what nvidia.com/mig-<profile> means.
+//
+// +kubebuilder:validation:Enum=Partition;Replica
+type MIGResourceMeaning string
+
+// What nvidia.com/mig-<profile> can mean.
+const (
+	MeansPartition MIGResourceMeaning = "Partition"
+	MeansReplica   MIGResourceMeaning = "Replica"
+)

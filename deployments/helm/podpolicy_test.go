@@ -1,0 +1,55 @@
+package helm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// Where replicas are requested one by one, a pod that requests more is refused with the
+// container and the resource.
+func TestAtMostOne(t *testing.T) {
+	policies := func(args ...string) (spec *admissionregistrationv1.ValidatingAdmissionPolicySpec) {
+		objects := decode(t, render(t, chart, args...))
+		requireBound(t, objects)
+		for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](objects) {
+			if p.Name == "tranche-at-most-one" {
+				spec = &p.Spec
+			}
+		}
+		return spec
+	}
+	require.Nil(t, policies())
+	spec := policies("--set-json", `legacyResources.atMostOne=["nvidia.com/gpu","nvidia.com/mig-1g.5gb"]`)
+	require.NotNil(t, spec)
+	container := func(name, resourceName, quantity string) corev1.Container {
+		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{
+			corev1.ResourceName(resourceName): resource.MustParse(quantity), "cpu": resource.MustParse("4"),
+		}}}
+	}
+	for name, test := range map[string]struct {
+		init, main []corev1.Container
+		want       string
+	}{
+		"no limits":        {nil, []corev1.Container{{Name: "main"}}, ""},
+		"one":              {[]corev1.Container{container("init", "nvidia.com/gpu", "1")}, []corev1.Container{container("main", "nvidia.com/gpu", "1")}, ""},
+		"another resource": {nil, []corev1.Container{container("main", "amd.com/gpu", "8")}, ""},
+		"two": {nil, []corev1.Container{container("main", "nvidia.com/gpu", "2"), container("side", "nvidia.com/mig-1g.5gb", "7")},
+			"container main requests 2 of nvidia.com/gpu, container side requests 7 of nvidia.com/mig-1g.5gb: a container can request one (chart value legacyResources.atMostOne)"},
+		"two at first": {[]corev1.Container{container("init", "nvidia.com/gpu", "2k")}, []corev1.Container{{Name: "main"}},
+			"container init requests 2k of nvidia.com/gpu: a container can request one (chart value legacyResources.atMostOne)"},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: test.init, Containers: test.main}}
+		gvk := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+		require.Equal(t, test.want, evaluate(t, *spec, spec.MatchConditions, &admissionv1.AdmissionRequest{}, &admission.VersionedAttributes{
+			Attributes:    admission.NewAttributesRecord(pod, nil, gvk, "default", "x", schema.GroupVersionResource{}, "", admission.Create, nil, false, nil),
+			VersionedKind: gvk, VersionedObject: admission.NewLazyObject(pod),
+		}), name)
+	}
+}

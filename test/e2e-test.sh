@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs one end-to-end test, for e2e.sh: e2e-test.sh FOLDER-OF-RESULTS TEST. The test runs
 # on cluster E2E_SLOT, which is started if it is not up, or on a small cluster of its own,
-# on which a feature gate is off.
+# on which a feature gate is off or GPUs are others.
 set -euo pipefail
 results=$1 name=$2
 log=$results/${name//\//-}.log
@@ -17,6 +17,14 @@ without() { # GATE [gates that depend on it]
   bin/cluster down --dir "$dir" >/dev/null
   test/up.sh "$dir" h100x8 "$(IFS=,; echo "${*/%/=false}")" || return 1
   TRANCHE_E2E_RESTRICTED=$1 run "$dir"
+}
+
+migrations() {
+  dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
+  trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
+  bin/cluster down --dir "$dir" >/dev/null
+  test/up.sh "$dir" a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 "" || return 1
+  TRANCHE_E2E_MIGRATE=1 run "$dir"
 }
 
 everything() {
@@ -35,6 +43,7 @@ code=0
     TestRestrictedWithoutPartitionableDevices) without DRAPartitionableDevices ;;
     TestRestrictedWithoutConsumableCapacity) without DRAConsumableCapacity ;;
     TestRestrictedWithoutDeviceTaints) without DRADeviceTaints DRADeviceTaintRules ;;
+    TestMigrations) migrations ;;
     *) everything ;;
   esac
 ) >"$log" 2>&1 || code=$?

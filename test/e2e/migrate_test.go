@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	deviceplugins "github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+)
+
+// migrateFolder has the demos of TestMigrations, migrateVariable says that this is their
+// cluster: node-a has A100s with 40 GB, node-b with 80 GB, all with MIG mode off, and node-c
+// MI300Xs (test/e2e-test.sh).
+const (
+	migrateFolder   = repository + "/demo/migrate"
+	migrateVariable = "TRANCHE_E2E_MIGRATE"
+)
+
+// Labels, ConfigMaps and pods of other systems work as they are.
+func TestMigrations(t *testing.T) {
+	if os.Getenv(migrateVariable) == "" {
+		t.Skip("make test-e2e starts a cluster for the demos of " + migrateFolder + " and runs this test")
+	}
+	s := begin(t, os.Getenv(clusterVariable), nodeA, nodeB, nodeC)
+	manifest := func(parts ...string) string { return filepath.Join(append([]string{migrateFolder}, parts...)...) }
+	for _, file := range []string{manifest("eks", "configs.yaml"), manifest("kaiwo", "config-map.yaml")} {
+		s.kubectl("apply", "--validate=strict", "-f", file)
+	}
+	s.helm("upgrade", release, chart, "--reuse-values", "--values", manifest("values.yaml"), "--wait", "--timeout", "3m")
+	t.Run("eks", func(t *testing.T) { s.on(t).migrateEKS(manifest) })
+	t.Run("nos", func(t *testing.T) { s.on(t).migrateNos(manifest) })
+	t.Run("kaiwo", func(t *testing.T) { s.on(t).migrateKaiwo() })
+}
+
+// on is the suite for a part of the test.
+func (s *suite) on(t *testing.T) *suite {
+	part := *s
+	part.t = t
+	return &part
+}
+
+// MIG manager's label and the seven partitions of a GPU in one container; then time-slicing of
+// partitions, and a file with a misspelt key.
+func (s *suite) migrateEKS(manifest func(...string) string) {
+	const namespace = "demo-migrate-eks"
+	s.t.Cleanup(func() {
+		s.kubectl("delete", "--ignore-not-found", "namespace", namespace)
+		s.labelNode(nodeA, deviceplugins.Label, "")
+		s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "")
+		s.setProfileLabel(nodeA, "all-disabled")
+		s.waitFollows(nodeA, "all-disabled")
+		s.setProfileLabel(nodeA, "")
+	})
+	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "all-1g.5gb")
+	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
+
+	file := manifest("eks", "eks.yaml")
+	s.kubectl("apply", "--validate=strict", "-f", file)
+	pods := s.demoPods(namespace)
+	require.Len(s.t, pods, 1)
+	for _, pod := range pods {
+		results := s.claims(pod)[0].Status.Allocation.Devices.Results
+		assert.Len(s.t, results, 7)
+		devices := map[string]bool{}
+		for _, r := range results {
+			devices[r.Device] = true
+		}
+		assert.Len(s.t, devices, 7)
+	}
+	s.kubectl("-n", namespace, "delete", "deployment", "deployment-a")
+
+	s.labelNode(nodeA, deviceplugins.Label, "slice-10")
+	file = manifest("eks", "time-sliced.yaml")
+	s.waitPublishes(nodeA, "fraction")
+	s.kubectl("apply", "--validate=strict", "-f", file)
+	s.eventually("eleven pods share partitions", func() (bool, string) {
+		pods = s.demoPods(namespace)
+		return len(pods) == 11, fmt.Sprintf("there are %d", len(pods))
+	})
+	devices := map[string]int{}
+	for _, pod := range pods {
+		devices[s.allocated(pod, "").Device]++
+	}
+	assert.Len(s.t, devices, 2, "ten replicas fill a partition: %v", devices)
+	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
+
+	configMaps := s.client.CoreV1().ConfigMaps("gpu-operator")
+	configs, err := configMaps.Get(s.ctx, "time-slicing-config", metav1.GetOptions{})
+	require.NoError(s.t, err)
+	configs.Data["slice-10"] = strings.NewReplacer("flags:", "flages:", "failRequestsGreaterThanOne", "failRequestGreaterThanOne").Replace(configs.Data["slice-10"])
+	_, err = configMaps.Update(s.ctx, configs, metav1.UpdateOptions{})
+	require.NoError(s.t, err)
+	s.waitNodeEvent(nodeA, v1alpha1.EventDevicePluginConfigInvalid, "slice-10", "flages", "did you mean flags", "failRequestGreaterThanOne")
+	assert.Len(s.t, s.demoPods(namespace), 11)
+}
+
+// The label of nos and a pod with its limits. MIG mode is off before.
+func (s *suite) migrateNos(manifest func(...string) string) {
+	const namespace = "demo-migrate-nos"
+	s.t.Cleanup(func() {
+		s.labelNode(nodeB, v1alpha1.LabelNosOlder, "")
+		s.setProfileLabel(nodeB, "all-disabled")
+		s.waitFollows(nodeB, "all-disabled")
+		s.setProfileLabel(nodeB, "")
+	})
+	s.labelNode(nodeB, v1alpha1.LabelNosOlder, "mig")
+	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
+	assert.Equal(s.t, v1alpha1.FromNos, n.Status.Applied.Source)
+	for _, g := range n.Status.Node.GPUs {
+		assert.Equal(s.t, "MIG on", g.Mode, g.Name)
+	}
+	file := manifest("nos", "nos.yaml")
+	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", file) })
+	s.kubectl("apply", "--validate=strict", "-f", file)
+	pod := s.demoPods(namespace)["mig-partitioning-example"]
+	assert.Equal(s.t, nodeB, pod.Spec.NodeName)
+	s.requireSees(pod, "sleepy", s.allocated(pod, ""), "1g.10gb")
+	assert.Equal(s.t, 1, s.machine(nodeB).instances())
+	s.kubectl("delete", "-f", file)
+	s.eventually("the partition is gone", func() (bool, string) {
+		return s.machine(nodeB).instances() == 0, s.machine(nodeB).String()
+	})
+}
+
+// Kaiwo's labels, and the way back.
+func (s *suite) migrateKaiwo() {
+	set := func(enabled, profile string) {
+		s.labelNode(nodeC, v1alpha1.LabelKaiwoProfile, profile)
+		s.labelNode(nodeC, v1alpha1.LabelKaiwoEnabled, enabled)
+	}
+	s.t.Cleanup(func() {
+		set("", "")
+		s.memoryModeBack(nodeC)
+	})
+	modes := func(profile, want string) {
+		s.t.Helper()
+		n := s.waitGPUNode(nodeC, "follows "+profile, follows(profile))
+		assert.Equal(s.t, v1alpha1.FromKaiwo, n.Status.Applied.Source)
+		for _, g := range n.Status.Node.GPUs {
+			assert.Equal(s.t, want, g.Mode, g.Name)
+		}
+	}
+	set("true", "cpx")
+	modes("cpx", "CPX NPS4")
+	set("false", "spx")
+	s.waitGPUNode(nodeC, "keeps its profile", func(n *v1alpha1.GPUNode) bool {
+		return n.Status.State == v1alpha1.Idle && n.Status.Applied.Profile == "cpx"
+	})
+	set("true", "spx")
+	modes("spx", "SPX NPS1")
+}

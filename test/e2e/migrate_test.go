@@ -51,6 +51,7 @@ func (s *suite) on(t *testing.T) *suite {
 func (s *suite) migrateEKS(manifest func(...string) string) {
 	const namespace = "demo-migrate-eks"
 	s.t.Cleanup(func() {
+		s.kubectl("uncordon", nodeB)
 		s.kubectl("delete", "--ignore-not-found", "namespace", namespace)
 		s.labelNode(nodeA, deviceplugins.Label, "")
 		s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "")
@@ -58,6 +59,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 		s.waitFollows(nodeA, "all-disabled")
 		s.setProfileLabel(nodeA, "")
 	})
+	s.kubectl("cordon", nodeB) // its whole GPUs are nvidia.com/gpu, too
 	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "all-1g.5gb")
 	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
 	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())

@@ -91,14 +91,20 @@ func TestTheControllerByHTTP(t *testing.T) {
 	count, err := testutil.GatherAndCount(registry, "tranche_gpu_nodes")
 	require.NoError(t, err)
 	assert.Equal(t, len(allStates), count)
-	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+	// The place in the budget is returned after the status is written.
+	var differs error
+	assert.Eventually(t, func() bool {
+		differs = testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP tranche_switching_nodes Nodes in a switch, as maxUnavailable counts them.
 # TYPE tranche_switching_nodes gauge
 tranche_switching_nodes 0
 # HELP tranche_switching_nodes_limit Nodes that may be in a switch at once.
 # TYPE tranche_switching_nodes_limit gauge
 tranche_switching_nodes_limit 1
-`), "tranche_switching_nodes", "tranche_switching_nodes_limit"))
+`), "tranche_switching_nodes", "tranche_switching_nodes_limit")
+		return differs == nil
+	}, 30*time.Second, 10*time.Millisecond)
+	assert.NoError(t, differs)
 }
 
 // A cluster may have no node with GPUs for a while: the alert for a controller that does

@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/test/race"
 )
 
 // readFormat converts a file of another project.
@@ -53,7 +54,7 @@ func migPartedMakes(t *testing.T, entries []any, id string) (enabled bool, count
 }
 
 // TestMIGPartedDefaults: on each model, each configuration of mig-parted's default file ends in the
-// partitions that mig-parted would make, or is refused where the GPU has no such profile. One that
+// partitions that mig-parted would make, or is refused where the GPU cannot have them. One that
 // selects no GPU changes nothing.
 func TestMIGPartedDefaults(t *testing.T) {
 	profiles, values := readFormat(t, "../profile/formats/testdata/public/NVIDIA_mig-parted_deployments_systemd_config-default.yaml")
@@ -65,9 +66,12 @@ func TestMIGPartedDefaults(t *testing.T) {
 		if !model.HasMIG() {
 			continue
 		}
-		has := map[string]bool{}
+		if race.Enabled && key != "A100-40GB" && key != "H100-80GB" {
+			continue // Minutes; make test runs all of them without the detector, too.
+		}
+		most := map[string]int{}
 		for i := range model.Profiles {
-			has[model.Profiles[i].Name] = true
+			most[model.Profiles[i].Name] = model.Profiles[i].MaxInstances
 		}
 		t.Run(key, func(t *testing.T) {
 			m := nvidiaMachine(t, key, "  migMode: disabled\n")
@@ -76,7 +80,7 @@ func TestMIGPartedDefaults(t *testing.T) {
 				wish := ruleWish(p.Name, p.Spec.Rules...)
 				enabled, counts, selected := migPartedMakes(t, configs[p.Original].([]any), m.gpus()[0].PCIID)
 				before := m.state()
-				switch fits := !slices.ContainsFunc(slices.Collect(maps.Keys(counts)), func(name string) bool { return !has[name] }); {
+				switch fits := !slices.ContainsFunc(slices.Collect(maps.Keys(counts)), func(name string) bool { return counts[name] > most[name] }); {
 				case !selected:
 					m.follow(wish)
 					require.Equal(t, before, m.state(), p.Original)
@@ -111,7 +115,9 @@ func TestMIGPartedDefaults(t *testing.T) {
 		}
 	}
 	t.Logf("no model has %d of them: %s", len(missing), strings.Join(missing, ", "))
-	assert.Greater(t, len(applied), 60)
+	if !race.Enabled {
+		assert.Greater(t, len(applied), 60)
+	}
 }
 
 // TestDeviceConfigManager: the modes that the device config manager would set on a node with two GPUs.

@@ -138,7 +138,7 @@ func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
 	for want, err := range map[string]error{
 		"may change only the taint tranche.dev/repartitioning:NoSchedule": taint(corev1.Taint{Key: v1alpha1.TaintRepartitioning, Effect: corev1.TaintEffectNoExecute}),
 		"may change labels of a node only from true to":                   patch(`{"metadata":{"labels":{"example.com/x":"y"}}}`),
-		"may change only one taint and some labels":                       patch(`{"spec":{"unschedulable":true}}`),
+		"may change only its taints and some labels":                      patch(`{"spec":{"unschedulable":true}}`),
 	} {
 		require.Error(t, err, want)
 		assert.True(t, apierrors.IsForbidden(err), err)

@@ -68,17 +68,21 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 }
 
 func readFormat(in io.Reader, file string) ([]formats.Document, error) {
-	name, data, err := "standard input", []byte(nil), error(nil)
 	if file == "-" {
-		data, err = io.ReadAll(in)
+		file = "standard input"
 	} else {
-		name = file
-		data, err = os.ReadFile(file)
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		defer opened.Close()
+		in = opened
 	}
+	data, err := io.ReadAll(in)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	return formats.Read(name, data)
+	return formats.Read(file, data)
 }
 
 // labels are the node labels that name the configurations of a format.

@@ -141,16 +141,20 @@ func (m *configMaps) find(ctx context.Context, live bool, name state.Name) (stat
 	var found state.Found
 	for i := range all.profiles {
 		p := &all.profiles[i]
-		switch {
-		case p.Original != name.Profile:
-			found.Others = append(found.Others, p.Original)
-		case p.Err != nil:
-			return state.Found{Problem: p.Err.Error()}, nil
-		default:
-			return state.Found{Spec: &p.Spec}, nil
+		if p.Original == name.Profile {
+			return usable(p), nil
 		}
+		found.Others = append(found.Others, p.Original)
 	}
 	return found, nil
+}
+
+// usable is a configuration, or why it cannot be used.
+func usable(p *formats.Profile) state.Found {
+	if p.Err != nil {
+		return state.Found{Problem: p.Err.Error()}
+	}
+	return state.Found{Spec: &p.Spec}
 }
 
 // read reads a ConfigMap, from its cache unless live. It converts each version once.
@@ -231,9 +235,9 @@ func (m *configMaps) tell(ctx context.Context, events recorder.EventRecorder) {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: all.uid},
 		}
-		switch {
-		case now == before:
-		case now == "":
+		switch now {
+		case before:
+		case "":
 			events.Eventf(object, nil, corev1.EventTypeNormal, v1alpha1.EventConfigMapValid, "Read", "Key %s can be used again", c.Key)
 		default:
 			events.Eventf(object, nil, corev1.EventTypeWarning, v1alpha1.EventConfigMapInvalid, "Read", "%s",

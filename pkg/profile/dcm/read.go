@@ -118,7 +118,8 @@ func (in *profile) convert(problems *strict.Problems, name string) converted.Pro
 			p.Note(strict.Index(path, rest), "gets the GPUs that the others leave, which are the last ones; the device config manager takes them in the order of the entries")
 		}
 	}
-	p.Spec.Rules = append(rules, last)
+	rules = append(rules, last)
+	p.Spec.Rules = rules
 	in.nameLegacyResource(p.Spec.Rules)
 	for i := range p.Spec.Rules {
 		// AMD's device plugin does not share GPUs.

@@ -288,8 +288,7 @@ func deviceConfigManager(in map[string]any, gpus []gpu.GPU) (geometry, error) {
 			rests++
 		}
 	}
-	switch {
-	case rests > 1 || sum > len(usable) || rests == 0 && sum < len(usable) || len(skipped)+len(usable) != len(gpus):
+	if rests > 1 || sum > len(usable) || rests == 0 && sum < len(usable) || len(skipped)+len(usable) != len(gpus) {
 		return nil, errors.New("the numbers do not add up")
 	}
 	memory, rest := entries[0].(map[string]any)["memoryPartition"], len(usable)-sum

@@ -2,8 +2,6 @@ package formats
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
@@ -39,10 +37,10 @@ type Document struct {
 	Notes []string
 }
 
-// Parse converts a text whose format is known. key is the key of the ConfigMap, or the name of the
+// parse converts a text whose format is known. key is the key of the ConfigMap, or the name of the
 // file without its ending: a configuration of the device plugin is named so. The error says why
 // nothing of it can be used.
-func Parse(format Format, key string, text strict.Text) (Document, error) {
+func parse(format Format, key string, text strict.Text) (Document, error) {
 	d := Document{Format: format, Name: text.File}
 	var err error
 	switch format {
@@ -68,36 +66,6 @@ func Parse(format Format, key string, text strict.Text) (Document, error) {
 	}
 	finish(d.Profiles)
 	return d, nil
-}
-
-// fileKeys are the keys under which ConfigMaps have the file of a format. The device plugin's have a
-// file under each key.
-var fileKeys = map[Format]string{MIGParted: "config.yaml", DeviceConfigManager: "config.json"}
-
-// ParseConfigMap converts the files of a format in a ConfigMap. Its name is for errors.
-func ParseConfigMap(format Format, name string, data map[string]string) (Document, error) {
-	text := func(key string) strict.Text {
-		return strict.Text{File: "ConfigMap " + name + ", key " + key, Data: []byte(data[key])}
-	}
-	if format == DevicePlugin {
-		d := Document{Format: format, Name: "ConfigMap " + name}
-		for _, key := range slices.Sorted(maps.Keys(data)) {
-			file, err := Parse(format, key, text(key))
-			if err != nil {
-				return Document{}, err
-			}
-			d.Profiles = append(d.Profiles, file.Profiles...)
-		}
-		return d, nil
-	}
-	key := fileKeys[format]
-	if _, has := data[key]; !has && len(data) == 1 {
-		key = slices.Collect(maps.Keys(data))[0]
-	}
-	if _, has := data[key]; !has {
-		return Document{}, fmt.Errorf("ConfigMap %s: has no key %s, the file of %s", name, key, format)
-	}
-	return Parse(format, key, text(key))
 }
 
 // finish names PartitionProfiles and checks them.

@@ -112,7 +112,7 @@ func file(text strict.Text) ([]Document, error) {
 		return nil, fmt.Errorf("%s: is of no known project: mig-parted has the key mig-configs, the device plugin sharing or flags, the device config manager gpu-config-profiles", text.File)
 	}
 	name := filepath.Base(text.File)
-	d, err := Parse(format, strings.TrimSuffix(name, filepath.Ext(name)), text)
+	d, err := parse(format, strings.TrimSuffix(name, filepath.Ext(name)), text)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func files(text strict.Text, in *yamlv3.Node) ([]Document, error) {
 			unknown = append(unknown, key)
 			continue
 		}
-		d, err := Parse(format, key, inner)
+		d, err := parse(format, key, inner)
 		if errs = append(errs, err); err == nil {
 			documents = append(documents, d)
 		}

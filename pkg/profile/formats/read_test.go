@@ -118,24 +118,13 @@ func TestLines(t *testing.T) {
 	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs["All_1g.5gb"][0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
 }
 
-func TestParseConfigMap(t *testing.T) {
-	d, err := ParseConfigMap(MIGParted, "a/b", map[string]string{"config.yaml": migConfig, "other": ""})
+// A wrong file of the device plugin is no obstacle for the others.
+func TestOneWrongFile(t *testing.T) {
+	d, err := Read("f", []byte(configMapOf("good", shared)+"  bad: |\n    flags: {migStrategi: none}\n"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"mig-parted:all-1g.5gb=All_1g.5gb"}, names([]Document{d}))
-	d, err = ParseConfigMap(MIGParted, "a/b", map[string]string{"only": migConfig})
-	require.NoError(t, err)
-	assert.Len(t, d.Profiles, 1)
-	_, err = ParseConfigMap(DeviceConfigManager, "a/b", map[string]string{"config.yaml": migConfig, "other": ""})
-	require.EqualError(t, err, "ConfigMap a/b: has no key config.json, the file of device config manager")
-	_, err = ParseConfigMap(Nos, "a/b", map[string]string{"x": ""})
-	require.ErrorContains(t, err, "cannot be read")
-
-	// A wrong file of the device plugin is no obstacle for the others.
-	d, err = ParseConfigMap(DevicePlugin, "a/b", map[string]string{"good": shared, "bad": "flages: {}"})
-	require.NoError(t, err)
-	require.Len(t, d.Profiles, 2)
-	require.ErrorContains(t, d.Profiles[0].Err, "ConfigMap a/b, key bad: flages: unknown key; did you mean flags?")
-	require.NoError(t, d.Profiles[1].Err)
+	require.Len(t, d, 2)
+	require.NoError(t, d[0].Profiles[0].Err)
+	require.ErrorContains(t, d[1].Profiles[0].Err, "ConfigMap b/a, key bad: flags.migStrategi: unknown key; did you mean migStrategy?")
 }
 
 func TestObjectName(t *testing.T) {
@@ -151,7 +140,7 @@ func TestObjectName(t *testing.T) {
 
 func TestDistinct(t *testing.T) {
 	read := func(replicas string) Document {
-		d, err := Parse(DevicePlugin, "Slice", textOf(strings.Replace(shared, "10", replicas, 1)))
+		d, err := parse(DevicePlugin, "Slice", textOf(strings.Replace(shared, "10", replicas, 1)))
 		require.NoError(t, err)
 		return d
 	}
@@ -166,7 +155,7 @@ func TestDistinct(t *testing.T) {
 
 // A configuration whose name cannot be that of an object is refused, the others are not.
 func TestNamesThatCannotBe(t *testing.T) {
-	d, err := Parse(MIGParted, "", textOf(migConfig+"  _a:\n  - devices: all\n    mig-enabled: false\n"))
+	d, err := parse(MIGParted, "", textOf(migConfig+"  _a:\n  - devices: all\n    mig-enabled: false\n"))
 	require.NoError(t, err)
 	require.Len(t, d.Profiles, 2)
 	require.NoError(t, d.Profiles[0].Err)

@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share/offer"
+	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
 // The tables of the reference are found by page and heading; the first column of each is
@@ -211,6 +212,19 @@ func TestValuesAreOfTheChart(t *testing.T) {
 				}
 				assert.True(t, has(values, strings.Split(strings.ReplaceAll(key, "[0]", ""), ".")), "%s sets %s, which the chart does not have", page, key)
 			}
+		}
+	}
+}
+
+// Who cleans up by hand deletes objects of all kinds of the chart.
+func TestCleanUpNamesAllKinds(t *testing.T) {
+	_, section, found := strings.Cut(read(t, "how-to/upgrade-and-uninstall.md"), "## Clean up by hand")
+	require.True(t, found)
+	// Pods go with what made them, and a cluster need not have the kinds of the Prometheus Operator.
+	except := []string{"pods", "podmonitors", "servicemonitors", "prometheusrules", "customresourcedefinitions"}
+	for _, kind := range uninstall.Kinds {
+		if !slices.Contains(except, kind.Resource) {
+			assert.Regexp(t, `[ ,]`+kind.Resource+`[,\n]`, section)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,11 +13,15 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // kept are the kinds of the chart that uninstalling leaves by default.
 const kept = "customresourcedefinitions"
+
+// templates are also made by the controller, with another label.
+var templates = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates"}
 
 // Kinds are the kinds of objects that the chart and the programs create, as they are
 // found by the label part-of. Pods come first: they show that something still runs.
@@ -40,7 +45,7 @@ var Kinds = []schema.GroupVersionResource{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"},
 	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings"},
 	{Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses"},
-	{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates"},
+	templates,
 	{Group: "monitoring.coreos.com", Version: "v1", Resource: "podmonitors"},
 	{Group: "monitoring.coreos.com", Version: "v1", Resource: "servicemonitors"},
 	{Group: "monitoring.coreos.com", Version: "v1", Resource: "prometheusrules"},
@@ -71,12 +76,12 @@ func Check(ctx context.Context, c Config, all metadata.Interface) error {
 
 // left lists what of Tranche is in the cluster, a line for each kind.
 func (c *Config) left(ctx context.Context, all metadata.Interface) (lines []string, err error) {
-	slices, err := c.published(ctx)
+	published, err := c.published(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(slices) > 0 {
-		lines = append(lines, fmt.Sprintf("resourceslices of %s: %d", gpu.DriverName, len(slices)))
+	if len(published) > 0 {
+		lines = append(lines, fmt.Sprintf("resourceslices of %s: %d", gpu.DriverName, len(published)))
 	}
 	nodes, err := c.markedNodes(ctx)
 	if err != nil {
@@ -98,19 +103,12 @@ func (c *Config) left(ctx context.Context, all metadata.Interface) (lines []stri
 	}
 	lines = append(lines, profiles...)
 	for _, kind := range Kinds {
-		list, err := all.Resource(kind).List(ctx, metav1.ListOptions{LabelSelector: partOf + "=tranche"})
-		if apierrors.IsNotFound(err) {
-			continue // the cluster does not have this kind
-		}
+		names, err := labeled(ctx, all, kind, partOf+"=tranche")
 		if err != nil {
-			return nil, fmt.Errorf("list %s with label %s=tranche: %w", kind.GroupResource(), partOf, err)
+			return nil, err
 		}
-		if len(list.Items) == 0 {
+		if len(names) == 0 {
 			continue
-		}
-		var names []string
-		for i := range list.Items {
-			names = append(names, list.Items[i].Name)
 		}
 		note := ""
 		if kind.Resource == kept {
@@ -118,7 +116,31 @@ func (c *Config) left(ctx context.Context, all metadata.Interface) (lines []stri
 		}
 		lines = append(lines, kind.Resource+note+": "+some(names))
 	}
-	return lines, nil
+	made, err := labeled(ctx, all, templates, v1alpha1.LabelFromAmount+"=true")
+	made = slices.DeleteFunc(made, func(name string) bool {
+		// Others can set the label, too.
+		_, err := claimtemplate.Parse(name)
+		return err != nil
+	})
+	if len(made) > 0 {
+		lines = append(lines, "resourceclaimtemplates that were made of an amount: "+some(made))
+	}
+	return lines, err
+}
+
+// labeled are the names of the objects of a kind with a label.
+func labeled(ctx context.Context, all metadata.Interface, kind schema.GroupVersionResource, label string) (names []string, err error) {
+	list, err := all.Resource(kind).List(ctx, metav1.ListOptions{LabelSelector: label})
+	if apierrors.IsNotFound(err) {
+		return nil, nil // the cluster does not have this kind
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s with label %s: %w", kind.GroupResource(), label, err)
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
 }
 
 // countProfiles counts the PartitionProfiles of the chart and those of people.

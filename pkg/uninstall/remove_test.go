@@ -113,7 +113,11 @@ func object(version, kind, name string) *metav1.PartialObjectMetadata {
 func TestCheck(t *testing.T) {
 	other := object("v1", "ConfigMap", "of-somebody")
 	other.Labels = nil
-	objects := metadataOf(t, other,
+	made := object("resource.k8s.io/v1", "ResourceClaimTemplate", "tranche-fraction-500")
+	made.Labels = map[string]string{v1alpha1.LabelFromAmount: "true"}
+	ofSomebody := object("resource.k8s.io/v1", "ResourceClaimTemplate", "of-somebody")
+	ofSomebody.Labels = made.Labels
+	objects := metadataOf(t, other, made, ofSomebody,
 		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev"),
 		object("resource.k8s.io/v1", "DeviceClass", "a"), object("resource.k8s.io/v1", "DeviceClass", "b"))
 	objects.PrependReactor("list", "podmonitors", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -137,6 +141,7 @@ func TestCheck(t *testing.T) {
   partitionprofiles of your own (kept): 1
   deviceclasses: 2 (a, b)
   customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
+  resourceclaimtemplates that were made of an amount: 1 (tranche-fraction-500)
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
 `, out.String())
 

@@ -71,6 +71,17 @@ func (d *dist) write(ctx context.Context) (err error) {
 	return d.writeChecksums()
 }
 
+// labels are those of the images.
+func (d *dist) labels() map[string]string {
+	return map[string]string{
+		"org.opencontainers.image.title":    "Tranche",
+		"org.opencontainers.image.source":   source,
+		"org.opencontainers.image.licenses": "Apache-2.0",
+		"org.opencontainers.image.version":  d.of.AppVersion,
+		"org.opencontainers.image.revision": d.revision,
+	}
+}
+
 func (d *dist) writeImages(ctx context.Context) error {
 	tag, err := name.NewTag(d.repository+":"+d.of.AppVersion, name.StrictValidation)
 	if err != nil {
@@ -79,13 +90,7 @@ func (d *dist) writeImages(ctx context.Context) error {
 	var images []v1.Image
 	for _, architecture := range architectures {
 		folder := filepath.Join(d.programs, "linux-"+architecture)
-		one, err := releaseImage(ctx, folder, architecture, map[string]string{
-			"org.opencontainers.image.title":    "Tranche",
-			"org.opencontainers.image.source":   source,
-			"org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.version":  d.of.AppVersion,
-			"org.opencontainers.image.revision": d.revision,
-		})
+		one, err := releaseImage(ctx, folder, architecture, d.labels())
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func serve(ctx context.Context, address, folder string) error {
 		Handler:           registry.New(registry.WithBlobHandler(blobs), registry.Logger(log.New(os.Stderr, "", 0))),
 		ReadHeaderTimeout: time.Minute,
 	}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
@@ -100,51 +99,6 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	require.Empty(t, k.unprepare(nvidia))
 	require.Empty(t, k.unprepare(amd))
 	m.nothingHeld()
-}
-
-// A GPU in another memory mode has other partitions. What a claim holds stays
-// published, fenced with its GPU, until it is released; to ask for it again is
-// refused.
-func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
-	m := newAMDMachine(t, nodetest.NewAPI())
-	k, stop := m.start()
-	awaitDevices(t, m.api, false, untainted)
-	c := nodetest.Allocate(t, m.api, "a", dpx0)
-	k.mustPrepare(c)
-
-	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: amdAddress, Mode: "NPS4"}}})
-	require.NoError(t, amdgpu.ReloadDriver(m.simulated.Root))
-	fenced := func(d resourceapi.Device) bool {
-		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintUnhealthy)
-	}
-	isPublished := func(name string) bool {
-		for _, d := range nodetest.Published(t, m.api) {
-			if d.Name == name {
-				return true
-			}
-		}
-		return false
-	}
-	awaitDevices(t, m.api, false, fenced)
-	require.Eventually(t, func() bool { return !isPublished(amdCard0) }, nodetest.Patience, nodetest.Tick, "NPS4 has no whole GPU")
-	assert.True(t, isPublished(dpx0), "it is allocated")
-	note := nodetest.AwaitEvent(t, m.api, "HeldDeviceGone", dpx0)
-	assert.Contains(t, note, "the GPU's memory mode is now NPS4, in which it does not have it")
-	assert.Contains(t, note, dpx0+" is held by claim team/claim-a, pod pod-a")
-	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on GPU "+amdCard0+": the GPU's mode or driver has changed")
-	assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", cpx3)), "its container may be restarted with what is another partition now")
-
-	// A restart forgets nothing of it.
-	stop()
-	k, _ = m.start()
-	awaitDevices(t, m.api, false, fenced)
-	assert.True(t, isPublished(dpx0))
-
-	require.Empty(t, k.unprepare(c))
-	awaitDevices(t, m.api, false, untainted)
-	assert.False(t, isPublished(dpx0))
-	nodetest.AwaitEvent(t, m.api, "HeldDeviceReleased", dpx0)
-	k.works(nodetest.Allocate(t, m.api, "d", amdCard0+"-qpx-1"))
 }
 
 // Whatever goes wrong in a switch is said, leaves nothing behind, and the next

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -96,18 +97,21 @@ func (p *plugin) look(ctx context.Context) error {
 // lookForForeign finds partitions that Tranche did not create. Devices that overlap them must
 // not be allocated.
 func (p *plugin) lookForForeign(ctx context.Context) {
-	foreign := map[string][]gpu.Partition{}
+	foreign, missing := map[string][]gpu.Partition{}, map[string][]ledger.Device{}
 	for _, g := range p.gpus.List() {
 		p.finishReleases(ctx, g.PCIAddress)
-		partitions, err := p.foreignOn(ctx, &g)
+		partitions, lacking, err := p.foreignOn(ctx, &g)
 		if err != nil {
 			// The previous answer stays.
 			partitions = p.publisher.ForeignOn(g.PCIAddress)
+		} else {
+			missing[g.PCIAddress] = lacking
 		}
 		if len(partitions) > 0 {
 			foreign[g.PCIAddress] = partitions
 		}
 	}
+	p.noteMissing(ctx, missing)
 	p.publisher.SetForeign(ctx, foreign)
 }
 
@@ -119,16 +123,13 @@ func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
 	p.report(ctx, p.claims.FinishReleases(ctx, pciAddress))
 }
 
-// foreignOn lists the foreign partitions of one GPU. With AdoptForeign, it removes those that
-// nobody uses.
-func (p *plugin) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partition, error) {
-	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
-	defer cancel()
-	partitions, missing, err := p.claims.Compare(ctx, g.PCIAddress)
+// foreignOn lists the foreign partitions of one GPU, and the devices that claims hold and the GPU
+// does not have. With AdoptForeign, it removes foreign partitions that nobody uses.
+func (p *plugin) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partition, []ledger.Device, error) {
+	partitions, missing, err := p.compare(ctx, g.PCIAddress)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.noteMissing(ctx, g.PCIAddress, missing)
 	var left []gpu.Partition
 	for _, f := range partitions {
 		if p.AdoptForeign && p.node.IsManaged() {
@@ -141,12 +142,42 @@ func (p *plugin) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partiti
 		p.tellForeign(ctx, g, f, err)
 		left = append(left, f)
 	}
-	return left, nil
+	return left, missing, nil
 }
 
-// noteMissing records the devices that claims hold and the GPU no longer has.
-func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []ledger.Device) {
-	changes := p.gpus.SetRemoved(pciAddress, missing)
+// compare compares the ledger with a GPU.
+func (p *plugin) compare(ctx context.Context, pciAddress string) (foreign []gpu.Partition, missing []ledger.Device, err error) {
+	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
+	defer cancel()
+	return p.claims.Compare(ctx, pciAddress)
+}
+
+// noteMissing records, by GPU, the devices that claims hold and the GPU no longer has. If some are
+// new, the GPUs are read again: since the last time, a reload of the driver may have changed what
+// a GPU offers, which is then the cause.
+func (p *plugin) noteMissing(ctx context.Context, missing map[string][]ledger.Device) {
+	gpus := p.gpus.List()
+	withNew := slices.DeleteFunc(slices.Clone(gpus), func(g inventory.GPU) bool {
+		known := g.Lacks()
+		return !slices.ContainsFunc(missing[g.PCIAddress], func(d ledger.Device) bool { return known[d.Name].Reason == "" })
+	})
+	if len(withNew) > 0 {
+		if err := p.look(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot list the GPUs")
+		}
+	}
+	for _, g := range withNew {
+		// Meanwhile a claim may have been released, or prepared again.
+		if _, again, err := p.compare(ctx, g.PCIAddress); err == nil {
+			missing[g.PCIAddress] = again
+		}
+	}
+	var changes []inventory.Change
+	for _, g := range gpus {
+		if devices, compared := missing[g.PCIAddress]; compared {
+			changes = append(changes, p.gpus.SetRemoved(g.PCIAddress, devices)...)
+		}
+	}
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}

@@ -43,13 +43,12 @@ type Gone struct {
 // nodes that belong to another partition now.
 func (g *GPU) Unhealthy() bool { return g.Problem != "" || len(g.Lacks()) > 0 }
 
-// Lacks returns all devices that claims hold and the GPU does not have.
+// Lacks returns all devices that claims hold and the GPU does not have. That the GPU does not
+// offer a device explains why it does not have it.
 func (g *GPU) Lacks() map[string]Gone {
-	all := maps.Clone(g.gone)
-	if all == nil {
-		all = map[string]Gone{}
-	}
+	all := map[string]Gone{}
 	maps.Copy(all, g.removed)
+	maps.Copy(all, g.gone)
 	return all
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
@@ -134,6 +135,20 @@ func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	assert.False(t, c.List()[0].Unhealthy())
 	last := c.List()[0]
 	assert.Len(t, last.Offer().Placements, 2)
+}
+
+// A partition that somebody removed is gone for another reason once the GPU does not offer it.
+func TestCauseOfAMissingDeviceChanges(t *testing.T) {
+	const address, device = "0000:05:00.0", "gpu-0000-05-00-0-dpx-0"
+	var c GPUs
+	before, now := nodetest.AMDGPUAt(address, "NPS1"), nodetest.AMDGPUAt(address, "NPS4")
+	c.Update([]gpu.GPU{before}, nil, nil)
+	held := nodetest.HeldDevice(before.Placements[2], "", false)
+	assert.Equal(t, []Change{{PCIAddress: address, Device: device, Problem: "somebody other than Tranche has changed how the GPU is partitioned"}},
+		c.SetRemoved(address, []ledger.Device{held}))
+	changes, _ := c.Update([]gpu.GPU{now}, nil, map[string][]gpu.Placement{address: {held.Placement}})
+	assert.Equal(t, []Change{{PCIAddress: address, Device: device, Problem: "the GPU's memory mode is now NPS4, in which it does not have it"}}, changes)
+	assert.Empty(t, c.SetRemoved(address, []ledger.Device{held}), "it is known")
 }
 
 func placementNames(all []gpu.Placement) []string {

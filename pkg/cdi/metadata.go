@@ -1,7 +1,6 @@
 package cdi
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,16 +14,16 @@ import (
 
 // MetadataFiles implements the file operations for the kubeletplugin helper's device metadata.
 // It remembers the CDI files of each claim. Otherwise the helper would search the whole folder
-// at each release, which takes longer the more claims a node has. It also deletes the file of a
-// claim that was released meanwhile: the helper writes after Prepare, and if the kubelet has
-// timed out, Unprepare may come first.
+// at each release, which takes longer the more claims a node has. It also refuses files of a claim
+// that was released meanwhile: the helper writes after Prepare, and if the kubelet has timed out,
+// Unprepare may come first.
 type MetadataFiles struct {
 	// Held tells whether a claim still has its devices.
 	Held func(claim types.UID) bool
 
-	// folders is read-locked while a file is written, and locked while a folder is removed:
-	// the removal would fail if the folder got a file meanwhile.
-	folders sync.RWMutex
+	// writing is read-locked while a file is written. It is locked while a folder is removed,
+	// which would fail if the folder got a file meanwhile, and while a release looks for files.
+	writing sync.RWMutex
 	// mu protects written.
 	mu sync.Mutex
 	// written has the files by the beginning of their names.
@@ -44,35 +43,29 @@ func (m *MetadataFiles) Operations() kubeletplugin.MetadataFileOperations {
 }
 
 func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error {
-	if err := m.writeFile(name, data, mode); err != nil {
-		return err
-	}
-	claim, ok := MetadataClaim(name)
-	if !ok {
-		return nil // the metadata file itself, whose path the helper knows
-	}
-	m.remember(name)
+	m.writing.RLock()
+	defer m.writing.RUnlock()
+	claim, isOfClaim := MetadataClaim(name) // or the metadata file itself, whose path the helper knows
 	// A release deletes the record first, and then the remembered files. So either it finds
 	// this file, or Held is false by now.
-	if m.Held(claim) {
-		return nil
+	if isOfClaim && !m.Held(claim) {
+		return fmt.Errorf("claim %s was released before its metadata was written", claim)
 	}
-	m.forget(name)
-	return errors.Join(fmt.Errorf("claim %s was released before its metadata was written", claim), os.Remove(name))
-}
-
-func (m *MetadataFiles) writeFile(name string, data []byte, mode os.FileMode) error {
-	m.folders.RLock()
-	defer m.folders.RUnlock()
 	if err := os.MkdirAll(filepath.Dir(name), folderMode); err != nil {
 		return err
 	}
-	return renameio.WriteFile(name, data, mode, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask())
+	if err := renameio.WriteFile(name, data, mode, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask()); err != nil {
+		return err
+	}
+	if isOfClaim {
+		m.remember(name)
+	}
+	return nil
 }
 
 func (m *MetadataFiles) removeAll(path string) error {
-	m.folders.Lock()
-	defer m.folders.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	return os.RemoveAll(path)
 }
 
@@ -95,12 +88,6 @@ func (m *MetadataFiles) remember(name string) {
 	m.written[beginning(name)] = append(m.written[beginning(name)], name)
 }
 
-func (m *MetadataFiles) forget(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.written, beginning(name))
-}
-
 // beginning returns the part of a file's name that the helper knows at a release.
 func beginning(name string) string { return name[:strings.LastIndex(name, metadataSeparator)] }
 
@@ -108,6 +95,8 @@ func beginning(name string) string { return name[:strings.LastIndex(name, metada
 // folder.
 func (m *MetadataFiles) glob(pattern string) ([]string, error) {
 	of := strings.TrimSuffix(pattern, metadataPattern)
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	m.mu.Lock()
 	names := m.written[of]
 	delete(m.written, of)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
 func TestMetadataFiles(t *testing.T) {
@@ -74,4 +75,32 @@ func TestMetadataIsRemovedWhileItIsWritten(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// Once a claim is released, no file of it comes into being, not even for a moment: neither of a
+// write that begins later, nor of one that is under way.
+func TestMetadataOfAClaimThatIsBeingReleased(t *testing.T) {
+	dir := t.TempDir()
+	later, underWay := filepath.Join(dir, "d_metadata_u1_r0.json"), filepath.Join(dir, "d_metadata_u2_r0.json")
+	var ops kubeletplugin.MetadataFileOperations
+	found := make(chan []string, 1)
+	m := MetadataFiles{Held: func(claim types.UID) bool {
+		if claim == "u1" {
+			assert.NoFileExists(t, later)
+			return false
+		}
+		// The release begins now: it has deleted the record, and looks for files.
+		go func() {
+			names, err := ops.Glob(filepath.Join(dir, "d_metadata_u2_*.json"))
+			assert.NoError(t, err)
+			found <- names
+		}()
+		return true
+	}}
+	ops = m.Operations()
+	require.ErrorContains(t, ops.WriteFile(later, []byte("{}"), 0o644), "claim u1 was released")
+	require.NoFileExists(t, later)
+	require.NoError(t, ops.WriteFile(underWay, []byte("{}"), 0o644))
+	assert.Equal(t, []string{underWay}, <-found)
+	assert.Empty(t, m.written)
 }

@@ -48,7 +48,7 @@ func (w *waiting) watches(t *testing.T) {
 			}
 		}
 		return false
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func (w *waiting) change(t *testing.T, n *v1alpha1.GPUNode) {

@@ -35,7 +35,7 @@ func TestEventsAreToldApart(t *testing.T) {
 		require.NoError(t, err)
 		found = list.Items
 		return len(found) == 2
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	var notes []string
 	for i := range found {
 		notes = append(notes, found[i].Note)

@@ -98,11 +98,11 @@ func amdMachine(t *testing.T, name string) *machine {
 	require.NoError(t, err)
 	module := &kmod.Module{
 		Name: "amdgpu", Run: kernel.Modprobe, ReadFile: kernel.ReadFile, Marker: filepath.Join(t.TempDir(), "out"),
-		UnloadPatience: 200 * time.Millisecond, LoadPatience: 400 * time.Millisecond, LookPause: 5 * time.Millisecond,
+		UnloadPatience: 10 * time.Second, LoadPatience: 20 * time.Second, LookPause: 5 * time.Millisecond,
 	}
 	m.restarts = func() {
 		m.amd, err = amd.New(amd.Config{
-			Files: kernel, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond, ReloadPatience: 500 * time.Millisecond, Reload: module.Reload,
+			Files: kernel, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond, ReloadPatience: 30 * time.Second, Reload: module.Reload,
 		})
 		require.NoError(t, err)
 		require.NoError(t, m.amd.Open(t.Context()))

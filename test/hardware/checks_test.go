@@ -310,7 +310,7 @@ func checkWatchHealth(t *testing.T, m *machine) {
 	select {
 	case err := <-done:
 		assert.NoError(t, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the watch does not end")
 	}
 }

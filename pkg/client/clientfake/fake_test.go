@@ -54,7 +54,7 @@ func TestInformer(t *testing.T) {
 			}
 		}
 		return false
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	_, err = c.GPUNodes().Create(t.Context(), node("node-b"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "node-b", <-added)

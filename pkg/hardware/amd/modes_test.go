@@ -123,7 +123,7 @@ func TestSetComputePartitionWithPartitionsMissing(t *testing.T) {
 	} {
 		m := simulated(t, "mi300x8")
 		m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Partitions: []int{7}, Missing: missing}}})
-		ctx, cancel := contextWithin(t, 1500*time.Millisecond)
+		ctx, cancel := contextWithin(t, 3*time.Second)
 		assert.ErrorContains(t, m.SetComputePartition(ctx, first, "CPX"), want)
 		cancel()
 		assert.Equal(t, "CPX", m.modes(first).Compute)

@@ -144,9 +144,13 @@ func TestDaemonThatDoesNotComeUp(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t)
-			m.cfg.Stand = 2 * time.Second
+			patient := m.supervisor()
+			s := patient
+			if what == "hangs" {
+				m.cfg.Stand = 2 * time.Second
+				s = m.supervisor()
+			}
 			m.faults(test.faults, "startDelay: 0s")
-			s := m.supervisor()
 			spec := twoGPUs()
 			require.NoError(t, s.Start(within(t), spec))
 			err := s.Wait(within(t), spec.ID)
@@ -157,7 +161,7 @@ func TestDaemonThatDoesNotComeUp(t *testing.T) {
 			assert.Zero(t, daemonsOf(t, s.PipeDir(spec.ID)))
 
 			m.faults("startDelay: 0s")
-			m.start(s, spec)
+			m.start(patient, spec)
 		})
 	}
 }

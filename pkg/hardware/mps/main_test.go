@@ -156,7 +156,7 @@ func (m *machine) kill(p process) {
 
 // within is a context that ends before the test's patience does.
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

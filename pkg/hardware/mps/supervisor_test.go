@@ -132,7 +132,7 @@ func (s *Supervisor) awaitIdle(t *testing.T, id string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return !s.isSettling(s.folder(id))
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // daemonsOf counts processes by the pipe folder in their environment.
@@ -201,7 +201,7 @@ func TestStopWhileItStarts(t *testing.T) {
 	require.NoError(t, s.Start(within(t), Spec{ID: "gpu"}))
 	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.Equal(t, Status{Gone: true}, s.Status("gpu"))
-	require.Eventually(t, func() bool { return daemonsOf(t, s.PipeDir("gpu")) == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return daemonsOf(t, s.PipeDir("gpu")) == 0 }, time.Minute, 10*time.Millisecond)
 }
 
 func TestNamesAndSpecsAreChecked(t *testing.T) {

@@ -227,7 +227,7 @@ func TestInventoryReturnsWhenOneGPUHangs(t *testing.T) {
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
 	t.Cleanup(func() { m.settleFaults() })
 
-	ctx, cancel := withTimeout(t, 300*time.Millisecond)
+	ctx, cancel := withTimeout(t, 2*time.Second)
 	defer cancel()
 	gpus, err := m.Inventory(ctx)
 	assert.Len(t, gpus, 7)

@@ -303,10 +303,8 @@ func TestMIGDeviceThatNeverShowsUpLeavesNothing(t *testing.T) {
 func TestCreateInterruptedByItsDeadlineCleansUpBehindItself(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Hang: true}}})
-	ctx, cancel := withTimeout(t, time.Second)
-	defer cancel()
-	_, err := m.Create(ctx, p)
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Hang: true, Times: 1}}})
+	_, err := m.Create(m.untilFault(), p)
 	require.ErrorContains(t, err, "NVML call GpuInstanceCreateComputeInstance on GPU "+p.GPU+" has not returned")
 	m.settleFaults()
 	assert.Empty(t, m.live(p.GPU), "the GPU instance went when the call came back")

@@ -109,12 +109,12 @@ func TestResetBesideACallThatHangs(t *testing.T) {
 		Calls:  []nvdriver.CallFault{{Call: "GetGpuInstances", GPU: other, Hang: true}, {Call: "GetUUID", GPU: other, Hang: true}},
 		Resets: []nvstate.ResetFault{{GPU: ampere0, Refused: true, Times: 1}},
 	})
-	hanging, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // enough for the call to begin on a busy machine
+	hanging, cancel := context.WithTimeout(t.Context(), 2*time.Second) // enough for the call to begin on a busy machine
 	defer cancel()
 	_, err := m.Create(hanging, gpu.Placement{GPU: other, Type: gpu.TypeGPU})
 	require.Error(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	err = m.SetMIG(ctx, ampere0, true, false)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)

@@ -239,15 +239,15 @@ func TestResetThatHangs(t *testing.T) {
 // What no signal ends is left behind: the other GPUs must have NVML again.
 func TestResetThatHangsInTheKernel(t *testing.T) {
 	release := make(chan struct{})
+	ctx := expiring{t.Context(), make(chan struct{})}
 	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
 		c.Run = func(context.Context, string, ...string) ([]byte, error) {
+			close(ctx.passed)
 			<-release
 			return nil, errors.New("signal: killed")
 		}
 	})
 	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
 	err := m.SetMIG(ctx, ampere0, true, false)
 	close(release)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
@@ -313,10 +313,8 @@ func TestSetMIGRefusedOutright(t *testing.T) {
 
 func TestSetMIGThatHangsInNVML(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true}}})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := m.SetMIG(ctx, ampere0, true, false)
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true, Times: 1}}})
+	err := m.SetMIG(m.untilFault(), ampere0, true, false)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "DeviceSetMigMode")
 	m.settleFaults()

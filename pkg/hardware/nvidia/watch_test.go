@@ -47,21 +47,28 @@ func (m *machine) watchHealth() *watching {
 // registered is not.
 func (w *watching) xid(address string, number uint64, instance *int) gpu.HealthEvent {
 	w.t.Helper()
+	return w.xidBeside(nvdriver.Faults{}, nvdriver.XID{GPU: address, GPUInstance: instance, XID: number})
+}
+
+// xidBeside is xid beside other faults.
+func (w *watching) xidBeside(faults nvdriver.Faults, x nvdriver.XID) gpu.HealthEvent {
+	w.t.Helper()
 	var got gpu.HealthEvent
 	require.Eventually(w.t, func() bool {
-		faults := nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address, GPUInstance: instance, XID: number}}}
-		w.faults(nvdriver.Faults{})
+		faults.XIDs = nil
+		w.faults(faults)
 		time.Sleep(30 * time.Millisecond) // the simulator looks every 20 ms
+		faults.XIDs = []nvdriver.XID{x}
 		w.faults(faults)
 		for range 10 {
-			if e, ok := w.last(address, number); ok {
+			if e, ok := w.last(x.GPU, x.XID); ok {
 				got = e
 				return true
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 		return false
-	}, 30*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	return got
 }
 
@@ -74,6 +81,13 @@ func (w *watching) last(address string, number uint64) (gpu.HealthEvent, bool) {
 		}
 	}
 	return gpu.HealthEvent{}, false
+}
+
+// forget forgets the events so far.
+func (w *watching) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
 }
 
 func (w *watching) count(address string, number uint64) (n int) {
@@ -126,7 +140,7 @@ func TestWatchHealthAsksWhatARecoveryActionMeans(t *testing.T) {
 		XIDs:     []nvdriver.XID{{GPU: address, XID: 154}},
 		Recovery: []nvdriver.Recovery{{GPU: address, Action: "drainAndReset"}},
 	})
-	require.Eventually(t, func() bool { return w.count(address, 154) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return w.count(address, 154) == 1 }, time.Minute, 10*time.Millisecond)
 	e, _ := w.last(address, 154)
 	assert.True(t, e.Fatal)
 	assert.Contains(t, e.Message, "the driver asks for a reset of the GPU once nobody uses it")
@@ -137,12 +151,12 @@ func TestWatchHealthReportsALostGPUOnceAndTakesItUpAgain(t *testing.T) {
 	gone, other := "0000:1b:00.0", "0000:43:00.0"
 	w.xid(gone, 63, nil)
 	w.faults(nvdriver.Faults{Lost: []string{gone}})
-	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, time.Minute, 10*time.Millisecond)
 	e, _ := w.last(gone, 0)
 	assert.True(t, e.Fatal)
 	assert.Contains(t, e.Message, nvml.ERROR_GPU_IS_LOST.Error())
 	w.faults(nvdriver.Faults{Lost: []string{gone}, XIDs: []nvdriver.XID{{GPU: other, XID: 119}}})
-	require.Eventually(t, func() bool { return w.count(other, 119) == 1 }, 10*time.Second, 10*time.Millisecond, "the others are still watched")
+	require.Eventually(t, func() bool { return w.count(other, 119) == 1 }, time.Minute, 10*time.Millisecond, "the others are still watched")
 	assert.Zero(t, w.count(other, 0))
 	assert.Equal(t, 1, w.count(gone, 0))
 
@@ -165,9 +179,10 @@ func TestWatchHealthOutlivesAReload(t *testing.T) {
 	address := "0000:1b:00.0"
 	before := w.xid(address, 95, nil)
 	require.NoError(t, nvdriver.ReloadDriver(m.root))
-	time.Sleep(2 * sessionPause) // by now the reload was seen
-	after := w.xid(address, 64, nil)
-	assert.NotEqual(t, before.LoadID, after.LoadID)
+	require.Eventually(t, func() bool {
+		w.forget()
+		return w.xid(address, 64, nil).LoadID != before.LoadID
+	}, time.Minute, time.Millisecond, "the reload is not seen")
 }
 
 // deaf is a GPU without events.
@@ -214,7 +229,7 @@ func TestAGPUThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 	w := m.newWatcher(func(gpu.HealthEvent) {})
 	require.ErrorIs(t, w.session(t.Context()), nvml.ERROR_UNKNOWN)
 	assert.Contains(t, w.shunned, "0000:17:00.0")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	assert.NoError(t, w.session(ctx), "the next set goes without it")
 }
@@ -231,7 +246,5 @@ func TestAGPUThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}})
 	t.Cleanup(m.noFaults)
 	w := m.watchHealth()
-	time.Sleep(gpuPatience + 100*time.Millisecond)
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}, XIDs: []nvdriver.XID{{GPU: "0000:31:00.0", XID: 79}}})
-	require.Eventually(t, func() bool { return w.count("0000:31:00.0", 79) == 1 }, 10*time.Second, 10*time.Millisecond)
+	w.xidBeside(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}}, nvdriver.XID{GPU: "0000:31:00.0", XID: 79})
 }

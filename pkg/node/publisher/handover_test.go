@@ -85,7 +85,7 @@ func (h *handing) costs(gpus []publish.GPU) (int, bool) {
 	if len(gpus) == 0 {
 		want = nil
 	}
-	require.Eventually(h.t, func() bool { return assert.ObjectsAreEqual(want, publish.DigestsOf(nodetest.NodeName, h.slices())) }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(h.t, func() bool { return assert.ObjectsAreEqual(want, publish.DigestsOf(nodetest.NodeName, h.slices())) }, time.Minute, 5*time.Millisecond)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	incomplete := h.incomplete
@@ -209,6 +209,6 @@ func TestHandoverLosesPatience(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(last.Pools[nodetest.NodeName].Slices[2].Devices) == 0
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	h.Stop()
 }

@@ -192,7 +192,7 @@ func TestStartKeepsThem(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Start(ctx) }()
-	require.Eventually(t, func() bool { return len(s.replicas()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.replicas()) == 1 }, time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 	assert.True(t, s.NeedLeaderElection())

@@ -94,7 +94,7 @@ func TestMachineProcesses(t *testing.T) {
 
 	_, err := machine.StartProcess(shell("short", "echo said; exit 7"))
 	require.NoError(t, err)
-	require.Eventually(t, ended("short"), 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, ended("short"), time.Minute, 10*time.Millisecond)
 	require.Equal(t, "ended with status 7", process("short").Exit)
 	said, err := os.ReadFile(log)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestMachineProcesses(t *testing.T) {
 	require.Eventually(t, func() bool {
 		said, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(said), "deaf now")
-	}, 5*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, machine.StopProcess("deaf", 50*time.Millisecond))
 	require.Contains(t, process("deaf").Exit, "signal 9")
 

@@ -16,6 +16,8 @@ REGISTRY         ?=
 CLUSTER_DIR      ?= .cluster
 SIMULATE         ?= h100x8
 GATES            ?=
+# Files of chart values for cluster-up.
+VALUES           ?=
 
 # NVML's functions are looked up when they are called, after dlopen of the
 # driver's library.
@@ -49,7 +51,7 @@ help: ## List the targets
 
 .PHONY: demo
 demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and 8 MI300Xs and show what Tranche does
-	@$(MAKE) --no-print-directory cluster-up SIMULATE=h100x8,mi300x8
+	@$(MAKE) --no-print-directory cluster-up SIMULATE=h100x8,mi300x8 VALUES="$(wildcard demo/values.yaml demo/*/settings/values.yaml)"
 	@demo/run.sh
 
 .PHONY: demo-down
@@ -128,8 +130,8 @@ cluster-parts: cluster-tool ## Build Kubernetes, containerd and the rest into th
 	@$(CLUSTER_TOOL) install
 
 .PHONY: cluster-up
-cluster-up: cluster-parts image ## Start a cluster and install the chart: SIMULATE=<inventory>[,<inventory of node-b>] GATES=<feature gates>
-	@test/up.sh "$(CLUSTER_DIR)" "$(SIMULATE)" "$(GATES)"
+cluster-up: cluster-parts image ## Start a cluster and install the chart: SIMULATE=<inventory>[,<inventory of node-b>] GATES=<feature gates> VALUES=<files>
+	@test/up.sh "$(CLUSTER_DIR)" "$(SIMULATE)" "$(GATES)" $(addprefix --values ,$(VALUES))
 
 .PHONY: cluster-down
 cluster-down: cluster-tool ## Stop the cluster and remove every trace of it

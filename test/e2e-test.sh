@@ -19,12 +19,12 @@ without() { # GATE [gates that depend on it]
   TRANCHE_E2E_RESTRICTED=$1 run "$dir"
 }
 
-migrations() {
+alone() { # INVENTORIES
   dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
   trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
   bin/cluster down --dir "$dir" >/dev/null
-  test/up.sh "$dir" a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 "" || return 1
-  TRANCHE_E2E_MIGRATE=1 run "$dir"
+  test/up.sh "$dir" "$1" "" || return 1
+  TRANCHE_E2E_ALONE=$name run "$dir"
 }
 
 everything() {
@@ -43,7 +43,7 @@ code=0
     TestRestrictedWithoutPartitionableDevices) without DRAPartitionableDevices ;;
     TestRestrictedWithoutConsumableCapacity) without DRAConsumableCapacity ;;
     TestRestrictedWithoutDeviceTaints) without DRADeviceTaints DRADeviceTaintRules ;;
-    TestMigrations) migrations ;;
+    TestMigrations) alone a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 ;;
     *) everything ;;
   esac
 ) >"$log" 2>&1 || code=$?

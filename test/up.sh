@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Starts a cluster with one node for each simulated inventory and installs the
-# chart: up.sh FOLDER INVENTORY[,INVENTORY[,INVENTORY]] FEATURE-GATES
+# chart: up.sh FOLDER INVENTORY[,INVENTORY[,INVENTORY]] FEATURE-GATES [helm arguments]
 set -euo pipefail
 dir=$1 inventories=$2 gates=$3
+shift 3
 
 names=(node-a node-b node-c)
 IFS=, read -ra wanted <<< "$inventories"
@@ -12,14 +13,8 @@ if [ "${#wanted[@]}" -lt 1 ] || [ "${#wanted[@]}" -gt "${#names[@]}" ]; then
 fi
 nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
 bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
-# Nothing else serves GPUs here, so nvidia.com/gpu and amd.com/gpu can be
-# Tranche's, and drivers can be reloaded.
-simulate=(--set amd.memoryModes=true --set legacyResources.nvidia=true --set legacyResources.amd=true)
+simulate=()
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")
 done
-# The profiles of the demos. No node follows one before it has the label.
-for settings in demo/*/settings/values.yaml; do
-  simulate+=(--values "$settings")
-done
-test/deploy.sh "$dir" "${simulate[@]}"
+test/deploy.sh "$dir" "${simulate[@]}" "$@"

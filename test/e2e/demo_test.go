@@ -100,7 +100,7 @@ func TestDemos(t *testing.T) {
 				first(s)
 			}
 			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
-			s.followDemoProfile(folder)
+			s.followDemoProfile()
 			folder = standIn(t, folder)
 			t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
 			s.kubectl("apply", "-f", folder)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,35 +14,21 @@ import (
 	deviceplugins "github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
-// migrateFolder has the demos of TestMigrations, migrateVariable says that this is their
-// cluster: node-a has A100s with 40 GB, node-b with 80 GB, all with MIG mode off, and node-c
-// MI300Xs (test/e2e-test.sh).
-const (
-	migrateFolder   = repository + "/demo/migrate"
-	migrateVariable = "TRANCHE_E2E_MIGRATE"
-)
+// migrateFolder has the demos of TestMigrations. On its cluster, node-a has A100s with 40 GB,
+// node-b with 80 GB, all with MIG mode off, and node-c MI300Xs.
+const migrateFolder = repository + "/demo/migrate"
 
 // Labels, ConfigMaps and pods of other systems work as they are.
 func TestMigrations(t *testing.T) {
-	if os.Getenv(migrateVariable) == "" {
-		t.Skip("make test-e2e starts a cluster for the demos of " + migrateFolder + " and runs this test")
-	}
-	s := begin(t, os.Getenv(clusterVariable), nodeA, nodeB, nodeC)
+	s := startAlone(t)
 	manifest := func(parts ...string) string { return filepath.Join(append([]string{migrateFolder}, parts...)...) }
 	for _, file := range []string{manifest("eks", "configs.yaml"), manifest("kaiwo", "config-map.yaml")} {
 		s.kubectl("apply", "--validate=strict", "-f", file)
 	}
-	s.helm("upgrade", release, chart, "--reuse-values", "--values", manifest("values.yaml"), "--wait", "--timeout", "3m")
+	s.useValues()
 	t.Run("eks", func(t *testing.T) { s.on(t).migrateEKS(manifest) })
 	t.Run("nos", func(t *testing.T) { s.on(t).migrateNos(manifest) })
 	t.Run("kaiwo", func(t *testing.T) { s.on(t).migrateKaiwo() })
-}
-
-// on is the suite for a part of the test.
-func (s *suite) on(t *testing.T) *suite {
-	part := *s
-	part.t = t
-	return &part
 }
 
 // MIG manager's label and the seven partitions of a GPU in one container; then time-slicing of

@@ -100,19 +100,14 @@ func (s *suite) sharing(node, pci string) string {
 }
 
 // followDemoProfile makes node-a follow the profile that a demo has in its settings, if
-// there is one. The cluster has it since its start (test/up.sh).
-func (s *suite) followDemoProfile(folder string) {
+// there is one.
+func (s *suite) followDemoProfile() {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join(folder, "settings", "values.yaml"))
-	if os.IsNotExist(err) {
-		return
-	}
-	require.NoError(s.t, err)
 	var values struct {
 		Profiles map[string]any `json:"profiles"`
 	}
-	require.NoError(s.t, yaml.Unmarshal(text, &values))
-	require.LessOrEqual(s.t, len(values.Profiles), 1, folder)
+	require.NoError(s.t, yaml.Unmarshal([]byte(needed(s.t.Name())), &values))
+	require.LessOrEqual(s.t, len(values.Profiles), 1)
 	for name := range values.Profiles {
 		s.follow(nodeA, name)
 	}

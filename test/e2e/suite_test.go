@@ -27,6 +27,8 @@ const (
 	clusterVariable = "TRANCHE_E2E_CLUSTER"
 	// restrictedVariable names the feature gate that is off there, if any.
 	restrictedVariable = "TRANCHE_E2E_RESTRICTED"
+	// aloneVariable names the only test that is for the cluster, if there is one.
+	aloneVariable = "TRANCHE_E2E_ALONE"
 	// repository is the clone's root, seen from this folder.
 	repository = "../.."
 
@@ -70,7 +72,12 @@ func start(t *testing.T) *suite {
 	if restricted := os.Getenv(restrictedVariable); restricted != "" {
 		t.Skip("this cluster is for the tests without " + restricted)
 	}
-	return begin(t, cluster, nodeA, nodeB, nodeC)
+	if alone := os.Getenv(aloneVariable); alone != "" {
+		t.Skip("this cluster is for " + alone)
+	}
+	s := begin(t, cluster, nodeA, nodeB, nodeC)
+	s.useValues()
+	return s
 }
 
 // startRestricted is start for a cluster of one node on which a feature gate is
@@ -81,6 +88,23 @@ func startRestricted(t *testing.T, gate string) *suite {
 		t.Skip("make test-e2e starts a cluster without " + gate + " and runs this test")
 	}
 	return begin(t, os.Getenv(clusterVariable), nodeA)
+}
+
+// startAlone is start for a cluster with other GPUs (test/e2e-test.sh), whose release still
+// has the chart's default values.
+func startAlone(t *testing.T) *suite {
+	t.Helper()
+	if os.Getenv(aloneVariable) != t.Name() {
+		t.Skip("make test-e2e starts a cluster for this test and runs it")
+	}
+	return begin(t, os.Getenv(clusterVariable), nodeA, nodeB, nodeC)
+}
+
+// on is the suite for a part of the test.
+func (s *suite) on(t *testing.T) *suite {
+	part := *s
+	part.t = t
+	return &part
 }
 
 func begin(t *testing.T, cluster string, nodes ...string) *suite {

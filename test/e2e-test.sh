@@ -19,11 +19,11 @@ without() { # GATE [gates that depend on it]
   TRANCHE_E2E_RESTRICTED=$1 run "$dir"
 }
 
-alone() { # INVENTORIES
+alone() { # INVENTORIES [helm arguments]
   dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
   trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
   bin/cluster down --dir "$dir" >/dev/null
-  test/up.sh "$dir" "$1" "" || return 1
+  test/up.sh "$dir" "$1" "" "${@:2}" || return 1
   TRANCHE_E2E_ALONE=$name run "$dir"
 }
 
@@ -44,6 +44,7 @@ code=0
     TestRestrictedWithoutConsumableCapacity) without DRAConsumableCapacity ;;
     TestRestrictedWithoutDeviceTaints) without DRADeviceTaints DRADeviceTaintRules ;;
     TestMigrations) alone a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 ;;
+    TestOtherGPUs) alone two-models,mi300a4,mi355x8 --set-file simulate.inventories.two-models=test/e2e/two-models.yaml ;;
     *) everything ;;
   esac
 ) >"$log" 2>&1 || code=$?

@@ -18,6 +18,7 @@ import (
 // needs other values than the one before, so test/e2e.sh runs these last, in this order.
 var needs = map[string]string{
 	"TestMigrations": fileText(migrateFolder + "/values.yaml"),
+	"TestOtherGPUs":  memoryModes,
 
 	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
 	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),

@@ -3,15 +3,19 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	deviceplugins "github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 // migrateFolder has the demos of TestMigrations. On its cluster, node-a has A100s with 40 GB,
@@ -29,6 +33,7 @@ func TestMigrations(t *testing.T) {
 	t.Run("eks", func(t *testing.T) { s.on(t).migrateEKS(manifest) })
 	t.Run("nos", func(t *testing.T) { s.on(t).migrateNos(manifest) })
 	t.Run("kaiwo", func(t *testing.T) { s.on(t).migrateKaiwo() })
+	t.Run("reboot", func(t *testing.T) { s.on(t).migrateWithReboot() })
 }
 
 // MIG manager's label and the seven partitions of a GPU in one container; then time-slicing of
@@ -143,4 +148,66 @@ func (s *suite) migrateKaiwo() {
 	})
 	set("true", "spx")
 	modes("spx", "SPX NPS1")
+}
+
+// A100s whose reset is refused, as in some virtual machines. The state says so; when reboots
+// are allowed, the node reboots, and the label's state is never stuck.
+func (s *suite) migrateWithReboot() {
+	s.t.Cleanup(func() {
+		s.clearFaults(nodeA)
+		s.setProfileLabel(nodeA, "all-disabled")
+		s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "")
+		s.waitFollows(nodeA, "all-disabled")
+		s.setProfileLabel(nodeA, "")
+	})
+	n := s.gpuNode(nodeA)
+	boot := n.Status.Node.BootID
+	for _, g := range n.Status.Node.GPUs {
+		require.Equal(s.t, "MIG off", g.Mode, g.Name)
+	}
+	s.setFaultsOn(nodeA, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}})
+	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "all-1g.5gb")
+	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "failed")
+	n = s.waitFailed(nodeA, v1alpha1.ReasonRebootRequired)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRebootRequired)
+	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: Allowed", "or reboot the node"} {
+		assert.Contains(s.t, said, part)
+	}
+	for _, g := range n.Status.Node.GPUs {
+		assert.Equal(s.t, "MIG off", g.Mode, g.Name)
+	}
+	assert.Zero(s.t, s.machine(nodeA).instances())
+
+	states := s.watchLabel(nodeA, v1alpha1.LabelMIGConfigState)
+	s.useValues()
+	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	assert.Contains(s.t, states(), "rebooting")
+	s.waitNodeEvent(nodeA, v1alpha1.EventRebooting, "profile all-1g.5gb can only be applied to its GPUs with a reboot")
+	n = s.gpuNode(nodeA)
+	assert.NotEqual(s.t, boot, n.Status.Node.BootID)
+	assert.Equal(s.t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
+	s.requireUntainted(nodeA)
+}
+
+// watchLabel returns what a label of a node has been since, without repetitions.
+func (s *suite) watchLabel(node, key string) (seen func() []string) {
+	s.t.Helper()
+	w, err := s.client.CoreV1().Nodes().Watch(s.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + node})
+	require.NoError(s.t, err)
+	var values []string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range w.ResultChan() {
+			if n, ok := event.Object.(*corev1.Node); ok {
+				values = append(values, n.Labels[key])
+			}
+		}
+	}()
+	return func() []string {
+		w.Stop()
+		<-done
+		return slices.Compact(values)
+	}
 }

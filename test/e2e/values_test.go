@@ -17,8 +17,9 @@ import (
 // These tests need others. A test that follows on the same cluster upgrades the release if it
 // needs other values than the one before, so test/e2e.sh runs these last, in this order.
 var needs = map[string]string{
-	"TestMigrations": fileText(migrateFolder + "/values.yaml"),
-	"TestOtherGPUs":  memoryModes,
+	"TestMigrations":        fileText(migrateFolder + "/values.yaml"),
+	"TestMigrations/reboot": fileText(migrateFolder+"/values.yaml") + "controller: {reboot: Allowed}\n",
+	"TestOtherGPUs":         memoryModes,
 
 	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
 	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),

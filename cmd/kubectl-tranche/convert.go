@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -18,14 +19,20 @@ import (
 const convertExamples = `  # Convert the ConfigMap of the MIG manager
   kubectl -n gpu-operator get configmap default-mig-parted-config -o yaml | kubectl tranche convert -f -
 
+  # Convert pods with annotations or limits of KAI, HAMi or nos
+  kubectl tranche convert -f deployment.yaml
+
   # Convert files, and create the profiles
   kubectl tranche convert -f config.yaml -f time-slicing.yaml | kubectl apply -f -`
 
 const convertLong = `Print PartitionProfiles for configuration files of other projects: mig-parted,
-NVIDIA's device plugin, AMD's device config manager, Kaiwo and nos.
+NVIDIA's device plugin, AMD's device config manager, Kaiwo and nos. Print
+ResourceClaimTemplates, and the objects that name them, for pods that ask for
+GPUs by annotations or limits of KAI, HAMi, nos or a device plugin.
 
 The files can be those of a project, or objects that have them: ConfigMaps,
-objects of Kaiwo and nos, Nodes with labels of these projects. What has no
+objects of Kaiwo and nos, Nodes with labels of these projects, and objects of
+any kind with pods, such as Deployments. What has no
 counterpart, and what else there is to do, is in comments. What cannot be
 converted is an error; the rest is printed.`
 
@@ -33,7 +40,7 @@ func newConvertCommand(in io.Reader, out io.Writer) *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:     "convert -f FILE",
-		Short:   "Convert configuration files of other projects to PartitionProfiles",
+		Short:   "Convert configuration files and pods of other projects",
 		Long:    convertLong,
 		Example: convertExamples,
 		Args:    cobra.NoArgs,
@@ -57,8 +64,9 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 	if err := formats.Distinct(documents); err != nil {
 		return err
 	}
+	made := map[types.NamespacedName]bool{}
 	for _, d := range documents {
-		text, err := printed(&d)
+		text, err := printed(&d, made)
 		errs = append(errs, err)
 		if _, err := io.WriteString(out, text); err != nil {
 			return err
@@ -90,10 +98,14 @@ var labels = map[formats.Format]string{
 	formats.MIGParted: v1alpha1.LabelMIGConfig, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: v1alpha1.LabelGPUConfigProfile,
 }
 
-// printed is a document as YAML with comments. The error has what cannot be converted.
-func printed(d *formats.Document) (string, error) {
+// printed is a document as YAML with comments. The error has what cannot be converted. made are the
+// ResourceClaimTemplates that are printed already.
+func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s (%s)\n", d.Name, d.Format)
+	if d.Object != nil {
+		return printedPods(d, made)
+	}
+	comment(&b, fmt.Sprintf("%s (%s)", d.Name, d.Format))
 	for _, note := range d.Notes {
 		comment(&b, note)
 	}
@@ -121,6 +133,33 @@ func printed(d *formats.Document) (string, error) {
 		b.Write(text)
 	}
 	return b.String(), errors.Join(errs...)
+}
+
+// printedPods is an object with pods, after the templates that it names.
+func printedPods(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
+	var b strings.Builder
+	whose := d.Object.Names()
+	if whose == "" {
+		whose = string(d.Format)
+	}
+	comment(&b, fmt.Sprintf("%s (%s)", d.Name, whose))
+	for _, note := range d.Object.Notes {
+		comment(&b, note)
+	}
+	for _, t := range d.Object.Templates {
+		name := types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
+		if made[name] {
+			continue
+		}
+		made[name] = true
+		text, err := yaml.Marshal(t)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString("---\n" + string(text))
+	}
+	b.WriteString("---\n" + string(d.Object.YAML))
+	return b.String(), nil
 }
 
 // comment writes a comment. What comes from the file stays in it.

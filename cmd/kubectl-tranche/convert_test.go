@@ -63,6 +63,65 @@ func TestConvert(t *testing.T) {
 	}
 }
 
+// Two objects that name one template get it once.
+func TestConvertPods(t *testing.T) {
+	const pods = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: "a\nkind: Secret", namespace: team}
+spec: {template: {metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: main, image: none}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b, namespace: team}
+spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpumem-percentage: 50}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: c, namespace: team}
+spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpumem: 0}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: d}
+`
+	var out strings.Builder
+	err := convert(strings.NewReader(pods), &out, []string{"-"})
+	require.EqualError(t, err, "standard input: Pod team/c: spec: container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576 (line 14)\n"+
+		"standard input: Service d: is of no known project; there are ConfigMap, Node, [KaiwoNode PartitioningProfile PartitioningPlan], [ElasticQuota CompositeElasticQuota], and objects with pods")
+	assert.Equal(t, `# standard input: Deployment team/a
+# kind: Secret (KAI)
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata:
+  name: tranche-fraction-500
+  namespace: team
+spec:
+  spec:
+    devices:
+      requests:
+      - exactly:
+          allocationMode: ExactCount
+          capacity:
+            requests:
+              fraction: 500m
+          count: 1
+          deviceClassName: gpu-fraction-share-nvidia.tranche.dev
+        name: gpu
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: "a\nkind: Secret", namespace: team}
+spec: {template: {metadata: {}, spec: {containers: [{name: main, image: none, resources: {claims: [{name: tranche}]}}], resourceClaims: [{name: tranche, resourceClaimTemplateName: tranche-fraction-500}]}}}
+# standard input: Pod team/b (HAMi)
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b, namespace: team}
+spec: {containers: [{name: main, resources: {claims: [{name: tranche-0}]}}], resourceClaims: [{name: tranche-0, resourceClaimTemplateName: tranche-fraction-500}]}
+`, out.String())
+}
+
 func TestConvertRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 )
 
 // translator is an API server with the chart's policies that translate pods, and a namespace
@@ -201,6 +202,7 @@ func (tr *translator) each(namespace string, tests map[string]struct {
 	for name, test := range tests {
 		tr.t.Run(namespace+"/"+name, func(t *testing.T) {
 			got, err := tr.create(namespace, podOf(test.pod...))
+			offline(t, translate.Project(namespace), podOf(test.pod...), got, err)
 			if len(test.want) == 1 && strings.HasPrefix(test.want[0], "refused: ") {
 				require.Error(t, err)
 				assert.Contains(t, err.Error(), strings.TrimPrefix(test.want[0], "refused: "))
@@ -217,6 +219,49 @@ func (tr *translator) each(namespace string, tests map[string]struct {
 			}
 		})
 	}
+}
+
+// offline compares what the API server makes of a pod with what kubectl tranche convert does.
+func offline(t *testing.T, project translate.Project, before, after *corev1.Pod, refused error) {
+	t.Helper()
+	pod := &corev1.PodTemplateSpec{ObjectMeta: before.ObjectMeta, Spec: before.Spec}
+	r := translate.Pod(project, pod)
+	if refused != nil {
+		require.NotEmpty(t, r.Problems, "%v", refused)
+		assert.Contains(t, translate.Of(pod), project)
+		if strings.Contains(refused.Error(), "ValidatingAdmissionPolicy") {
+			assert.Contains(t, refused.Error(), strings.Join(r.Problems, "; "))
+		}
+		return
+	}
+	require.Empty(t, r.Problems)
+	if len(r.Claims) > 0 {
+		assert.Contains(t, translate.Of(pod), project)
+	}
+	for _, c := range r.Claims {
+		container := &before.Spec.Containers[c.Index]
+		if c.Init {
+			container = &before.Spec.InitContainers[c.Index]
+		}
+		before.Spec.ResourceClaims = append(before.Spec.ResourceClaims, corev1.PodResourceClaim{Name: c.Name, ResourceClaimTemplateName: &c.Template})
+		container.Resources.Claims = append(container.Resources.Claims, corev1.ResourceClaim{Name: c.Name})
+		for _, name := range c.Remove {
+			delete(container.Resources.Limits, name)
+			delete(container.Resources.Requests, name)
+		}
+		request, err := claimtemplate.Parse(c.Template)
+		require.NoError(t, err)
+		assert.Equal(t, request.Spec(), c.Spec, "it is not what the controller makes")
+	}
+	if r.Scheduler != "" || before.Spec.SchedulerName == "" {
+		before.Spec.SchedulerName = corev1.DefaultSchedulerName
+	}
+	for _, list := range [][]corev1.Container{before.Spec.InitContainers, before.Spec.Containers} {
+		for i := range list {
+			list[i].Resources.Requests = list[i].Resources.Limits // as the API server sets them
+		}
+	}
+	assert.Equal(t, said(after), said(before))
 }
 
 type table = map[string]struct {

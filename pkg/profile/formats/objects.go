@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
 	"github.com/tranche-dev/tranche/pkg/profile/nos"
@@ -26,7 +27,12 @@ func object(kind string, text strict.Text) ([]Document, error) {
 	case kind == "Node":
 		return node(text)
 	default:
-		err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %v and %v", text.File, kaiwo.Kinds, nos.Kinds)
+		d.Format = Pods
+		if d.Object, err = manifest.Convert(text.Data, text.Before); err != nil {
+			err = fmt.Errorf("%s: %w", text.File, err)
+		} else if d.Object == nil {
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %v, %v, and objects with pods", text.File, kaiwo.Kinds, nos.Kinds)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package formats
 import (
 	"fmt"
 
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/profile/dcm"
@@ -21,6 +22,8 @@ const (
 	DeviceConfigManager Format = "device config manager"
 	Kaiwo               Format = "Kaiwo"
 	Nos                 Format = "nos"
+	// Pods is the format of objects with pods.
+	Pods Format = "pods"
 )
 
 // Profile is a configuration of a document as a PartitionProfile.
@@ -33,6 +36,8 @@ type Document struct {
 	Name string
 	// Profiles are its configurations.
 	Profiles []Profile
+	// Object is an object with pods, converted.
+	Object *manifest.Object
 	// Notes say what of the document has no counterpart, for people.
 	Notes []string
 }

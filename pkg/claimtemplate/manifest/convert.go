@@ -1,0 +1,203 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+)
+
+// Object is an object with pods after its conversion.
+type Object struct {
+	// Projects are those in whose way the pods ask for GPUs.
+	Projects []translate.Project
+	// Templates are what the object names. Each is there once.
+	Templates []*resourceapi.ResourceClaimTemplate
+	// YAML is the object.
+	YAML []byte
+	// Notes say what has no counterpart, for people.
+	Notes []string
+}
+
+// Convert converts an object. It returns nil if the object has no pods. Lines of errors are counted
+// from after `before` lines; negative: errors have none.
+func Convert(data []byte, before int) (*Object, error) {
+	document, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	root := document.Content[0]
+	found := podsIn(root, "")
+	if len(found) == 0 {
+		return nil, nil
+	}
+	namespace := ""
+	if n := value(value(root, "metadata"), "namespace"); n != nil {
+		namespace = n.Value
+	}
+	o := &Object{}
+	var errs []error
+	for _, p := range found {
+		where := strings.TrimPrefix(p.path+".spec", ".")
+		line := ""
+		if before >= 0 {
+			line = fmt.Sprintf(" (line %d)", before+value(p.node, "spec").Line)
+		}
+		result, project, err := p.convert()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w%s", where, err, line))
+			continue
+		}
+		if project != "" && !slices.Contains(o.Projects, project) {
+			o.Projects = append(o.Projects, project)
+		}
+		for _, c := range result.Claims {
+			if !slices.ContainsFunc(o.Templates, func(t *resourceapi.ResourceClaimTemplate) bool { return t.Name == c.Template }) {
+				o.Templates = append(o.Templates, &resourceapi.ResourceClaimTemplate{
+					TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaimTemplate"},
+					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.Template},
+					Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: c.Spec},
+				})
+			}
+		}
+		for _, note := range result.Notes {
+			o.Notes = append(o.Notes, where+": "+note)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	o.Notes = append(o.Notes, notCarriedOver(root)...)
+	if len(o.Projects) == 0 {
+		o.Notes = append(o.Notes, "the pods ask for no GPU in a way that is converted: the object is as it was")
+	}
+	if o.YAML, err = print(document); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// pods is a pod, or a template of pods.
+type pods struct {
+	path string
+	// node has metadata and spec.
+	node *yamlv3.Node
+}
+
+// podsIn finds pods by their form: a spec with containers. So objects of any kind can have them.
+func podsIn(n *yamlv3.Node, path string) (all []pods) {
+	switch n.Kind {
+	case yamlv3.MappingNode:
+		if c := value(value(n, "spec"), "containers"); c != nil && c.Kind == yamlv3.SequenceNode {
+			return []pods{{path, n}}
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			all = append(all, podsIn(n.Content[i+1], path+"."+n.Content[i].Value)...)
+		}
+	case yamlv3.SequenceNode:
+		for i, item := range n.Content {
+			all = append(all, podsIn(item, fmt.Sprintf("%s[%d]", path, i))...)
+		}
+	}
+	return all
+}
+
+// convert changes the pods.
+func (p pods) convert() (translate.Result, translate.Project, error) {
+	text, err := yamlv3.Marshal(p.node)
+	if err != nil {
+		return translate.Result{}, "", err
+	}
+	// As the API server reads it: a key is there once, and numbers are no strings.
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return translate.Result{}, "", fmt.Errorf("it is no pod: %w", err)
+	}
+	var pod corev1.PodTemplateSpec
+	if err := json.Unmarshal(data, &pod); err != nil {
+		return translate.Result{}, "", fmt.Errorf("it is no pod: %w", err)
+	}
+	projects := translate.Of(&pod)
+	if len(projects) == 0 {
+		return translate.Result{}, "", nil
+	}
+	if len(projects) > 1 {
+		return translate.Result{}, "", fmt.Errorf("the pod asks for GPUs in the ways of %s: keep one, since a namespace has one", names(projects))
+	}
+	if err := onlyRequested(&pod); err != nil {
+		return translate.Result{}, "", err
+	}
+	result := translate.Pod(projects[0], &pod)
+	if len(result.Problems) > 0 {
+		return result, "", errors.New(strings.Join(result.Problems, "; "))
+	}
+	return result, projects[0], p.edit(result)
+}
+
+// onlyRequested is an error if a GPU is requested without a limit, which the API server refuses.
+func onlyRequested(pod *corev1.PodTemplateSpec) error {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for name, requested := range c.Resources.Requests {
+			if !strings.HasPrefix(string(name), "nvidia.com/") && !strings.HasPrefix(string(name), "amd.com/") {
+				continue
+			}
+			if limit, has := c.Resources.Limits[name]; !has || limit.Cmp(requested) != 0 {
+				return fmt.Errorf("container %s: %s is in requests, and the API server refuses it without the same in limits: write it there", c.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
+// queues and policies of other schedulers, as labels and annotations.
+var queues, policies = []string{"kai.scheduler/queue", "runai/queue"}, []string{"hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy"}
+
+// notCarriedOver are notes about labels and annotations anywhere in the object.
+func notCarriedOver(root *yamlv3.Node) (notes []string) {
+	add := func(note string) {
+		if !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	var look func(n *yamlv3.Node)
+	look = func(n *yamlv3.Node) {
+		for _, key := range queues {
+			if value(value(n, "labels"), key) != nil {
+				add("label " + key + " has no counterpart: use a ResourceQuota or Kueue")
+			}
+		}
+		for _, key := range policies {
+			if value(value(n, "annotations"), key) != nil {
+				add("annotation " + key + " has no counterpart: the default scheduler chooses the GPU")
+			}
+		}
+		for _, child := range n.Content {
+			look(child)
+		}
+	}
+	look(root)
+	return notes
+}
+
+// Names are those of the projects of the object, for people.
+func (o *Object) Names() string { return names(o.Projects) }
+
+func names(projects []translate.Project) string {
+	var all []string
+	for _, p := range projects {
+		all = append(all, map[translate.Project]string{translate.KAI: "KAI", translate.HAMi: "HAMi"}[p])
+		if all[len(all)-1] == "" {
+			all[len(all)-1] = string(p)
+		}
+	}
+	return strings.Join(all, " and ")
+}

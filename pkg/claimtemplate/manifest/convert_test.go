@@ -1,0 +1,109 @@
+package manifest
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestConvert(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			o, err := Convert(data, 0)
+			require.NoError(t, err)
+			var b strings.Builder
+			b.WriteString("# " + o.Names() + "\n")
+			for _, note := range o.Notes {
+				b.WriteString("# " + note + "\n")
+			}
+			for _, made := range o.Templates {
+				text, err := yaml.Marshal(made)
+				require.NoError(t, err)
+				b.WriteString("---\n" + string(text))
+			}
+			b.WriteString("---\n" + string(o.YAML))
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(b.String()), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err, "run the test with -update")
+			assert.Equal(t, string(want), b.String())
+		})
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	pod := func(metadata, spec string) string {
+		return "kind: Job\nspec:\n  template:\n    metadata: " + metadata + "\n    spec: " + spec + "\n"
+	}
+	limits := func(limits string) string {
+		return pod("{}", "{containers: [{name: main, resources: {limits: "+limits+"}}]}")
+	}
+	for name, test := range map[string]struct{ in, want string }{
+		"no quantity":   {limits("{nvidia.com/gpumem: much}"), "spec.template.spec: it is no pod: "},
+		"two ways":      {limits("{nvidia.com/gpumem: 1, nvidia.com/gpu-10gb: 1}"), "spec.template.spec: the pod asks for GPUs in the ways of HAMi and nos: keep one, since a namespace has one (line 5)"},
+		"more requests": {pod("{}", "{containers: [{name: main, resources: {requests: {nvidia.com/gpu: 2}, limits: {nvidia.com/gpu: 1}}}]}"), "container main: nvidia.com/gpu is in requests, and the API server refuses it without the same in limits"},
+		"17 GPUs":       {limits("{nvidia.com/gpu: 17}"), "container main: nvidia.com/gpu is 17, and it must be from 1 to 16 (line 5)"},
+		"less than 0":   {limits("{nvidia.com/mig-1g.5gb: -1}"), "container main: nvidia.com/mig-1g.5gb is -1, and it must be from 1 to 16"},
+		"a part":        {limits("{nvidia.com/gpu: 500m}"), "container main: nvidia.com/gpu is 500m, and it must be from 1 to 16"},
+		"fraction":      {pod(`{annotations: {gpu-fraction: "2"}}`, "{containers: [{name: main}]}"), "annotation gpu-fraction is '2', and it must be above 0"},
+		"no string":     {pod("{annotations: {gpu-fraction: 0.5}}", "{containers: [{name: main}]}"), "it is no pod: "},
+		"a key twice":   {pod("{}", "{containers: [], containers: [{name: main}]}"), "it is no pod: "},
+		"no container":  {pod(`{annotations: {gpu-fraction: "0.5"}}`, "{containers: [null]}"), "containers[0] is no container with a name: write one"},
+		"not YAML":      {"a: [", "yaml"},
+		"a list":        {"- a", "it must be an object: keys with values"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := Convert([]byte(test.in), 0)
+			require.ErrorContains(t, err, test.want)
+			assert.Nil(t, o)
+		})
+	}
+	o, err := Convert([]byte("kind: Service\nspec: {ports: []}\n"), 0)
+	require.NoError(t, err)
+	assert.Nil(t, o, "it has no pods")
+}
+
+// What was converted has nothing left to convert but what a project leaves to a device plugin.
+func FuzzConvert(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(f, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("a: &a {spec: {containers: []}}\nb: *a\nspec: {containers: [], initContainers: null, resourceClaims: null}\n"))
+	f.Add([]byte("spec: {containers: [{resources: {limits: {nvidia.com/gpu-1gb: 1}, claims: null, requests: {}}}]}\nstatus: {spec: {containers: 1}}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		o, err := Convert(data, 0)
+		if err != nil || o == nil || len(o.Templates) == 0 {
+			return
+		}
+		again, err := Convert(o.YAML, 0)
+		if err != nil {
+			require.NotEqual(t, []translate.Project{translate.Plain}, o.Projects, "%v: %s", err, o.YAML)
+			return
+		}
+		for _, p := range o.Projects {
+			if p != translate.Plain {
+				require.NotContains(t, again.Projects, p, string(o.YAML))
+			}
+		}
+	})
+}

@@ -8,13 +8,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
@@ -44,6 +47,39 @@ func TestWhyReadsEverything(t *testing.T) {
 	assert.NotNil(t, in.Templates, "none is not the same as unreadable")
 	assert.False(t, in.Partial)
 	assert.Empty(t, in.Notes)
+}
+
+// What decides whether the controller creates a template is read if one is missing.
+func TestWhyReadsWhatIsTranslated(t *testing.T) {
+	client := whyFake()
+	pod := podIn("team-a", "half")
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("tranche-fraction-500")}}
+	binding := func(name, project string) *admissionv1.ValidatingAdmissionPolicyBinding {
+		return &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelTranslate: project}}},
+		}}
+	}
+	for _, o := range []runtime.Object{
+		pod, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}},
+		binding("a", "kai"), binding("b", ""), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
+	} {
+		require.NoError(t, client.Tracker().Add(o))
+	}
+	in, err := reading(client, "half").read(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"kai"}, in.Translated)
+	assert.NotNil(t, in.Namespace)
+	assert.Empty(t, in.Notes)
+
+	forbid(client, "validatingadmissionpolicybindings", "")
+	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("no right")
+	})
+	in, err = reading(client, "half").read(t.Context())
+	require.NoError(t, err)
+	assert.Nil(t, in.Translated)
+	assert.Nil(t, in.Namespace)
+	assert.Len(t, in.Notes, 2)
 }
 
 func TestWhyWithoutRights(t *testing.T) {

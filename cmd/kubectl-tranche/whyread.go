@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -45,6 +47,15 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 	note(err, "without the DeviceClasses it cannot be told which devices would do")
 	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)
 	note(err, "it cannot be told whether the pod's claim templates exist")
+	if len(why.MissingTemplates(in.Pod, in.Templates)) > 0 {
+		in.Namespace, err = r.kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+		if err != nil {
+			in.Namespace = nil
+		}
+		note(err, "it cannot be told whether the namespace has the label "+v1alpha1.LabelTranslate)
+		in.Translated, err = r.translated(ctx)
+		note(err, "it cannot be told which projects the chart translates")
+	}
 	in.Rules, err = r.listRules(ctx)
 	note(err, "taints that DeviceTaintRules set are not known, so what looks free may be tainted")
 	in.Nodes, err = r.listNodes(ctx)
@@ -82,6 +93,21 @@ func (r whyReader) claims(ctx context.Context, in *why.Input) error {
 		return fmt.Errorf("list ResourceClaims: %w", err)
 	}
 	return nil
+}
+
+// translated are the values of the namespace label that the chart's policies are bound to.
+func (r whyReader) translated(ctx context.Context) ([]string, error) {
+	bindings, err := list[admissionv1.ValidatingAdmissionPolicyBinding](ctx, "", r.kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List)
+	if err != nil {
+		return nil, err
+	}
+	projects := []string{}
+	for _, b := range bindings {
+		if m := b.Spec.MatchResources; m != nil && m.NamespaceSelector != nil && m.NamespaceSelector.MatchLabels[v1alpha1.LabelTranslate] != "" {
+			projects = append(projects, m.NamespaceSelector.MatchLabels[v1alpha1.LabelTranslate])
+		}
+	}
+	return projects, nil
 }
 
 func (r whyReader) events(ctx context.Context, namespace, selector string) ([]corev1.Event, error) {

@@ -7,6 +7,6 @@
 // Explain and ExplainAbsence make an Explanation from API objects, which the caller reads.
 // pkg/picture draws it.
 //
-// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/text,
-// pkg/why/demand.
+// Imports: api/v1alpha1, pkg/allocation, pkg/claimtemplate, pkg/cluster, pkg/gpu,
+// pkg/text, pkg/why/demand.
 package why

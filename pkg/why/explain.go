@@ -122,7 +122,9 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, d demand.Demand
 	case len(d.Missing) > 0:
 		e.State = ClaimMissing
 		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(d.Missing, " "))
-		e.remedyMissing()
+		if !e.missingTemplate(in) {
+			e.remedyMissing()
+		}
 		return
 	case len(d.Unallocated) == 0 && len(d.Allocated) == 0:
 		e.State = NoDevices

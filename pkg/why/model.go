@@ -15,6 +15,11 @@ type Input struct {
 	// Templates are the claim templates of the pod's namespace, nil if they could not be
 	// read.
 	Templates []resourceapi.ResourceClaimTemplate
+	// Namespace is the pod's, nil if it could not be read.
+	Namespace *corev1.Namespace
+	// Translated are the values of the namespace label tranche.dev/translate for which the chart has
+	// admission policies, nil if they could not be read.
+	Translated []string
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
@@ -68,6 +73,8 @@ type Explanation struct {
 	Asks []Ask `json:"asks,omitempty"`
 	// Nodes are those that publish GPUs.
 	Nodes []Node `json:"nodes,omitempty"`
+	// MissingTemplate is a ResourceClaimTemplate that the pod waits for and the controller would create.
+	MissingTemplate *MissingTemplate `json:"missingTemplate,omitempty"`
 	// Quotes are messages of Kubernetes components, unchanged.
 	Quotes []Quote `json:"quotes,omitempty"`
 	// Remedies are what a person can do, the best first.

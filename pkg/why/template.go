@@ -1,0 +1,95 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+)
+
+// TemplateReason is why the controller has not created a ResourceClaimTemplate.
+type TemplateReason string
+
+// The reasons.
+const (
+	// NameNotValid: the name states no amount.
+	NameNotValid TemplateReason = "NameNotValid"
+	// NamespaceNotLabelled: nobody asked for templates in the namespace.
+	NamespaceNotLabelled TemplateReason = "NamespaceNotLabelled"
+	// TranslationOff: the chart does not translate what the namespace's label says.
+	TranslationOff TemplateReason = "TranslationOff"
+	// TooManyAmounts: the namespace has as many templates as it can have.
+	TooManyAmounts TemplateReason = "TooManyAmounts"
+	// NotCreatedYet: nothing else is known to be in the way.
+	NotCreatedYet TemplateReason = "NotCreatedYet"
+)
+
+// MissingTemplate is a ResourceClaimTemplate that the controller would create from its name.
+type MissingTemplate struct {
+	Name   string         `json:"name"`
+	Reason TemplateReason `json:"reason"`
+}
+
+// MissingTemplates are the templates that a pod names, do not exist, and have a name for the
+// controller.
+func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate) (names []string) {
+	if there == nil {
+		return nil // they could not be read
+	}
+	for _, c := range pod.Spec.ResourceClaims {
+		if c.ResourceClaimTemplateName == nil || !strings.HasPrefix(*c.ResourceClaimTemplateName, claimtemplate.Prefix) {
+			continue
+		}
+		name := *c.ResourceClaimTemplateName
+		if !slices.ContainsFunc(there, func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == name }) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// missingTemplate says why the controller did not create a template. It tells whether there is one
+// that it could have created.
+func (e *Explanation) missingTemplate(in *Input) bool {
+	names := MissingTemplates(in.Pod, in.Templates)
+	if len(names) == 0 {
+		return false
+	}
+	name := names[0]
+	project := ""
+	if in.Namespace != nil {
+		project = in.Namespace.Labels[v1alpha1.LabelTranslate]
+	}
+	_, err := claimtemplate.Parse(name)
+	tooMany := slices.ContainsFunc(in.Events, func(event corev1.Event) bool {
+		return event.Reason == v1alpha1.EventTooManyAmounts && event.InvolvedObject.Kind == "Pod" && event.InvolvedObject.UID == in.Pod.UID
+	})
+	missing := &MissingTemplate{Name: name, Reason: NotCreatedYet}
+	e.MissingTemplate = missing
+	switch {
+	case err != nil:
+		missing.Reason = NameNotValid
+		e.Summary += fmt.Sprintf(" The controller does not create it: %v.", err)
+		e.remedy("create the ResourceClaimTemplate, or name one that exists:", "kubectl get resourceclaimtemplates -n "+e.Namespace)
+	case in.Namespace != nil && project == "":
+		missing.Reason = NamespaceNotLabelled
+		e.Summary += fmt.Sprintf(" The controller creates it only in namespaces with the label %s.", v1alpha1.LabelTranslate)
+		e.remedy("create the ResourceClaimTemplate, or ask an administrator for the label:", fmt.Sprintf("kubectl label namespace %s %s=PROJECT", e.Namespace, v1alpha1.LabelTranslate))
+	case in.Namespace != nil && in.Translated != nil && !slices.Contains(in.Translated, project):
+		missing.Reason = TranslationOff
+		e.Summary += fmt.Sprintf(" The controller does not create it: the chart's value translate.%s is off.", project)
+		e.remedy(fmt.Sprintf("create the ResourceClaimTemplate, or ask an administrator to set translate.%s=true.", project), "")
+	case tooMany:
+		missing.Reason = TooManyAmounts
+		e.Summary += " The namespace has as many templates as it can have."
+		e.remedy("ask for an amount that others ask for, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=true", e.Namespace, v1alpha1.LabelFromAmount))
+	default:
+		e.remedy("wait: the controller creates it in seconds. If it does not, see the controller's log.", "")
+	}
+	return true
+}

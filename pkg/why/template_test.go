@@ -1,0 +1,61 @@
+package why_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+// Why the controller has not created the template that a pod names.
+func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
+	const half = "tranche-fraction-500"
+	labelled := func(value string) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+		if value != "" {
+			n.Labels = map[string]string{v1alpha1.LabelTranslate: value}
+		}
+		return n
+	}
+	for name, test := range map[string]struct {
+		template   string
+		namespace  *corev1.Namespace
+		translated []string
+		event      bool
+		want       why.TemplateReason
+		summary    string
+	}{
+		"name":          {"tranche-fraction-1001", labelled("kai"), []string{"kai"}, false, why.NameNotValid, "fraction is 1001, and it must be from 1 to 1000"},
+		"label":         {half, labelled(""), []string{"kai"}, false, why.NamespaceNotLabelled, "only in namespaces with the label tranche.dev/translate"},
+		"off":           {half, labelled("kai"), []string{"nos"}, false, why.TranslationOff, "the chart's value translate.kai is off"},
+		"all off":       {half, labelled("kai"), []string{}, true, why.TranslationOff, "translate.kai is off"},
+		"too many":      {half, labelled("kai"), []string{"kai"}, true, why.TooManyAmounts, "as many templates as it can have"},
+		"soon":          {half, labelled("kai"), []string{"kai"}, false, why.NotCreatedYet, "does not exist"},
+		"nothing known": {half, nil, nil, false, why.NotCreatedYet, "does not exist"},
+		"not known":     {half, labelled("kai"), nil, false, why.NotCreatedYet, "does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := twoNodes(t)
+			pod := w.pod()
+			w.in.Claims, pod.Status.ResourceClaimStatuses = nil, nil
+			w.in.Templates = []resourceapi.ResourceClaimTemplate{}
+			pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = ptr.To(test.template)
+			w.in.Namespace, w.in.Translated = test.namespace, test.translated
+			w.in.Events = []corev1.Event{{Reason: v1alpha1.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}}}
+			if test.event {
+				w.in.Events = append(w.in.Events, corev1.Event{Reason: v1alpha1.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}})
+			}
+			e := why.Explain(t.Context(), w.in)
+			assert.Equal(t, why.ClaimMissing, e.State)
+			assert.Equal(t, &why.MissingTemplate{Name: test.template, Reason: test.want}, e.MissingTemplate)
+			assert.Contains(t, e.Summary, test.summary)
+			assert.Len(t, e.Remedies, 1)
+		})
+	}
+}

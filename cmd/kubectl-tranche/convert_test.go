@@ -87,7 +87,7 @@ metadata: {name: d}
 	var out strings.Builder
 	err := convert(strings.NewReader(pods), &out, []string{"-"})
 	require.EqualError(t, err, "standard input: Pod team/c: spec: container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576 (line 14)\n"+
-		"standard input: Service d: is of no known project; there are ConfigMap, Node, [KaiwoNode PartitioningProfile PartitioningPlan], [ElasticQuota CompositeElasticQuota], and objects with pods")
+		"standard input: Service d: is of no known project; there are ConfigMap, Node, KaiwoNode, PartitioningProfile, PartitioningPlan, ElasticQuota, CompositeElasticQuota, and objects with pods")
 	assert.Equal(t, `# standard input: Deployment team/a
 # kind: Secret (KAI)
 ---
@@ -97,6 +97,7 @@ metadata:
   name: tranche-fraction-500
   namespace: team
 spec:
+  metadata: {}
   spec:
     devices:
       requests:

@@ -24,7 +24,7 @@ const (
 	// TranslationOff: the chart does not translate what the namespace's label says.
 	TranslationOff TemplateReason = "TranslationOff"
 	// TooManyAmounts: the namespace has as many templates as it can have.
-	TooManyAmounts TemplateReason = "TooManyAmounts"
+	TooManyAmounts TemplateReason = v1alpha1.EventTooManyAmounts
 	// NotCreatedYet: nothing else is known to be in the way.
 	NotCreatedYet TemplateReason = "NotCreatedYet"
 )

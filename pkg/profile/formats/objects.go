@@ -3,6 +3,7 @@ package formats
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -31,7 +32,7 @@ func object(kind string, text strict.Text) ([]Document, error) {
 		if d.Object, err = manifest.Convert(text.Data, text.Before); err != nil {
 			err = fmt.Errorf("%s: %w", text.File, err)
 		} else if d.Object == nil {
-			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %v, %v, and objects with pods", text.File, kaiwo.Kinds, nos.Kinds)
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods", text.File, strings.Join(slices.Concat(kaiwo.Kinds, nos.Kinds), ", "))
 		}
 	}
 	if err != nil {

@@ -2,6 +2,7 @@
 package cmd_test
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 	} {
 		t.Run(program, func(t *testing.T) {
 			list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+program)
+			list.Stderr = os.Stderr
 			out, err := list.Output()
 			require.NoError(t, err)
 			var found []string
@@ -43,6 +45,7 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 func TestPluginOfKubectlNeedsNoLinux(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./kubectl-tranche")
 	list.Env = append(list.Environ(), "GOOS=windows", "CGO_ENABLED=0")
+	list.Stderr = os.Stderr
 	out, err := list.Output()
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -45,7 +46,9 @@ type listed struct {
 }
 
 func packages(t *testing.T, patterns ...string) (all []listed) {
-	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Dir,Imports"}, patterns...)...).Output()
+	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Dir,Imports"}, patterns...)...)
+	list.Stderr = os.Stderr
+	out, err := list.Output()
 	require.NoError(t, err)
 	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed

@@ -143,6 +143,8 @@ const (
 	EventConfigMapInvalid = "ConfigMapInvalid"
 	// EventConfigMapValid (Normal, on the ConfigMap): it was corrected.
 	EventConfigMapValid = "ConfigMapValid"
+	// EventConfigMapPartsIgnored (Normal, on the ConfigMap): parts of it have no counterpart.
+	EventConfigMapPartsIgnored = "ConfigMapPartsIgnored"
 	// EventRepartitioning (Normal, on the pod): the pod was evicted, or deleted after the
 	// deadline.
 	EventRepartitioning = "Repartitioning"

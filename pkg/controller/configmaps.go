@@ -44,9 +44,9 @@ type configMaps struct {
 
 	// mu guards what follows.
 	mu     sync.Mutex
-	parsed map[state.ConfigMap]configurations
-	// told is the last problem that was reported of each.
-	told map[state.ConfigMap]string
+	parsed map[wantedConfigMap]configurations
+	// told and noted are the last problem and the last notes that were reported of each.
+	told, noted map[wantedConfigMap]string
 }
 
 type wantedConfigMap struct {
@@ -66,12 +66,14 @@ type configurations struct {
 	profiles []formats.Profile
 	// problem says why there are none.
 	problem string
+	// notes say which parts have no counterpart.
+	notes []string
 }
 
 func newConfigMaps(live client.Reader, tools state.Tools) *configMaps {
 	m := &configMaps{
 		live: live, caches: map[types.NamespacedName]configMapCache{},
-		parsed: map[state.ConfigMap]configurations{}, told: map[state.ConfigMap]string{},
+		parsed: map[wantedConfigMap]configurations{}, told: map[wantedConfigMap]string{}, noted: map[wantedConfigMap]string{},
 	}
 	for _, source := range slices.Sorted(maps.Keys(tools)) {
 		if c := tools[source]; c != (state.ConfigMap{}) {
@@ -176,12 +178,12 @@ func (m *configMaps) read(ctx context.Context, live bool, c wantedConfigMap) (co
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.parsed[c.ConfigMap]; ok && p.uid == object.UID && p.version == object.ResourceVersion {
+	if p, ok := m.parsed[c]; ok && p.uid == object.UID && p.version == object.ResourceVersion {
 		return p, nil
 	}
 	p := convert(&object, c)
 	p.uid, p.version = object.UID, object.ResourceVersion
-	m.parsed[c.ConfigMap] = p
+	m.parsed[c] = p
 	return p, nil
 }
 
@@ -197,15 +199,21 @@ func convert(object *corev1.ConfigMap, c wantedConfigMap) configurations {
 	if err != nil {
 		return configurations{problem: err.Error()}
 	}
-	var profiles []formats.Profile
+	var all configurations
 	for i := range documents {
 		d := &documents[i]
 		if d.Format != formatsOf[c.source] {
 			return configurations{problem: fmt.Sprintf("%s: its format is that of the %s, and it must be that of %s; check the ConfigMap and the key in the chart's formats", d.Name, d.Format, formatsOf[c.source])}
 		}
-		profiles = append(profiles, d.Profiles...)
+		all.profiles = append(all.profiles, d.Profiles...)
+		all.notes = append(all.notes, d.Notes...)
+		for j := range d.Profiles {
+			for _, note := range d.Profiles[j].Notes {
+				all.notes = append(all.notes, d.Profiles[j].Original+": "+note)
+			}
+		}
 	}
-	return configurations{profiles: profiles}
+	return all
 }
 
 // problems says what is wrong with the configurations, empty: nothing.
@@ -219,17 +227,18 @@ func (c *configurations) problems() string {
 	return strings.TrimPrefix(strings.Join(texts, "; "), "; ")
 }
 
-// tell writes an event on each ConfigMap that cannot be used any more, or that can be again.
+// tell writes an event on each ConfigMap that cannot be used any more, or that can be again, or
+// of which parts have no counterpart.
 func (m *configMaps) tell(ctx context.Context, events recorder.EventRecorder) {
 	for _, c := range m.named {
 		all, err := m.read(ctx, false, c)
 		if err != nil {
 			continue // It is read again when the cache has it, or for a node.
 		}
-		now := all.problems()
+		now, notes := all.problems(), strings.Join(all.notes, "; ")
 		m.mu.Lock()
-		before := m.told[c.ConfigMap]
-		m.told[c.ConfigMap] = now
+		before, noted := m.told[c], m.noted[c]
+		m.told[c], m.noted[c] = now, notes
 		m.mu.Unlock()
 		object := &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -242,6 +251,10 @@ func (m *configMaps) tell(ctx context.Context, events recorder.EventRecorder) {
 		default:
 			events.Eventf(object, nil, corev1.EventTypeWarning, v1alpha1.EventConfigMapInvalid, "Read", "%s",
 				text.Cut("Nodes that name these configurations keep what they have: "+now, mostNote))
+		}
+		if notes != "" && notes != noted {
+			events.Eventf(object, nil, corev1.EventTypeNormal, v1alpha1.EventConfigMapPartsIgnored, "Read", "%s",
+				text.Cut("Key "+c.Key+" has parts without a counterpart: "+notes, mostNote))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,27 @@ func TestABadConfigMap(t *testing.T) {
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], "mig Normal ConfigMapValid: ")
 		})
 	}
+}
+
+// Parts of a ConfigMap without a counterpart are told once, also if two projects have the same one.
+func TestPartsOfAConfigMapAreIgnored(t *testing.T) {
+	const told = "mig Normal ConfigMapPartsIgnored: Key config.yaml has parts without a counterpart: gpuClientSystemdServices: kubelet-gpu"
+	w := newWorld(t, follows(state.Tools{v1alpha1.FromDeviceConfigManager: migConfigs, v1alpha1.FromMIGParted: migConfigs}))
+	config := `{"gpu-config-profiles": {"cpx": {"profiles": [{"computePartition": "CPX", "memoryPartition": "NPS1", "numGPUsAssigned": 8}]}}%s}`
+	services := `, "gpuClientSystemdServices": {"names": ["kubelet-gpu"]}`
+	for range 2 {
+		w.configMap(migConfigs, fmt.Sprintf(config, services))
+		w.r.ofConfigMap(t.Context(), nil)
+		require.Len(t, w.events.texts, 2)
+		assert.Contains(t, w.events.texts[0], told)
+		assert.Contains(t, w.events.texts[1], "mig Warning ConfigMapInvalid: ")
+	}
+	w.configMap(migConfigs, fmt.Sprintf(config, ""))
+	w.r.ofConfigMap(t.Context(), nil)
+	w.configMap(migConfigs, fmt.Sprintf(config, services))
+	w.r.ofConfigMap(t.Context(), nil)
+	require.Len(t, w.events.texts, 3, "they are back")
+	assert.Contains(t, w.events.texts[2], told)
 }
 
 // Missing rights are a problem that nodes report; an API server that does not answer is not.

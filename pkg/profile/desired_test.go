@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -108,7 +109,9 @@ func TestDesiredByFileOnPartitions(t *testing.T) {
 	config, err := ParseDevicePlugin("f", "slice-10", []byte("{flags: {migStrategy: single}, sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 10}]}}}"))
 	require.NoError(t, err)
 	hopper := machine(t, "h100x8")[0]
-	slice := hopper.WithMIG(gpu.MIGOn).Placements[0]
+	placements := hopper.WithMIG(gpu.MIGOn).Placements
+	slice := placements[0]
+	other := placements[slices.IndexFunc(placements, func(p gpu.Placement) bool { return p.Type != gpu.TypeGPU && p.Profile != slice.Profile })]
 	for name, tt := range map[string]struct {
 		layout Layout
 		want   string
@@ -116,6 +119,10 @@ func TestDesiredByFileOnPartitions(t *testing.T) {
 		"seven slices": {Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{slice}}, "a replica of a partition " + slice.Profile},
 		"whole":        {Layout{Partitioning: PartitioningOff}, "a replica of the whole GPU"},
 		"on demand":    {Layout{}, "a replica of the whole GPU"},
+		"two profiles": {
+			Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{slice, other}},
+			"nothing, because the GPU has partitions of several profiles: ask for nvidia.com/mig-<profile> (MIG strategy mixed), or partition the GPU into one profile",
+		},
 	} {
 		s := Sources{Config: config, Layouts: map[string]Layout{hopper.PCIAddress: tt.layout}}
 		desired, err := s.Desired([]gpu.GPU{hopper})

@@ -68,7 +68,7 @@ func (l Legacy) String() string {
 	case LegacyPartitionReplica:
 		return "a replica of a partition " + l.Profile
 	case legacyNone:
-		return "nothing"
+		return "nothing, because the GPU has partitions of several profiles: ask for nvidia.com/mig-<profile> (MIG strategy mixed), or partition the GPU into one profile"
 	}
 	return "the whole GPU"
 }

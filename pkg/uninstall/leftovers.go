@@ -138,17 +138,14 @@ func (c *Config) deleteProfiles(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteTemplates deletes the ResourceClaimTemplates that were made of an amount. Without the
-// right to list them, the release makes none.
+// deleteTemplates deletes the ResourceClaimTemplates that were made of an amount. They can be left
+// from a time when the chart's translate was on.
 func (c *Config) deleteTemplates(ctx context.Context) error {
 	var errs []error
 	err := pages(func(next string) (string, error) {
 		list, err := c.Client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 			LabelSelector: v1alpha1.LabelFromAmount + "=true", Limit: page, Continue: next,
 		})
-		if apierrors.IsForbidden(err) {
-			return "", nil
-		}
 		if err != nil {
 			return "", fmt.Errorf("list the ResourceClaimTemplates that were made of an amount: %w", err)
 		}

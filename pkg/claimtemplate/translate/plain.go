@@ -84,7 +84,7 @@ func plain(pod *corev1.PodTemplateSpec) (r Result) {
 		case same != "":
 			c.Name = same
 		default:
-			r.Notes = append(r.Notes, fmt.Sprintf("container %s: the pod has this claim for all of its life, and an init container gave its devices back", c.Name))
+			r.Notes = append(r.Notes, fmt.Sprintf("container %s: the pod holds claim %s until it ends, not only while this init container runs", c.Container.Name, c.Name))
 		}
 	}
 	r.Problems = append(r.Problems, ownClaims(pod, names...)...)

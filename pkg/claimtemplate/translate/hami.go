@@ -5,8 +5,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // vendor has HAMi's names: https://github.com/Project-HAMi/HAMi, pkg/device/{nvidia,amd}/device.go.
@@ -14,8 +18,8 @@ type vendor struct{ name, prefix, uuid string }
 
 var vendors = []vendor{{"nvidia", "nvidia.com/", "gpuuuid"}, {"amd", "amd.com/", "gpu-uuid"}}
 
-// hamiTerm is a term of a template's name.
-var hamiTerm = regexp.MustCompile(`^[a-z]+-[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+// termValue is the value of a term of a template's name.
+var termValue = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 const (
 	priorityKey = "nvidia.com/priority"
@@ -26,25 +30,30 @@ const (
 	mostValue     = 200
 )
 
-// selections are the annotations that select GPUs, with the beginning of their terms.
-func (v vendor) selections() [][2]string {
-	return [][2]string{
-		{"type-", v.prefix + "use-gputype"}, {"nottype-", v.prefix + "nouse-gputype"},
-		{"uuid-", v.prefix + "use-" + v.uuid}, {"notuuid-", v.prefix + "nouse-" + v.uuid},
+// selection is an annotation that selects GPUs.
+type selection struct {
+	kind claimtemplate.TermKind
+	key  string
+}
+
+func (v vendor) selections() []selection {
+	return []selection{
+		{claimtemplate.Type, v.prefix + "use-gputype"}, {claimtemplate.NotType, v.prefix + "nouse-gputype"},
+		{claimtemplate.UUID, v.prefix + "use-" + v.uuid}, {claimtemplate.NotUUID, v.prefix + "nouse-" + v.uuid},
 	}
 }
 
-// terms are those of the template's name: type-a100.
-func (v vendor) terms(pod *corev1.PodTemplateSpec) (terms []string) {
+// terms are those of the template.
+func (v vendor) terms(pod *corev1.PodTemplateSpec) (terms []claimtemplate.Term) {
 	for _, s := range v.selections() {
-		text := pod.Annotations[s[1]]
+		text := pod.Annotations[s.key]
 		if len([]rune(text)) > mostValue {
 			text = "(more than 200 characters)"
 		}
 		for value := range strings.SplitSeq(text, ",") {
 			value = strings.NewReplacer(" ", "-", "_", "-").Replace(lower(strings.TrimSpace(value)))
 			if value != "" {
-				terms = append(terms, s[0]+value)
+				terms = append(terms, claimtemplate.Term{Kind: s.kind, Value: value})
 			}
 		}
 	}
@@ -106,13 +115,12 @@ func hami(pod *corev1.PodTemplateSpec) (r Result) {
 		if len(asking) == 0 {
 			continue
 		}
-		if len([]rune(strings.Join(terms, "."))) > mostSelection {
+		if lengthOf(terms) > mostSelection {
 			r.Problems = append(r.Problems, "the annotations of "+v.name+".com select GPUs by more than 180 characters: write a claim")
 		}
 		for _, t := range terms {
-			if !hamiTerm.MatchString(t) {
-				_, text, _ := strings.Cut(t, "-")
-				r.Problems = append(r.Problems, fmt.Sprintf("the annotations of %s.com select a type or UUID by '%s', and it may have letters, digits, spaces, underscores and dashes only, at most 63", v.name, shown(text)))
+			if !termValue.MatchString(t.Value) {
+				r.Problems = append(r.Problems, fmt.Sprintf("the annotations of %s.com select a type or UUID by '%s', and it may have letters, digits, spaces, underscores and dashes only, at most 63", v.name, shown(t.Value)))
 			}
 		}
 		for _, c := range asking {
@@ -122,11 +130,19 @@ func hami(pod *corev1.PodTemplateSpec) (r Result) {
 			r.Claims = append(r.Claims, v.ask(c, terms))
 		}
 		for _, s := range v.selections() {
-			r.Annotations = append(r.Annotations, s[1])
+			r.Annotations = append(r.Annotations, s.key)
 		}
 	}
 	r.Problems = append(r.Problems, ownClaims(pod, names...)...)
 	return r
+}
+
+// lengthOf is the length of terms in the name of a template, with the dots between them.
+func lengthOf(terms []claimtemplate.Term) (n int) {
+	for _, t := range terms {
+		n += len(t.Kind) + len("-") + utf8.RuneCountInString(t.Value) + len(".")
+	}
+	return n - 1
 }
 
 func (v vendor) problems(c Container) []string {
@@ -165,41 +181,23 @@ func (v vendor) problems(c Container) []string {
 }
 
 // ask is the claim of a container whose limits have no problems.
-func (v vendor) ask(c Container, terms []string) Claim {
+func (v vendor) ask(c Container, terms []claimtemplate.Term) Claim {
 	number := func(name string, without int64) int64 {
 		if q, has := c.limit(v.prefix + name); has {
 			return q.Value()
 		}
 		return without
 	}
-	var b strings.Builder
-	b.WriteString("tranche-")
-	if v.name == "amd" {
-		b.WriteString("amd-")
-	}
-	memory, percentage, cores := number("gpumem", 0), int64(100), int64(0)
+	request := claimtemplate.Request{Vendor: gpu.Vendor(v.name), Memory: number("gpumem", 0), Count: number("gpu", 1), Terms: terms}
+	percentage := int64(100)
 	if v.name == "nvidia" {
-		percentage, cores = number("gpumem-percentage", 100), number("gpucores", 0)
+		percentage = number("gpumem-percentage", 100)
+		request.Compute = number("gpucores", 0) % 100 // 100 is no limit
 	}
-	limited := cores > 0 && cores < 100
-	switch {
-	case memory != 0:
-		fmt.Fprintf(&b, "memory-%dmi", memory)
-	case percentage == 100 && !limited:
-		b.WriteString("gpu")
-	default:
-		fmt.Fprintf(&b, "fraction-%d", percentage*10)
+	if request.Memory == 0 && (percentage != 100 || request.Compute != 0) {
+		request.Fraction = percentage * 10
 	}
-	if limited {
-		fmt.Fprintf(&b, "-compute-%d", cores)
-	}
-	if count := number("gpu", 1); count > 1 {
-		fmt.Fprintf(&b, "-x%d", count)
-	}
-	for _, t := range terms {
-		b.WriteString("." + t)
-	}
-	claim := Claim{Container: c, Name: c.claim(v.name), Template: b.String()}
+	claim := Claim{Container: c, Name: c.claim(v.name), Template: request.String()}
 	for _, name := range []string{"gpu", "gpumem", "gpumem-percentage", "gpucores"} {
 		claim.Remove = append(claim.Remove, corev1.ResourceName(v.prefix+name))
 	}

@@ -3,10 +3,13 @@ package translate
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 // KAI's annotations: https://github.com/NVIDIA/KAI-Scheduler, pkg/common/constants.
@@ -78,17 +81,13 @@ func kai(pod *corev1.PodTemplateSpec) (r Result) {
 		return r
 	}
 
-	template := fmt.Sprintf("tranche-memory-%dmi", mebibytes)
+	request := claimtemplate.Request{Vendor: "nvidia", Memory: mebibytes, Count: count, MPS: mps}
 	if hasFraction {
 		_, decimals, _ := strings.Cut(fraction, ".")
-		thousandths, _ := strconv.ParseInt((decimals + "00")[:3], 10, 64)
-		template = fmt.Sprintf("tranche-fraction-%d", thousandths)
+		request.Fraction, _ = strconv.ParseInt((decimals + "00")[:3], 10, 64)
 	}
-	if count > 1 {
-		template += fmt.Sprintf("-x%d", count)
-	}
+	template := request.String()
 	if mps {
-		template += "-mps"
 		r.Notes = append(r.Notes, "annotation mps: the claim selects GPUs whose PartitionProfile has the strategy MPS")
 	}
 	r.Annotations = []string{fractionKey, memoryKey, devicesKey, containerKey, mpsKey}
@@ -109,10 +108,5 @@ func kai(pod *corev1.PodTemplateSpec) (r Result) {
 
 // uses tells whether a container names a claim.
 func uses(c *corev1.Container, name string) bool {
-	for _, claim := range c.Resources.Claims {
-		if claim.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Resources.Claims, func(claim corev1.ResourceClaim) bool { return claim.Name == name })
 }

@@ -2,9 +2,12 @@ package translate
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 // quotaKey is a resource of nos's quotas.
@@ -59,8 +62,10 @@ func nos(pod *corev1.PodTemplateSpec) (r Result) {
 		problem(!one, strings.Join(keys, ", ")+" must be 1: ask for one slice that is large enough")
 		names = append(names, c.claim("nvidia"))
 		if found := sliceSize.FindStringSubmatch(keys[0]); found != nil {
+			gigabytes, _ := strconv.ParseInt(found[1], 10, 64)
+			request := claimtemplate.Request{Vendor: "nvidia", Memory: gigabytes * 1000, Count: 1}
 			r.Claims = append(r.Claims, Claim{
-				Container: c, Name: c.claim("nvidia"), Template: "tranche-memory-" + found[1] + "000mi", Remove: []corev1.ResourceName{corev1.ResourceName(keys[0])},
+				Container: c, Name: c.claim("nvidia"), Template: request.String(), Remove: []corev1.ResourceName{corev1.ResourceName(keys[0])},
 			})
 		}
 	}

@@ -67,7 +67,7 @@ func plain(pod *corev1.PodTemplateSpec) (r Result) {
 		claim := Claim{Container: a.Container, Name: a.claim(string(vendor)), Template: request.String(), Remove: []corev1.ResourceName{a.key}}
 		if profile != "" {
 			claim.Template, claim.Spec = migTemplate(profile, request.Count)
-			claim.Name += "-" + className(profile)
+			claim.Name += "-" + gpu.ProfileSlug(profile)
 		}
 		r.Claims = append(r.Claims, claim)
 		names = append(names, claim.Name)
@@ -102,20 +102,15 @@ func plain(pod *corev1.PodTemplateSpec) (r Result) {
 
 // migTemplate is the template for partitions of a MIG profile.
 func migTemplate(profile string, count int64) (name string, spec resourceapi.ResourceClaimSpec) {
-	name = "mig-" + className(profile)
+	name = "mig-" + gpu.ProfileSlug(profile)
 	if count > 1 {
 		name += fmt.Sprintf("-x%d", count)
 	}
 	return name, resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
 		Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
-			DeviceClassName: "gpu-mig-" + className(profile) + ".tranche.dev", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
+			DeviceClassName: "gpu-mig-" + gpu.ProfileSlug(profile) + ".tranche.dev", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
 		},
 	}}}}
-}
-
-// className is a MIG profile in the name of its DeviceClass, as the chart has it.
-func className(profile string) string {
-	return strings.NewReplacer("+me.all", "-meall", "+", "-", ".", "-").Replace(profile)
 }
 
 // stays is a note for limits that a project leaves to the device plugin.

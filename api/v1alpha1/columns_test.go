@@ -57,7 +57,7 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "9h", "GPUs": "8", "Free": "0", "Claims": "0", "Message": "on the way",
 	}, narrow)
-	assert.Equal(t, map[string]string{"Source": "Label", "Deadline": "", "Attempt": "2", "Next Attempt": "", "Age": "60m"}, wide)
+	assert.Equal(t, map[string]string{"Source": "Label", "Plan": "", "Deadline": "", "Attempt": "2", "Next Attempt": "", "Age": "60m"}, wide)
 
 	// One of which nothing is known yet.
 	narrow, _ = row(t, "gpunodes", &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})

@@ -1,15 +1,28 @@
 package v1alpha1
 
-// The conditions of a GPUNode.
+// The conditions of GPUNodes and PartitionPlans. The objects that have one are in
+// parentheses.
 const (
-	// ConditionReady: the desired profile is applied.
+	// ConditionReady (GPUNode): the desired profile is applied.
 	ConditionReady = "Ready"
-	// ConditionOverruled: labels and spec name different profiles. The message says which
-	// one applies.
+	// ConditionOverruled (GPUNode): labels, spec and plan name different profiles. The
+	// message says which one applies.
 	ConditionOverruled = "Overruled"
-	// ConditionConflict: another system serves GPUs of the node, so Tranche leaves them
-	// alone.
+	// ConditionConflict (GPUNode): another system serves GPUs of the node, so Tranche leaves
+	// them alone.
 	ConditionConflict = "Conflict"
-	// ConditionSwitching: a switch is under way.
+	// ConditionSwitching (GPUNode): a switch is under way.
 	ConditionSwitching = "Switching"
+	// ConditionRolloutPending (GPUNode): the node will get another profile, or another
+	// version of it, when the rollout admits it. Otherwise absent.
+	ConditionRolloutPending = "RolloutPending"
+	// ConditionProgressing (PartitionPlan): nodes are switched, or watched in a soak.
+	ConditionProgressing = "Progressing"
+	// ConditionPaused (PartitionPlan): no more nodes start, because of `spec.paused` or
+	// failures.
+	ConditionPaused = "Paused"
+	// ConditionDegraded (PartitionPlan): nodes have failed.
+	ConditionDegraded = "Degraded"
+	// ConditionComplete (PartitionPlan): all nodes that can be switched have the target.
+	ConditionComplete = "Complete"
 )

@@ -98,7 +98,7 @@ func decode(t testing.TB, document string) (object map[string]any) {
 // The API server takes the definitions: their schemas are structural, and their
 // rules compile and are cheap enough.
 func TestDefinitionsAreTaken(t *testing.T) {
-	for _, name := range []string{"partitionprofiles", "gpunodes"} {
+	for _, name := range []string{"partitionprofiles", "partitionplans", "gpunodes"} {
 		r := load(t, name)
 		r.crd.Status.StoredVersions = []string{r.crd.Spec.Versions[0].Name}
 		assert.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), r.crd), name)

@@ -16,5 +16,8 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // GroupVersion is that of the objects in this package.
 var GroupVersion = schema.GroupVersion{Group: "tranche.dev", Version: "v1alpha1"}
 
-// ProfileKind is the kind of a PartitionProfile.
-const ProfileKind = "PartitionProfile"
+// Kinds of objects of this package.
+const (
+	ProfileKind = "PartitionProfile"
+	PlanKind    = "PartitionPlan"
+)

@@ -138,6 +138,17 @@ const (
 	EventSwitchStarted = "SwitchStarted"
 	// EventSwitchSucceeded (Normal, on the GPUNode): the switch is done, and how long it took.
 	EventSwitchSucceeded = "SwitchSucceeded"
+	// EventPlanRevision (Normal, on the PartitionPlan): the profile is new or was changed: the
+	// plan begins to roll it out.
+	EventPlanRevision = "PlanRevision"
+	// EventPlanStep (Normal, on the PartitionPlan): the nodes of a step have the target.
+	EventPlanStep = "PlanStep"
+	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed: which, and why.
+	EventPlanStopped = "PlanStopped"
+	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back to an earlier revision.
+	EventPlanUndo = "PlanUndo"
+	// EventPlanComplete (Normal, on the PartitionPlan): all nodes have the target.
+	EventPlanComplete = "PlanComplete"
 	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
 	// Nodes that name them keep what they have.
 	EventConfigMapInvalid = "ConfigMapInvalid"

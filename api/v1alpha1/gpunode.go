@@ -16,6 +16,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.free`
 // +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.held`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.desired.source`,priority=1
+// +kubebuilder:printcolumn:name="Plan",type=string,JSONPath=`.status.desired.plan`,priority=1
 // +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=`.status.switch.deadline`,priority=1
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.switch.attempt`,priority=1
 // +kubebuilder:printcolumn:name="Next Attempt",type=string,JSONPath=`.status.switch.retry`,priority=1
@@ -44,8 +45,8 @@ type GPUNodeList struct {
 // GPUNodeSpec is the desired state of the node.
 type GPUNodeSpec struct {
 	// Profile is the name of the desired PartitionProfile. The node's label
-	// tranche.dev/profile has precedence. Without either, the profile "default"
-	// applies, if it exists.
+	// tranche.dev/profile has precedence. Without either, the PartitionPlan that selects
+	// the node applies, and without one the profile "default", if it exists.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -61,7 +62,8 @@ type GPUNodeSpec struct {
 // GPUNodeStatus is the observed state of the node. The controller writes everything
 // except Node, which the node's plugin writes.
 type GPUNodeStatus struct {
-	// Desired is the profile that the node should have.
+	// Desired is the profile that the node should have. It is another one only when the
+	// rollout admits the node.
 	//
 	// +optional
 	Desired *ProfileSnapshot `json:"desired,omitempty"`
@@ -99,7 +101,7 @@ type GPUNodeStatus struct {
 
 // Source says where the name of a node's profile comes from.
 //
-// +kubebuilder:validation:Enum=Label;MIGParted;DeviceConfigManager;Kaiwo;Nos;Spec;Default
+// +kubebuilder:validation:Enum=Label;MIGParted;DeviceConfigManager;Kaiwo;Nos;Spec;Plan;Default
 type Source string
 
 // The sources of a node's profile.
@@ -117,6 +119,8 @@ const (
 	FromNos Source = "Nos"
 	// FromSpec is the GPUNode's spec.
 	FromSpec Source = "Spec"
+	// FromPlan is a PartitionPlan that selects the node.
+	FromPlan Source = "Plan"
 	// FromDefault: neither names one, so the profile "default" applies, if it exists.
 	FromDefault Source = "Default"
 )
@@ -130,6 +134,10 @@ type ProfileSnapshot struct {
 	Profile string `json:"profile,omitempty"`
 	// Source says where the name comes from.
 	Source Source `json:"source"`
+	// Plan is the name of the PartitionPlan, for the source Plan.
+	//
+	// +optional
+	Plan string `json:"plan,omitempty"`
 	// Hash is a hash of name and rules.
 	Hash string `json:"hash"`
 	// Rules are those of the profile, which validates them.

@@ -45,6 +45,10 @@ const (
 	MetricGPUNodesOverdue = "tranche_gpu_nodes_overdue"
 	// MetricGPUNodes: Nodes with GPUs by the state of their switch.
 	MetricGPUNodes = "tranche_gpu_nodes"
+	// MetricPlanNodes: Nodes of a PartitionPlan, by what status.nodes counts.
+	MetricPlanNodes = "tranche_plan_nodes"
+	// MetricPlanStopped: 1 if the PartitionPlan has stopped because nodes failed, otherwise 0.
+	MetricPlanStopped = "tranche_plan_stopped"
 	// MetricSwitchDuration: Histogram: duration of switches, without waiting for other
 	// nodes.
 	MetricSwitchDuration = "tranche_switch_duration_seconds"

@@ -1,5 +1,7 @@
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // NodeReport is what the node's plugin observes.
 type NodeReport struct {
 	// BootID is the kernel's boot ID, to notice a reboot.
@@ -49,10 +51,52 @@ type NodeReport struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	InputHash string `json:"inputHash,omitempty"`
+	// Unhealthy are the GPUs with the taint gpu.tranche.dev/unhealthy.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Unhealthy []UnhealthyGPU `json:"unhealthy,omitempty"`
+	// Unprepared are claims that the node's hardware or driver cannot prepare, the first
+	// ones only. Claims that ask for something wrong are not listed.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=8
+	Unprepared []UnpreparedClaim `json:"unprepared,omitempty"`
 	// Task is the plugin's last answer to the Switch.
 	//
 	// +optional
 	Task *Task `json:"task,omitempty"`
+}
+
+// UnhealthyGPU is a GPU that became unhealthy.
+type UnhealthyGPU struct {
+	// Name is the name of the GPU.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// Since is when it was found.
+	Since metav1.Time `json:"since"`
+}
+
+// UnpreparedClaim is a claim that could not be prepared.
+type UnpreparedClaim struct {
+	// +kubebuilder:validation:MaxLength=253
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// +kubebuilder:validation:MaxLength=128
+	UID string `json:"uid"`
+	// Since is when it failed first.
+	Since metav1.Time `json:"since"`
+	// Message says why.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // PublishedTaints identifies the order that the published device taints carry out.

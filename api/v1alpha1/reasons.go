@@ -39,9 +39,61 @@ const (
 	// ReasonConfigMapInvalid: the ConfigMap that has the configurations of the node's label,
 	// or the configuration in it, cannot be used. Correct what the message names.
 	ReasonConfigMapInvalid = "ConfigMapInvalid"
+	// ReasonPlanOverruled: label or `spec.profile` differ from the profile of the plan that
+	// selects the node. Remove them for the plan to apply.
+	ReasonPlanOverruled = "PlanOverruled"
 	// ReasonSpecHolds: labels do not count on control plane nodes. Set `spec.profile` of the
 	// GPUNode.
 	ReasonSpecHolds = "SpecHolds"
+)
+
+// Reasons of ConditionRolloutPending.
+const (
+	// ReasonWaitsForPlan: the plan admits the node later. `kubectl tranche rollout status PLAN`
+	// says why.
+	ReasonWaitsForPlan = "WaitsForPlan"
+	// ReasonWaitsForNodes: other nodes are being switched, as many as
+	// `controller.maxUnavailable` allows.
+	ReasonWaitsForNodes = "WaitsForNodes"
+	// ReasonTooManyFailures: more nodes failed with the profile than `controller.maxFailures`
+	// or the plan's `maxFailures` allows. Correct the profile or the failed nodes; resume a
+	// plan.
+	ReasonTooManyFailures = "TooManyFailures"
+)
+
+// Reasons of the conditions of a PartitionPlan. Those of failed switches are reasons of its
+// failed nodes.
+const (
+	// ReasonRollingOut: nodes are switched.
+	ReasonRollingOut = "RollingOut"
+	// ReasonSoaking: the nodes of the step are watched before the next step.
+	ReasonSoaking = "Soaking"
+	// ReasonWaitsForApproval: `kubectl tranche rollout approve PLAN` begins the next step.
+	ReasonWaitsForApproval = "WaitsForApproval"
+	// ReasonOutsideWindow: nodes start in the next window.
+	ReasonOutsideWindow = "OutsideWindow"
+	// ReasonInvalidWindow: the plan names a time zone that does not exist. Correct it.
+	ReasonInvalidWindow = "InvalidWindow"
+	// ReasonPaused: `spec.paused` is true. `kubectl tranche rollout resume PLAN` continues.
+	ReasonPaused = "Paused"
+	// ReasonUndoing: nodes go back to an earlier revision.
+	ReasonUndoing = "Undoing"
+	// ReasonUndone: the nodes have the earlier revision again. Change the profile to go on.
+	ReasonUndone = "Undone"
+	// ReasonBlocked: the remaining nodes are set aside or not ready.
+	ReasonBlocked = "Blocked"
+	// ReasonComplete: all nodes have the target.
+	ReasonComplete = "Complete"
+	// ReasonNoNodes: the plan has no nodes. Check its nodeSelector and other plans' priority.
+	ReasonNoNodes = "NoNodes"
+	// ReasonInvalidSelector: the nodeSelector is invalid, so the plan selects no node.
+	ReasonInvalidSelector = "InvalidSelector"
+	// ReasonNodesFailed: nodes have failed: `status.failed` lists them.
+	ReasonNodesFailed = "NodesFailed"
+	// ReasonUnhealthy: a GPU of the node became unhealthy after the switch.
+	ReasonUnhealthy = "Unhealthy"
+	// ReasonClaimsNotPrepared: the node could not prepare claims after the switch.
+	ReasonClaimsNotPrepared = "ClaimsNotPrepared"
 )
 
 // Reasons of a switch that the controller ends without the profile.

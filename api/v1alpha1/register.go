@@ -7,7 +7,8 @@ import (
 
 // AddToScheme makes a scheme know the objects of this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &PartitionProfile{}, &PartitionProfileList{}, &GPUNode{}, &GPUNodeList{})
+	s.AddKnownTypes(GroupVersion, &PartitionProfile{}, &PartitionProfileList{}, &GPUNode{}, &GPUNodeList{},
+		&PartitionPlan{}, &PartitionPlanList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -159,6 +159,10 @@ const (
 type SwitchRecord struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
+	// Repair: both are the same version of a profile, which the GPUs had lost.
+	//
+	// +optional
+	Repair bool `json:"repair,omitempty"`
 	// Result is Succeeded, RolledBack or Failed.
 	Result string `json:"result"`
 	// +optional

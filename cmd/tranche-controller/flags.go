@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
@@ -33,6 +32,7 @@ type config struct {
 func defaults() controller.Options {
 	return controller.Options{
 		MaxUnavailable: "1",
+		MaxFailures:    "1",
 		Deadlines:      state.DefaultDeadlines(),
 		Policy: v1alpha1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
@@ -55,7 +55,8 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+v1alpha1.LabelTranslate+": kai, hami, nos")
-	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes that may be in a disruptive switch at a time: a number, or a percentage of the nodes with GPUs, rounded down, at least 1")
+	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes without a PartitionPlan that may be switched at a time: a number, or a percentage of them, rounded down, at least 1; also the default of plans")
+	flags.StringVar(&o.MaxFailures, "max-failures", o.MaxFailures, "nodes without a PartitionPlan that may fail with a profile before no other node gets it: a number, or a percentage of them, rounded down")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
 	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+v1alpha1.PausedValue)
@@ -84,8 +85,8 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 
 // check refuses what cannot work.
 func (c *config) check() error {
-	if _, err := controller.NewBudget(intstr.Parse(c.options.MaxUnavailable), nil); err != nil {
-		return fmt.Errorf("--max-unavailable: %w", err)
+	if _, _, err := controller.ParseLimits(c.options.MaxUnavailable, c.options.MaxFailures); err != nil {
+		return fmt.Errorf("--max-unavailable or --max-failures: %w", err)
 	}
 	for _, project := range c.translate {
 		if !slices.Contains(claimtemplates.Projects, project) {

@@ -31,8 +31,8 @@ func TestBadFlags(t *testing.T) {
 	}{
 		"unknown flag":    {[]string{"--max-unavail=1"}, "unknown flag: --max-unavail"},
 		"an argument":     {[]string{"node-a"}, `unknown command "node-a"`},
-		"no budget":       {[]string{"--max-unavailable=0"}, `--max-unavailable: the number of nodes that may be unavailable is "0": give 1 or more`},
-		"not a budget":    {[]string{"--max-unavailable=ten"}, "give a number, or a percentage such as 10%"},
+		"no budget":       {[]string{"--max-unavailable=0"}, `the number of nodes that may be unavailable is "0": give 1 or more`},
+		"not a budget":    {[]string{"--max-unavailable=ten"}, "give 1 or more, or 1% to 100%"},
 		"after deadline":  {[]string{"--after-deadline=Wait"}, `"Wait" is neither GiveUp nor Force`},
 		"reboot":          {[]string{"--reboot=Always"}, `"Always" is neither Never nor Allowed`},
 		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of device-config-manager, kaiwo, mig-parted, nos`},

@@ -38,6 +38,8 @@ func TestBadValues(t *testing.T) {
 		"no controllers":        {[]string{"controller.replicas=0"}, []string{"/controller/replicas", "minimum"}},
 		"no node at once":       {[]string{"controller.maxUnavailable=0"}, []string{"/controller/maxUnavailable", "minimum"}},
 		"nothing at once":       {[]string{"controller.maxUnavailable=0%"}, []string{"/controller/maxUnavailable"}},
+		"no number of failures": {[]string{"controller.maxFailures=-1"}, []string{"/controller/maxFailures", "minimum"}},
+		"too many failures":     {[]string{"controller.maxFailures=101%"}, []string{"/controller/maxFailures"}},
 		"more than all":         {[]string{"controller.maxUnavailable=101%"}, []string{"/controller/maxUnavailable"}},
 		"a deadline in seconds": {[]string{"controller.drainDeadline=600"}, []string{"/controller/drainDeadline", "want string"}},
 		"a deadline in days":    {[]string{"controller.deadlines.apply=1d"}, []string{"/controller/deadlines/apply"}},

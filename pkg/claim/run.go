@@ -171,14 +171,22 @@ func (r *run) dropIntent() error {
 	return r.Ledger.Delete(r.record.Claim.UID)
 }
 
+// HardwareError says that the hardware could not make a device.
+type HardwareError struct{ err error }
+
+func (e *HardwareError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *HardwareError) Unwrap() error { return e.err }
+
 func (r *run) create(ctx context.Context, d *ledger.Device) error {
 	base := d.Placement.Base()
 	part, err := r.Hardware.Create(ctx, base)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", base.Name(), err)
+		return &HardwareError{fmt.Errorf("create %s: %w", base.Name(), err)}
 	}
 	if base.Type != gpu.TypeGPU && (!part.Complete || !part.Is(base)) {
-		return fmt.Errorf("create %s: the hardware reports %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)
+		return &HardwareError{fmt.Errorf("create %s: the hardware reports %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)}
 	}
 	d.UUID = part.UUID
 	return nil

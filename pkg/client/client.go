@@ -38,22 +38,28 @@ type GPUNodes = Objects[*v1alpha1.GPUNode, *v1alpha1.GPUNodeList]
 // PartitionProfiles are the objects of that kind.
 type PartitionProfiles = Objects[*v1alpha1.PartitionProfile, *v1alpha1.PartitionProfileList]
 
+// PartitionPlans are the objects of that kind.
+type PartitionPlans = Objects[*v1alpha1.PartitionPlan, *v1alpha1.PartitionPlanList]
+
 // Interface is a client, or what stands for one in tests.
 type Interface interface {
 	GPUNodes() GPUNodes
 	PartitionProfiles() PartitionProfiles
+	PartitionPlans() PartitionPlans
 }
 
 // The names of the kinds in paths.
 const (
 	ResourceGPUNodes          = "gpunodes"
 	ResourcePartitionProfiles = "partitionprofiles"
+	ResourcePartitionPlans    = "partitionplans"
 )
 
 // Client talks to the API server. It can be used by many at once.
 type Client struct {
 	gpuNodes          GPUNodes
 	partitionProfiles PartitionProfiles
+	partitionPlans    PartitionPlans
 }
 
 var _ Interface = (*Client)(nil)
@@ -84,6 +90,9 @@ func New(config *rest.Config) (*Client, error) {
 		partitionProfiles: gentype.NewClientWithList(ResourcePartitionProfiles, r, parameters, "",
 			func() *v1alpha1.PartitionProfile { return &v1alpha1.PartitionProfile{} },
 			func() *v1alpha1.PartitionProfileList { return &v1alpha1.PartitionProfileList{} }),
+		partitionPlans: gentype.NewClientWithList(ResourcePartitionPlans, r, parameters, "",
+			func() *v1alpha1.PartitionPlan { return &v1alpha1.PartitionPlan{} },
+			func() *v1alpha1.PartitionPlanList { return &v1alpha1.PartitionPlanList{} }),
 	}, nil
 }
 
@@ -92,6 +101,9 @@ func (c *Client) GPUNodes() GPUNodes { return c.gpuNodes }
 
 // PartitionProfiles are those of the cluster.
 func (c *Client) PartitionProfiles() PartitionProfiles { return c.partitionProfiles }
+
+// PartitionPlans are those of the cluster.
+func (c *Client) PartitionPlans() PartitionPlans { return c.partitionPlans }
 
 // ListWatch is for an informer of all objects of a kind, or of one, if a name is
 // given: it asks the server for no other.

@@ -1,4 +1,4 @@
-// Package client reads and writes the API objects of Tranche, GPUNodes and
+// Package client reads and writes the API objects of Tranche, GPUNodes, PartitionPlans and
 // PartitionProfiles, at the API server, with the types of api/v1alpha1.
 //
 // It is for programs that must stay small, the node's plugin first of all: a REST client,

@@ -19,6 +19,8 @@ type Progress struct {
 	Desired string          `json:"desired,omitempty"`
 	Source  v1alpha1.Source `json:"source,omitempty"`
 	Applied string          `json:"applied,omitempty"`
+	// Plan is the PartitionPlan that gives the node its profile, if one does.
+	Plan string `json:"plan,omitempty"`
 	// UpToDate: the desired profile is applied, in its current version.
 	UpToDate bool           `json:"upToDate"`
 	State    v1alpha1.State `json:"state,omitempty"`
@@ -47,6 +49,8 @@ type Progress struct {
 	Overruled string `json:"overruled,omitempty"`
 	Conflict  string `json:"conflict,omitempty"`
 	Kept      string `json:"kept,omitempty"`
+	// Pending says what the node waits for before it gets another profile, or another version.
+	Pending string `json:"pending,omitempty"`
 	// KeptReason is the reason of the condition Ready, if Kept is set.
 	KeptReason string `json:"keptReason,omitempty"`
 
@@ -58,7 +62,7 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	s := &n.Status
 	out := Progress{State: s.State}
 	if w := s.Desired; w != nil {
-		out.Desired, out.Source = w.Profile, w.Source
+		out.Desired, out.Source, out.Plan = w.Profile, w.Source, w.Plan
 	}
 	if a := s.Applied; a != nil {
 		out.Applied, out.rules = a.Profile, a.Rules
@@ -75,6 +79,9 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	}
 	if c := when(s.Conditions, v1alpha1.ConditionSwitching); c != nil && c.Reason == string(s.State) {
 		out.Doing = c.Message
+	}
+	if c := when(s.Conditions, v1alpha1.ConditionRolloutPending); c != nil {
+		out.Pending = c.Message
 	}
 	if c := when(s.Conditions, v1alpha1.ConditionOverruled); c != nil {
 		out.Overruled = c.Message

@@ -65,6 +65,9 @@ func (n Progress) Sentences(now time.Time) []Remark {
 	case n.Kept != "":
 		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != v1alpha1.ReasonDisabled && n.KeptReason != v1alpha1.ReasonControlPlaneNotNamed})
 	}
+	if n.Pending != "" {
+		out = append(out, Remark{Sentence(n.Pending), false})
+	}
 	if n.Conflict != "" {
 		out = append(out, Remark{Sentence(n.Conflict), true})
 	}

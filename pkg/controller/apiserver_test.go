@@ -36,6 +36,7 @@ var kinds = []kind{
 	{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice", func() client.Object { return &resourceapi.ResourceSlice{} }, func() client.ObjectList { return &resourceapi.ResourceSliceList{} }},
 	{"tranche.dev", "v1alpha1", "gpunodes", "GPUNode", func() client.Object { return &v1alpha1.GPUNode{} }, func() client.ObjectList { return &v1alpha1.GPUNodeList{} }},
 	{"tranche.dev", "v1alpha1", "partitionprofiles", "PartitionProfile", func() client.Object { return &v1alpha1.PartitionProfile{} }, func() client.ObjectList { return &v1alpha1.PartitionProfileList{} }},
+	{"tranche.dev", "v1alpha1", "partitionplans", "PartitionPlan", func() client.Object { return &v1alpha1.PartitionPlan{} }, func() client.ObjectList { return &v1alpha1.PartitionPlanList{} }},
 }
 
 func (k *kind) path() string {

@@ -74,6 +74,15 @@ func heldByAny(report *v1alpha1.NodeReport, device string) bool {
 	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
 }
 
+// switches tells whether the cache has a switch of the node that disturbs pods.
+func (r *Reconciler) switches(ctx context.Context, node string) bool {
+	var gpuNode v1alpha1.GPUNode
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {
+		return false
+	}
+	return gpuNode.Status.OrdersTaints()
+}
+
 // blockedBy tells whether the cache has a switch of the node that failed because of blockers.
 func (r *Reconciler) blockedBy(ctx context.Context, node string) bool {
 	var gpuNode v1alpha1.GPUNode

@@ -4,10 +4,10 @@
 // Package state decides the next step of a node, package drain evicts pods. This package
 // connects them to the API server: reconciler.go performs steps, facts.go collects what the
 // state machine needs, posture.go sets the taint of the Node and the labels that pause
-// clients, startup.go removes the start-up taint of new nodes. budget.go and remember.go have
-// what the controller keeps in memory and finds out again after a restart. configmaps.go reads
-// the ConfigMaps of other projects. serverclock.go follows the clock of the API server. setup.go
-// adds everything to a manager.
+// clients, startup.go removes the start-up taint of new nodes. Package plans says which nodes may
+// begin, and plans.go calls it. remember.go has what the controller keeps in memory and finds out
+// again after a restart. configmaps.go reads the ConfigMaps of other projects. serverclock.go
+// follows the clock of the API server. setup.go adds everything to a manager.
 //
 // The node's plugin publishes device taints in its ResourceSlices, as the Switch of the
 // GPUNode orders. The taint and labels of the Node follow from the state of the GPUNode alone.
@@ -16,6 +16,7 @@
 //
 // Plugin and controller communicate through the GPUNode.
 //
-// Imports: api/v1alpha1, pkg/controller/drain, pkg/controller/state, pkg/gpu,
-// pkg/profile/formats, pkg/profile/kaiwo, pkg/profile/nos, pkg/publish, pkg/text.
+// Imports: api/v1alpha1, pkg/controller/drain, pkg/controller/plans, pkg/controller/rollout,
+// pkg/controller/state, pkg/gpu, pkg/profile/formats, pkg/profile/kaiwo, pkg/profile/nos,
+// pkg/publish, pkg/text.
 package controller

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,9 +26,6 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	f := &state.Facts{Now: r.Clock.Now(), Choice: choice, Evicted: r.memory.evicted(gpuNode.Name, 0)}
 	s := &gpuNode.Status
 	var errs []error
-	if s.OrdersTaints() {
-		r.Budget.Hold(gpuNode.Name)
-	}
 	if state.Enforced(s) {
 		err = r.enforce(ctx, gpuNode, node)
 		f.Tainted = err == nil
@@ -41,12 +37,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	switch s.State {
 	case v1alpha1.Planning, v1alpha1.Waiting:
 		f.Pausable = pausable(node.Labels, r.PauseLabels)
-		if s.State == v1alpha1.Waiting || state.PlanChanges(s) {
-			if err := r.countNodes(ctx); err != nil {
-				return nil, err
-			}
-			f.Granted, f.Others = r.Budget.Take(gpuNode.Name)
-		}
+		f.Granted, f.Others = r.Plans.Granted(gpuNode)
 	case v1alpha1.Tainted:
 		if state.PlanStands(s) {
 			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
@@ -82,26 +73,6 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 	return err
 }
 
-// countEvery is how often nodes are counted, for a budget in percent.
-const countEvery = 5 * time.Second
-
-// countNodes updates the number of nodes in the budget.
-func (r *Reconciler) countNodes(ctx context.Context) error {
-	r.memory.mu.Lock()
-	defer r.memory.mu.Unlock()
-	now := r.Clock.Now()
-	if now.Sub(r.memory.counted) < countEvery {
-		return nil
-	}
-	var all v1alpha1.GPUNodeList
-	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("count the GPUNodes: %w", err)
-	}
-	r.Budget.SetNodes(len(all.Items))
-	r.memory.counted = now
-	return nil
-}
-
 // liveChoice is choice with objects from the API server. A switch must not begin or be
 // canceled because of an outdated cache: a new leader could switch a node back to an earlier
 // profile.
@@ -118,12 +89,18 @@ func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GP
 	if node.UID == "" {
 		return state.WithoutNode(r.Policy), nil
 	}
-	n := state.NamedBy(gpuNode, node.Labels, r.Tools)
+	n := state.NamedBy(gpuNode, node.Labels, r.Tools, r.Plans.Of(gpuNode, node.Labels))
 	found, err := r.find(ctx, live, n)
 	if err != nil {
 		return state.Choice{}, err
 	}
-	return state.Choose(n, found, r.Policy), nil
+	c := state.Choose(n, found, r.Policy)
+	if c.Desired != nil {
+		if why := r.Plans.Admit(gpuNode, c.Desired); why != nil {
+			c.Wait(&gpuNode.Status, why)
+		}
+	}
+	return c, nil
 }
 
 // find finds the profile that is named for a node: one that exists, or one that the project
@@ -172,7 +149,7 @@ func (r *Reconciler) findExisting(ctx context.Context, live bool, n state.Named)
 		return state.Found{}, fmt.Errorf("read PartitionProfile %s: %w", name.Profile, err)
 	}
 	var found state.Found
-	if name.Source != v1alpha1.FromDefault {
+	if name.Source != v1alpha1.FromDefault && name.Source != v1alpha1.FromPlan {
 		var all v1alpha1.PartitionProfileList
 		if err := from.List(ctx, &all); err != nil {
 			return state.Found{}, fmt.Errorf("list the PartitionProfiles: %w", err)

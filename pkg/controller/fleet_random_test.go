@@ -75,7 +75,7 @@ func TestTheBudgetHoldsWhateverHappens(t *testing.T) {
 				w.stays(w.gpuNode(name), "cpx")
 			}
 			assert.Equal(t, most, w.budgetSeen, "the budget was not used")
-			assert.Zero(t, w.r.Budget.Taken())
+			assert.Zero(t, w.moving())
 		})
 	}
 }

@@ -61,12 +61,12 @@ func TestTheNodeDeletedMidSwitch(t *testing.T) {
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	w.round("node-a")
 	require.NotEmpty(t, w.taintedGPUs("node-a"))
-	require.True(t, w.r.Budget.Has("node-a"))
+	require.True(t, w.busy("node-a"))
 	require.NoError(t, w.api.Delete(t.Context(), w.gpuNode("node-a")))
 	_, err := w.r.Reconcile(t.Context(), requestFor("node-a"))
 	require.NoError(t, err)
 	w.clean("node-a")
-	assert.False(t, w.r.Budget.Has("node-a"))
+	assert.False(t, w.busy("node-a"))
 	require.NoError(t, w.api.Delete(t.Context(), w.node("node-a")))
 	_, err = w.r.Reconcile(t.Context(), requestFor("node-a"))
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
 	n := w.gpuNode("node-a")
 	w.clean("node-a")
 	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
-	assert.False(t, w.r.Budget.Has("node-a"))
+	assert.False(t, w.busy("node-a"))
 	if fails {
 		w.stays(n, "old")
 	} else {
@@ -234,5 +234,5 @@ func TestAnAnswerThatGetsLostInTheEndBlocksNoOtherNode(t *testing.T) {
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	require.Nil(t, w.lose, "it was not lost")
 	w.round("node-a")
-	assert.False(t, w.r.Budget.Has("node-a"))
+	assert.False(t, w.busy("node-a"))
 }

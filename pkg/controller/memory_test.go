@@ -93,7 +93,7 @@ func TestTheMemoryOfAThousandNodes(t *testing.T) {
 		add(cache.TransformStripManagedFields(), decoded(t, fullGPUNode(name)))
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelProfile: "cpx"}}}
 		node.Status.Images = make([]corev1.ContainerImage, 50)
-		add(trimNode(DefaultPauseLabels), decoded(t, node))
+		add(trimNode, decoded(t, node))
 	}
 	for i := range claims {
 		add(drain.TrimClaim, decoded(t, fullClaim(i)))

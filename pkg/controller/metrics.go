@@ -64,6 +64,10 @@ var (
 		"Nodes whose switch has passed the deadline of its state.", nil, nil)
 	unavailableDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodes,
 		"Nodes in a switch, as maxUnavailable counts them.", nil, nil)
+	planNodesDesc = prometheus.NewDesc(v1alpha1.MetricPlanNodes,
+		"Nodes of a PartitionPlan, by what status.nodes counts.", []string{"plan", "state"}, nil)
+	planStoppedDesc = prometheus.NewDesc(v1alpha1.MetricPlanStopped,
+		"1 if the PartitionPlan has stopped because nodes failed, otherwise 0.", []string{"plan"}, nil)
 	limitDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodesLimit,
 		"Nodes that may be in a switch at once.", nil, nil)
 )
@@ -73,7 +77,7 @@ type nodeCollector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc} {
 		descs <- d
 	}
 }
@@ -115,8 +119,28 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(notReadyDesc, prometheus.GaugeValue, float64(n), reason)
 	}
 	out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, float64(overdue))
-	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(c.r.Budget.Taken()))
-	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(c.r.Budget.Limit()))
+	c.collectPlans(out)
+	switching, limit := c.r.Plans.Switching()
+	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(switching))
+	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(limit))
+}
+
+// collectPlans has the metrics of plans.
+func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
+	for _, p := range c.r.Plans.Plans() {
+		n := &p.Status.Nodes
+		for state, nodes := range map[string]int32{
+			"updated": n.Updated, "switching": n.Switching, "waiting": n.Waiting, "failed": n.Failed,
+			"setAside": n.SetAside, "notReady": n.NotReady, "overruled": n.Overruled,
+		} {
+			out <- prometheus.MustNewConstMetric(planNodesDesc, prometheus.GaugeValue, float64(nodes), p.Name, state)
+		}
+		stopped := 0.
+		if p.Status.Stopped != nil {
+			stopped = 1
+		}
+		out <- prometheus.MustNewConstMetric(planStoppedDesc, prometheus.GaugeValue, stopped, p.Name)
+	}
 }
 
 // behindSince is since when a node that is not ready needs attention, zero if it does not. In

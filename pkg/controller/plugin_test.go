@@ -42,13 +42,14 @@ type fakeNode struct {
 	// second is the plan that is made once the taints stand, nil: changes again.
 	second func(sw *v1alpha1.Switch) (changes []v1alpha1.GPUChange, shrinking []string)
 	// dropped: the API server drops device taints.
-	dropped bool
-	basis   string
-	answer  func(sw *v1alpha1.Switch, state v1alpha1.State) (v1alpha1.TaskPhase, string, string)
-	wrong   bool     // it publishes something else than it says
-	gone    []string // devices that it does not publish
-	foreign []string // devices that it holds for claims that are gone
-	kept    []string // devices that may be held while their GPU is changed
+	dropped   bool
+	basis     string
+	answer    func(sw *v1alpha1.Switch, state v1alpha1.State) (v1alpha1.TaskPhase, string, string)
+	unhealthy []v1alpha1.UnhealthyGPU
+	wrong     bool     // it publishes something else than it says
+	gone      []string // devices that it does not publish
+	foreign   []string // devices that it holds for claims that are gone
+	kept      []string // devices that may be held while their GPU is changed
 	// taints is the order whose taints it publishes, on tainted with a value. plan is what
 	// it answered last to an order.
 	taints  *v1alpha1.PublishedTaints
@@ -284,7 +285,7 @@ func (n *fakeNode) publish(w *world) {
 }
 
 func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
-	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.gpus)), Applied: n.applied, Owners: n.owners, InputHash: n.basis}
+	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.gpus)), Applied: n.applied, Owners: n.owners, InputHash: n.basis, Unhealthy: n.unhealthy}
 	if n.taints != nil {
 		r.Taints = n.taints.DeepCopy()
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
 	"github.com/tranche-dev/tranche/test/race"
 )
 
@@ -210,12 +211,12 @@ func (c *chaos) holds() {
 			assert.Empty(c.t, c.taintedGPUs("node-a"), "devices are tainted in state %s", n.Status.State)
 		}
 		assert.False(c.t, leftover(c.world.node("node-a"), nil), "a taint in state %s", n.Status.State)
-		ended := n.Status.Since == nil || !c.clock.Now().Before(n.Status.Since.Add(untaintPatience))
-		if ended && c.lastErr == nil && n.Status.State != v1alpha1.Waiting && n.Status.State != v1alpha1.Planning {
-			assert.False(c.t, c.r.Budget.Has("node-a"), "a place in the budget in state %s", n.Status.State)
+		ended := n.Status.Since == nil || !c.clock.Now().Before(n.Status.Since.Add(rollout.UntaintPatience))
+		if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; ended && c.lastErr == nil && rests {
+			assert.False(c.t, c.busy("node-a"), "a place in the budget in state %s", n.Status.State)
 		}
 	} else {
-		assert.True(c.t, c.r.Budget.Has("node-a") || c.lastErr != nil, "no place in the budget in state %s", n.Status.State)
+		assert.True(c.t, c.busy("node-a") || c.lastErr != nil, "no place in the budget in state %s", n.Status.State)
 	}
 	// Whether a node rests is looked up in the caches.
 	if sw := n.Status.Switch; sw != nil && sw.Deadline != nil && c.stale == nil {

@@ -18,6 +18,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/plans"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
@@ -28,7 +30,8 @@ type Reconciler struct {
 	Reader client.Reader
 	Clock  clock.PassiveClock
 	Events recorder.EventRecorder
-	Budget *Budget
+	// Plans says which nodes may begin.
+	Plans *plans.Keeper
 	state.Machine
 	// Policy has the defaults for profiles.
 	Policy v1alpha1.SwitchPolicy
@@ -98,19 +101,20 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	}
 	if quiet {
 		start, err := r.start(ctx, &gpuNode, node)
-		return r.again(earliest(wake, start)), err
+		return r.again(rollout.Earliest(wake, start)), err
 	}
 	// Decisions that change anything are based on the API server's state. Only the leader
 	// changes the state of a GPUNode, in one reconciliation at a time.
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	r.Plans.Seen(&gpuNode)
 	wake, err = r.advance(ctx, &gpuNode, node)
 	if err != nil {
 		return r.again(wake), err
 	}
 	start, err := r.start(ctx, &gpuNode, node)
-	return r.again(earliest(wake, start)), err
+	return r.again(rollout.Earliest(wake, start)), err
 }
 
 // nodeOf reads the Node of a GPUNode. It has no UID if it does not exist.
@@ -139,8 +143,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	default:
 		return false, time.Time{}, nil
 	}
-	// The place in the budget was not returned if the response to the last write was lost.
-	if leftover(node, r.PauseLabels) || r.Budget.Has(gpuNode.Name) {
+	if leftover(node, r.PauseLabels) {
 		return false, time.Time{}, nil
 	}
 	if r.blockersDue(gpuNode) {
@@ -195,35 +198,10 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 			return time.Time{}, err
 		}
 		if !moved {
-			return earliest(step.Wake, r.untaintDeadline(&gpuNode.Status)), nil
+			return step.Wake, nil
 		}
 	}
 	return r.Clock.Now().Add(time.Millisecond), nil
-}
-
-// untaintPatience is how long a node whose switch has ended keeps its place in the budget
-// while its plugin still publishes the taints. A plugin that is gone does not keep other
-// nodes waiting for longer.
-const untaintPatience = 30 * time.Second
-
-// untaintDeadline is the end of untaintPatience. It is zero if no taints of an ended
-// switch are published, or the deadline has passed.
-func (r *Reconciler) untaintDeadline(s *v1alpha1.GPUNodeStatus) time.Time {
-	if s.OrdersTaints() || s.Since == nil || s.Node == nil || s.Node.Taints == nil {
-		return time.Time{}
-	}
-	if deadline := s.Since.Add(untaintPatience); deadline.After(r.Clock.Now()) {
-		return deadline
-	}
-	return time.Time{}
-}
-
-// earliest is the earlier of two times. Zero means never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // changesCourse tells whether a step begins or cancels a switch.
@@ -270,12 +248,9 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
 		if !before.OrdersTaints() && refusedForGood(err) {
 			// Other nodes must not wait for a node whose status cannot be written.
-			r.Budget.Give(gpuNode.Name)
+			r.Plans.Refused(gpuNode.Name)
 		}
 		return err
-	}
-	if !gpuNode.Status.OrdersTaints() && gpuNode.Status.State != v1alpha1.Waiting && r.untaintDeadline(&gpuNode.Status).IsZero() {
-		r.Budget.Give(gpuNode.Name)
 	}
 	if gpuNode.Status.State != v1alpha1.Failed {
 		r.memory.unblocked(gpuNode.Name)
@@ -323,6 +298,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 		gpuNode.Status.Node = before.Status.Node
 		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
+			r.Plans.Seen(gpuNode)
 			return nil
 		}
 		gpuNode.Status = before.Status
@@ -368,7 +344,7 @@ func (r *Reconciler) gone(ctx context.Context, name string) error {
 	if err := r.release(ctx, name, nil); err != nil {
 		return err
 	}
-	r.Budget.Give(name)
+	r.Plans.Gone(name)
 	r.memory.forget(name)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
 )
 
 // refuseNodes has somebody's policy refuse every change of a node but one that takes our
@@ -52,10 +53,10 @@ func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 			w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
 			n := w.run("node-a", 30*time.Minute, is(v1alpha1.Failed))
 			w.clean("node-a")
-			assert.Equal(t, w.gpuNode("node-a").Status.Node.Taints != nil, w.r.Budget.Has("node-a"), "the taints that its plugin publishes count")
-			w.clock.Step(untaintPatience)
+			assert.Equal(t, w.gpuNode("node-a").Status.Node.Taints != nil, w.busy("node-a"), "the taints that its plugin publishes count")
+			w.clock.Step(rollout.UntaintPatience)
 			w.round("node-a")
-			assert.False(t, w.r.Budget.Has("node-a"), "one node blocks no other")
+			assert.False(t, w.busy("node-a"), "one node blocks no other")
 			assert.NotEmpty(t, n.Status.Switch.Message)
 		})
 	}
@@ -122,6 +123,7 @@ func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
 func TestConflictsWithoutEndAreAnError(t *testing.T) {
 	w, _ := begun(t)
 	w.wants("node-a", "cpx")
+	w.byHand = true
 	w.refuse = func(verb string, o client.Object) error {
 		if verb == "status" {
 			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
@@ -134,7 +136,7 @@ func TestConflictsWithoutEndAreAnError(t *testing.T) {
 	}
 	w.round("node-a")
 	require.Error(t, w.lastErr, "the wait between tries must grow")
-	w.refuse, w.lastErr = nil, nil
+	w.refuse, w.lastErr, w.byHand = nil, nil, false
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.NoError(t, w.lastErr)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// lead fills the budget as soon as the controller leads, also without nodes: the metrics then
+// lead decides as soon as the controller leads, also without nodes: the metrics then
 // show that it works.
 func (r *Reconciler) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -28,7 +28,8 @@ func (r *Reconciler) lead(ctx context.Context) error {
 	return nil
 }
 
-// begin fills the budget from the API server, once, before the first node is reconciled.
+// begin has the plans decided by what is at the API server, once, before the first node is
+// reconciled.
 func (r *Reconciler) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -37,17 +38,18 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	if r.memory.begun {
 		return nil
 	}
-	var all v1alpha1.GPUNodeList
+	var nodes v1alpha1.GPUNodeList
+	if err := r.Reader.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("list the GPUNodes: %w", err)
+	}
+	var all v1alpha1.PartitionPlanList
 	if err := r.Reader.List(ctx, &all); err != nil {
-		return fmt.Errorf("list the GPUNodes to fill the budget: %w", err)
+		return fmt.Errorf("list the PartitionPlans: %w", err)
 	}
-	var taken []string
-	for i := range all.Items {
-		if s := &all.Items[i].Status; s.OrdersTaints() || !r.untaintDeadline(s).IsZero() {
-			taken = append(taken, all.Items[i].Name)
-		}
+	r.Plans.Fill(nodes.Items, all.Items)
+	if _, err := r.Plans.Decide(ctx); err != nil {
+		return err
 	}
-	r.Budget.Fill(taken, len(all.Items))
 	r.memory.begun = true
 	return nil
 }
@@ -56,10 +58,8 @@ func (r *Reconciler) begin(ctx context.Context) error {
 type memory struct {
 	// mu guards what follows.
 	mu sync.Mutex
-	// begun: the budget was filled.
+	// begun: the plans were decided.
 	begun bool
-	// counted is when the nodes were counted.
-	counted time.Time
 	// last is when the status of each node was last written.
 	last map[string]time.Time
 	// clashed counts the consecutive conflicts of each node.
@@ -130,7 +130,7 @@ const (
 	tellAtMost = 10 * time.Minute
 )
 
-// leads tells whether the controller leads and has filled its budget.
+// leads tells whether the controller leads and has decided.
 func (m *memory) leads() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

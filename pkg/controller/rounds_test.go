@@ -17,7 +17,11 @@ import (
 // controller wants to look again.
 func (w *world) round(node string) time.Duration {
 	// A log of every step of a thousand switches helps nobody.
-	result, err := w.r.Reconcile(klog.NewContext(w.t.Context(), logr.Discard()), requestFor(node))
+	ctx := klog.NewContext(w.t.Context(), logr.Discard())
+	result, err := w.r.Reconcile(ctx, requestFor(node))
+	if !w.byHand && w.decide(node) {
+		result, err = w.r.Reconcile(ctx, requestFor(node))
+	}
 	w.mu.Lock()
 	if err == nil {
 		delete(w.retry, node)
@@ -33,6 +37,18 @@ func (w *world) round(node string) time.Duration {
 	return result.RequeueAfter
 }
 
+// decide has the plans decided, and tells whether the controller wants to look at a node.
+func (w *world) decide(node string) bool {
+	if _, err := w.r.decidePlans(klog.NewContext(w.t.Context(), logr.Discard()), allPlans); err != nil {
+		w.lastErr = err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken := w.woken[node]
+	delete(w.woken, node)
+	return woken
+}
+
 // run lets time pass until the node is as it should be, at the pace that the
 // controller asks for.
 func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode) bool) *v1alpha1.GPUNode {
@@ -42,7 +58,7 @@ func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode
 		wait := w.round(node)
 		n := w.gpuNode(node)
 		if done(n) {
-			if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; rests && w.r.Budget.Has(node) {
+			if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; rests && w.busy(node) {
 				w.round(node) // the plugin has removed the taints
 			}
 			return n

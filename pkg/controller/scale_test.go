@@ -77,7 +77,7 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	}
 	w := newWorld(t, func(w *world) { w.opts.MaxUnavailable = "10%" })
 	f := &fleet{world: w, due: map[string]time.Time{}}
-	w.wake, w.list = f.wakeNow, f.lists
+	w.wake, w.list, w.byHand = f.wakeNow, f.lists, true
 	w.profile("cpx")
 	nothing := v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 	for i := range nodes {
@@ -123,12 +123,13 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 		}
 		close(work)
 		wg.Wait()
+		w.decide("")
 		w.clock.Step(500 * time.Millisecond)
 		require.Less(t, w.clock.Now().Sub(start), 10*time.Minute)
 	}
 	assert.LessOrEqual(t, w.budgetSeen, nodes/10, "the budget was exceeded")
 	assert.Equal(t, nodes/10, w.budgetSeen, "the budget was not used")
-	assert.Zero(t, w.r.Budget.Taken())
+	assert.Zero(t, w.moving())
 	var gpuNodes v1alpha1.GPUNodeList
 	require.NoError(t, w.api.List(t.Context(), &gpuNodes))
 	for i := range gpuNodes.Items {

@@ -44,18 +44,24 @@ func TestThePlanOfBeforeEvictsNobody(t *testing.T) {
 // get their turn.
 func TestASwitchOfASilentPluginDisturbsNobody(t *testing.T) {
 	w, node := begun(t, withNodeTaint)
-	w.r.Budget.Hold("node-b")
+	w.addNode("node-b")
+	w.settled("node-b", "")
+	w.pod("node-b", "other", gpuA, gpuA)
+	w.evict = refuse("no")
+	w.wants("node-b", "cpx")
+	w.run("node-b", time.Minute, is(v1alpha1.Draining))
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Waiting))
+	w.run("node-a", time.Minute, pending)
 	node.dead = true
-	w.r.Budget.Give("node-b")
+	w.evict = nil
+	w.run("node-b", time.Minute, inProfile("cpx"))
 	n := w.run("node-a", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
 		assert.False(t, hasNodeTaint(w.node("node-a")))
 		return n.Status.State == v1alpha1.Failed
 	})
 	assert.Equal(t, v1alpha1.ReasonPluginSilent, ready(n).Reason)
 	assert.True(t, w.podThere("web"))
-	assert.False(t, w.r.Budget.Has("node-a"))
+	assert.False(t, w.busy("node-a"))
 	assert.Empty(t, w.taintedGPUs("node-a"))
 }
 
@@ -69,7 +75,7 @@ func TestAnEditInTheMiddleKeepsTheTaints(t *testing.T) {
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
 	n = w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
 		assert.NotEmpty(t, w.taintedGPUs("node-a"), "in state %s", n.Status.State)
-		assert.True(t, w.r.Budget.Has("node-a"))
+		assert.True(t, w.busy("node-a"))
 		return n.Status.State == v1alpha1.Draining && n.Status.Switch.ID != id
 	})
 	assert.Equal(t, int32(2), n.Status.Switch.Order)

@@ -3,22 +3,18 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,7 +30,10 @@ type Options struct {
 	// MaxUnavailable is how many nodes may be switched at once: a number or a
 	// percentage of the nodes with GPUs.
 	MaxUnavailable string
-	Deadlines      state.Deadlines
+	// MaxFailures is how many nodes may fail with a profile before no more nodes get it that
+	// have no plan: a number, or a percentage of them. Empty: 0.
+	MaxFailures string
+	Deadlines   state.Deadlines
 	// Policy has the defaults for profiles.
 	Policy      v1alpha1.SwitchPolicy
 	PauseLabels []string
@@ -70,7 +69,7 @@ func NewScheme() (*runtime.Scheme, error) {
 // our devices by claims. Pods and slices are not cached.
 func (o *Options) CacheOptions() cache.Options {
 	kept := map[client.Object]cache.ByObject{
-		&corev1.Node{}:               {Transform: trimNode(slices.Concat(o.PauseLabels, o.Tools.NodeLabels()))},
+		&corev1.Node{}:               {Transform: trimNode},
 		&resourceapi.ResourceClaim{}: {Transform: drain.TrimClaim},
 	}
 	return cache.Options{
@@ -80,34 +79,33 @@ func (o *Options) CacheOptions() cache.Options {
 	}
 }
 
-// trimNode keeps only what the controller uses of a node.
-func trimNode(labels []string) func(any) (any, error) {
-	keys := append([]string{v1alpha1.LabelProfile, state.ControlPlaneLabel}, labels...)
-	return func(o any) (any, error) {
-		n, ok := o.(*corev1.Node)
-		if !ok {
-			return o, nil
-		}
-		out := &corev1.Node{TypeMeta: n.TypeMeta}
-		out.Name, out.UID, out.ResourceVersion = n.Name, n.UID, n.ResourceVersion
-		for _, key := range keys {
-			if value, ok := n.Labels[key]; ok {
-				metav1.SetMetaDataLabel(&out.ObjectMeta, key, value)
-			}
-		}
-		out.Spec.Taints = n.Spec.Taints
-		return out, nil
+// trimNode keeps only what the controller uses of a node. Plans select nodes by any label.
+func trimNode(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
 	}
+	out := &corev1.Node{TypeMeta: n.TypeMeta}
+	out.Name, out.UID, out.ResourceVersion, out.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
+	out.Spec.Taints = n.Spec.Taints
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return out, nil
 }
 
-// New makes a Reconciler. wake is called for nodes that need not wait any more.
-func New(c client.Client, reader client.Reader, o Options, wake func(node string)) (*Reconciler, error) {
-	budget, err := NewBudget(intstr.Parse(o.MaxUnavailable), wake)
+// New makes a Reconciler. wake is called for nodes that need not wait any more; soon, if they
+// may begin. again is called when Plans.Decide is to be called.
+func New(c client.Client, reader client.Reader, o Options, wake func(node string, soon bool), again func()) (*Reconciler, error) {
+	keeper, err := newKeeper(c, reader, &o)
 	if err != nil {
 		return nil, err
 	}
+	keeper.Wake, keeper.Again = wake, again
 	r := &Reconciler{
-		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
+		Client: c, Reader: reader, Clock: o.Clock, Plans: keeper,
 		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
 		StartupTaint: o.StartupTaint,
 		Tools:        o.Tools, configMaps: newConfigMaps(reader, o.Tools),
@@ -115,6 +113,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}
+	keeper.Clock = r.Clock
 	r.metrics = newMetrics(o.Registry, r)
 	r.drainer = &drain.Drainer{Client: c, Reader: reader, Clock: r.Clock, Count: func(answer string) { r.metrics.evictions.WithLabelValues(answer).Inc() }}
 	return r, nil
@@ -122,18 +121,13 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 
 // Setup adds the controller to a manager.
 func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
-	woken := make(chan event.GenericEvent, 1024)
-	wake := func(node string) {
-		select {
-		case woken <- event.GenericEvent{Object: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
-		default: // The node is also checked by a timer, only later.
-		}
-	}
-	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), o, wake)
+	var nodes, decisions queue
+	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), o, nodes.wake, decisions.decide)
 	if err != nil {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder(v1alpha1.ControllerName)
+	r.Plans.Events = r.Events
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by node: %w", err)
 	}
@@ -152,20 +146,23 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).
 		Watches(&v1alpha1.PartitionProfile{}, handler.EnqueueRequestsFromMapFunc(r.ofProfile)).
 		Watches(&resourceapi.ResourceClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
-		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(nodes.source()).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.ofConfigMap))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers,
 			// Reconciliation resumes soon after an outage of the API server.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
 		})
-	return b.Complete(r)
+	if err := b.Complete(r); err != nil {
+		return err
+	}
+	return r.setupPlans(mgr, &decisions)
 }
 
 // fillCaches fills the caches before the controller leads, so that a new leader continues at
 // once.
 func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
-	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
+	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &v1alpha1.PartitionPlan{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
 	for _, o := range objects {
 		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch objects of type %T: %w", o, err)
@@ -214,7 +211,7 @@ func (r *Reconciler) ofConfigMap(ctx context.Context, o client.Object) []reconci
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, node := range drain.NodesOf(o) {
-		if r.Budget.Has(node) {
+		if r.switches(ctx, node) {
 			requests = append(requests, requestFor(node))
 		} else if r.blockedBy(ctx, node) {
 			r.memory.lookSoon(node)

@@ -139,7 +139,10 @@ func TestWhatWakesWhom(t *testing.T) {
 	assert.Empty(t, r.ofNode(ctx, claim))
 	assert.Len(t, r.ofProfile(ctx, nil), 1)
 	assert.Empty(t, r.ofClaim(ctx, claim), "no node waits for it")
-	r.Budget.Take("node-a")
+	g := w.gpuNode("node-a")
+	g.Status.State, g.Status.Switch = v1alpha1.Draining, &v1alpha1.Switch{GPUs: []string{gpuA}}
+	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1alpha1.FromLabel, v1alpha1.FromLabel
+	require.NoError(t, w.api.Status().Update(ctx, g))
 	assert.Equal(t, "node-a", r.ofClaim(ctx, claim)[0].Name)
 	assert.Len(t, r.ofClaim(ctx, claim), 1)
 }
@@ -151,12 +154,14 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	}}
 	n.Spec.Taints = []corev1.Taint{{Key: "a"}}
 	n.Status.Images = make([]corev1.ContainerImage, 50)
-	got, err := trimNode(DefaultPauseLabels)(n)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}, {Type: corev1.NodeDiskPressure}}
+	got, err := trimNode(n)
 	require.NoError(t, err)
-	want := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: map[string]string{v1alpha1.LabelProfile: "cpx"}}}
+	want := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: n.Labels}}
+	want.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	want.Spec.Taints = n.Spec.Taints
 	assert.Equal(t, want, got)
-	same, err := trimNode(nil)("a tombstone")
+	same, err := trimNode("a tombstone")
 	require.NoError(t, err)
 	assert.Equal(t, "a tombstone", same)
 }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -50,7 +51,8 @@ type world struct {
 	nodes  map[string]*fakeNode
 	// stale is what the controller's caches have, if they are late.
 	stale client.WithWatch
-	// wake is told of nodes that need not wait any more.
+	// wake is told of nodes that need not wait any more. Without it, the next round of a node
+	// is for those that are in woken.
 	wake func(node string)
 	// list answers lists in place of the API server, where it can.
 	list func(list client.ObjectList, o *client.ListOptions) bool
@@ -60,6 +62,9 @@ type world struct {
 	// last of a row of errors it looks again, by node.
 	lastErr error
 	retry   map[string]time.Duration
+
+	// byHand: rounds do not decide the plans.
+	byHand bool
 
 	// mu guards what follows: controllers of many nodes write at once.
 	mu sync.Mutex
@@ -75,6 +80,8 @@ type world struct {
 	// budgetSeen is the most nodes that were tainted at once.
 	budgetSeen int
 	tainted    map[string]bool
+	// woken are nodes that the controller wants to look at.
+	woken map[string]bool
 }
 
 // notes are the events.
@@ -104,7 +111,7 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 	require.NoError(t, err)
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(noon), events: &notes{}, nodes: map[string]*fakeNode{},
-		writes: map[string]int{}, tainted: map[string]bool{}, retry: map[string]time.Duration{},
+		writes: map[string]int{}, tainted: map[string]bool{}, woken: map[string]bool{}, retry: map[string]time.Duration{},
 		opts: Options{MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), PauseLabels: DefaultPauseLabels, ClientNamespaces: DefaultClientNamespaces},
 	}
 	w.api = newAPI(scheme)
@@ -121,7 +128,7 @@ func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 	// the time of a write.
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.GPUNode{}, &resourceapi.ResourceClaim{}).
+		WithStatusSubresource(&v1alpha1.GPUNode{}, &v1alpha1.PartitionPlan{}, &resourceapi.ResourceClaim{}).
 		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, func(o client.Object) []string {
@@ -135,13 +142,17 @@ func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 // startController starts a controller that knows nothing of the one before.
 func (w *world) startController() {
 	c := interceptor.NewClient(w.api, w.watchWrites())
-	r, err := New(interceptor.NewClient(c, w.cached()), c, w.optsWithRegistry(), func(node string) {
+	r, err := New(interceptor.NewClient(c, w.cached()), c, w.optsWithRegistry(), func(node string, _ bool) {
 		if w.wake != nil {
 			w.wake(node)
+			return
 		}
-	})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.woken[node] = true
+	}, func() {})
 	require.NoError(w.t, err)
-	r.Events = w.events
+	r.Events, r.Plans.Events = w.events, w.events
 	w.r = r
 }
 
@@ -213,11 +224,16 @@ func (w *world) watchWrites() interceptor.Funcs {
 			if err := note("status", o); err != nil {
 				return err
 			}
-			w.drains(o.(*v1alpha1.GPUNode))
+			g, isNode := o.(*v1alpha1.GPUNode)
+			if isNode {
+				w.drains(g)
+			}
 			if err := c.SubResource(sub).Patch(ctx, o, p, opts...); err != nil {
 				return err
 			}
-			w.seen(o.(*v1alpha1.GPUNode))
+			if isNode {
+				w.seen(g)
+			}
 			return w.lost(nil)
 		},
 		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, body client.Object, opts ...client.SubResourceCreateOption) error {
@@ -317,6 +333,26 @@ func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
 	var n v1alpha1.GPUNode
 	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &n))
 	return &n
+}
+
+// busy tells whether a node is being switched, as the budget counts.
+func (w *world) busy(name string) bool {
+	var g v1alpha1.GPUNode
+	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &g); err != nil {
+		return false
+	}
+	n := rollout.Observe(&g, nil, true, w.clock.Now())
+	return n.Moving
+}
+
+// moving is how many nodes are being switched.
+func (w *world) moving() (n int) {
+	for name := range w.nodes {
+		if w.busy(name) {
+			n++
+		}
+	}
+	return n
 }
 
 // pod makes a pod that holds a device by a claim of its own.

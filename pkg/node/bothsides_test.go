@@ -67,9 +67,10 @@ func steerBoth(s *steered) *both {
 	c := interceptor.NewClient(b.objects, interceptor.Funcs{Get: b.read, List: b.list, SubResourcePatch: b.patchStatus, SubResourceCreate: b.evict})
 	b.r, err = controller.New(c, c, controller.Options{
 		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), Registry: prometheus.NewRegistry(),
-	}, func(string) {})
+	}, func(string, bool) {}, func() {})
 	require.NoError(s.t, err)
 	b.r.Events = events.NewFakeRecorder(10000)
+	b.r.Plans.Events = b.r.Events
 	b.runController()
 	return b
 }
@@ -82,6 +83,9 @@ func (b *both) runController() {
 		defer close(ended)
 		for ctx.Err() == nil {
 			_, err := b.r.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: nodetest.NodeName}})
+			if _, plans := b.r.Plans.Decide(ctx); err == nil {
+				err = plans
+			}
 			b.mu.Lock()
 			b.last = cmp.Or(err, b.last)
 			b.mu.Unlock()

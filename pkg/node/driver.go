@@ -36,10 +36,18 @@ type driver struct {
 	uninstallation *uninstallation
 	// nudge is called after claims were prepared or released.
 	nudge func()
+	// trouble is told of claims that the hardware cannot prepare; may be nil.
+	trouble trouble
 	// calls is read-locked by each call of the kubelet, and locked at the end.
 	calls sync.RWMutex
 	// stop ends the plugin with an error that only a restart can fix.
 	stop context.CancelCauseFunc
+}
+
+// trouble remembers claims that the hardware cannot prepare.
+type trouble interface {
+	Unprepared(c *resourceapi.ResourceClaim, err error)
+	Prepared(uid types.UID)
 }
 
 var _ kubeletplugin.DRAPlugin = (*driver)(nil)
@@ -87,6 +95,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
 	}
 	d.metrics.Operation("prepare", start, err)
+	d.remember(c, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
@@ -112,6 +121,19 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	d.status.Prepared(ctx, c, record)
 	d.publisher.Events.WarnSeveralMIG(ctx, before, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
+}
+
+// remember remembers a claim that failed because of the hardware, not because of what the claim
+// asks for, of other claims, or of a process: users must not make a rollout fail.
+func (d *driver) remember(c *resourceapi.ResourceClaim, err error) {
+	var failed *claim.HardwareError
+	switch {
+	case d.trouble == nil:
+	case err == nil:
+		d.trouble.Prepared(c.UID)
+	case errors.As(err, &failed) && !errors.Is(err, gpu.ErrInUse) && !errors.Is(err, context.Canceled):
+		d.trouble.Unprepared(c, err)
+	}
 }
 
 // shareID returns the ID of a share; nil for a device that is not a share.
@@ -145,6 +167,9 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	start := time.Now()
 	err := d.claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
 	d.metrics.Operation("unprepare", start, err)
+	if d.trouble != nil {
+		d.trouble.Prepared(c.UID)
+	}
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)

@@ -280,7 +280,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	driver := &driver{
 		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, stop: p.stop,
+		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, trouble: p.follow, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {

@@ -43,6 +43,8 @@ func namedBy(n cluster.Progress) string {
 		return ", named by the node's label " + v1alpha1.LabelProfile
 	case v1alpha1.FromSpec:
 		return ", named by the GPUNode's spec.profile"
+	case v1alpha1.FromPlan:
+		return ", given by PartitionPlan " + n.Plan
 	case v1alpha1.FromMIGParted:
 		return ", named by the node's label " + v1alpha1.LabelMIGConfig
 	case v1alpha1.FromDeviceConfigManager:

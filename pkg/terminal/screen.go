@@ -20,6 +20,8 @@ type Screen struct {
 	Color bool
 	// ASCII replaces the characters that are not ASCII.
 	ASCII bool
+	// Live: what was written can be replaced.
+	Live bool
 }
 
 // ScreenOf returns the screen that a program writes to. The environment variable COLUMNS
@@ -27,7 +29,8 @@ type Screen struct {
 func ScreenOf(out io.Writer) Screen {
 	s := Screen{Width: defaultWidth}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		s.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		s.Live = os.Getenv("TERM") != "dumb"
+		s.Color = s.Live && os.Getenv("NO_COLOR") == ""
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 			s.Width = width
 		}

@@ -23,7 +23,7 @@ type Client struct {
 
 var _ client.Interface = (*Client)(nil)
 
-// New returns a client that has these objects, GPUNodes and PartitionProfiles.
+// New returns a client that has these objects, GPUNodes, PartitionProfiles and PartitionPlans.
 func New(objects ...runtime.Object) *Client {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -76,6 +76,19 @@ func (c *Client) PartitionProfiles() client.PartitionProfiles {
 			return gentype.ToPointerSlice(l.Items)
 		},
 		func(l *v1alpha1.PartitionProfileList, items []*v1alpha1.PartitionProfile) {
+			l.Items = gentype.FromPointerSlice(items)
+		})}
+}
+
+// PartitionPlans are those that are kept.
+func (c *Client) PartitionPlans() client.PartitionPlans {
+	return unlisted[*v1alpha1.PartitionPlan, *v1alpha1.PartitionPlanList]{gentype.NewFakeClientWithList(&c.Fake, "",
+		v1alpha1.GroupVersion.WithResource(client.ResourcePartitionPlans), v1alpha1.GroupVersion.WithKind(v1alpha1.PlanKind),
+		func() *v1alpha1.PartitionPlan { return &v1alpha1.PartitionPlan{} },
+		func() *v1alpha1.PartitionPlanList { return &v1alpha1.PartitionPlanList{} },
+		func(dst, src *v1alpha1.PartitionPlanList) { dst.ListMeta = src.ListMeta },
+		func(l *v1alpha1.PartitionPlanList) []*v1alpha1.PartitionPlan { return gentype.ToPointerSlice(l.Items) },
+		func(l *v1alpha1.PartitionPlanList, items []*v1alpha1.PartitionPlan) {
 			l.Items = gentype.FromPointerSlice(items)
 		})}
 }

@@ -36,6 +36,18 @@ type Choice struct {
 	Overruled, Overruler string
 	// Reports are the labels to report the progress in.
 	Reports []Report
+	// Pending says that and why the rollout of another profile has not admitted the node yet.
+	// Desired is the applied profile then.
+	Pending *Pending
+}
+
+// Pending is why a node waits for another profile.
+type Pending struct{ Reason, Message string }
+
+// Given is what a PartitionPlan gives a node: a version of a profile, nil: none yet.
+type Given struct {
+	Plan, Profile string
+	Snapshot      *v1alpha1.ProfileSnapshot
 }
 
 // Named has the profiles that the labels and the GPUNode of a node name.
@@ -43,6 +55,7 @@ type Named struct {
 	// labels name profiles, by precedence.
 	labels       []Name
 	spec         string
+	plan         *Given
 	controlPlane bool
 	// held says which label keeps the node as it is; empty: none does.
 	held     string
@@ -53,11 +66,12 @@ type Named struct {
 }
 
 // NamedBy reads the names from a GPUNode and the labels of its node. tools are the other
-// projects whose labels count.
-func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string, tools Tools) Named {
+// projects whose labels count, plan is what the plan that selects the node gives it.
+func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string, tools Tools, plan *Given) Named {
 	_, controlPlane := labels[ControlPlaneLabel]
 	n := Named{
 		spec:         gpuNode.Spec.Profile,
+		plan:         plan,
 		controlPlane: controlPlane,
 		disabled:     gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
 	}
@@ -78,6 +92,8 @@ func (n Named) Profile() Name {
 		return n.labels[0]
 	case n.spec != "":
 		return Name{Source: v1alpha1.FromSpec, Profile: n.spec}
+	case n.plan != nil:
+		return Name{Source: v1alpha1.FromPlan, Profile: n.plan.Profile, Value: n.plan.Plan}
 	}
 	return Name{Source: v1alpha1.FromDefault, Profile: v1alpha1.DefaultProfile}
 }
@@ -96,6 +112,9 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	c := Choice{Policy: withDefaults(nil, defaults)}
 	c.Overruler, c.Overruled = n.overruled()
 	name := n.Profile()
+	if c.Overruled == "" {
+		c.Overruler, c.Overruled = n.overrulesPlan(name)
+	}
 	c.Reports = n.reportsOn(name)
 	switch {
 	case n.disabled:
@@ -110,6 +129,14 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	case n.removed():
 		// As in these projects, the removal of the label changes nothing.
 		c.Desired = n.last.DeepCopy()
+	case name.Source == v1alpha1.FromPlan && n.plan.Snapshot != nil:
+		c.Desired = n.plan.Snapshot.DeepCopy()
+		if found.Spec != nil {
+			c.Policy = withDefaults(found.Spec.Switch, defaults)
+		}
+	case name.Source == v1alpha1.FromPlan:
+		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name.Profile
+		c.Message = fmt.Sprintf("PartitionPlan %s names PartitionProfile %s, which does not exist", name.Value, name.Profile)
 	case found.Problem != "":
 		c.Keep, c.Missing = v1alpha1.ReasonConfigMapInvalid, name.Profile
 		c.Message = fmt.Sprintf("%s is %s, which cannot be used: %s", sourceText(name.Source), name.Profile, found.Problem)
@@ -128,6 +155,32 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 			sourceText(name.Source), name.kind(), name.Profile, cmp.Or(strings.Join(found.Others, ", "), "none"))
 	}
 	return c
+}
+
+// FollowsPlan tells whether the node has what its plan gives it.
+func (n Named) FollowsPlan() bool {
+	return n.plan != nil && !n.disabled && !n.holds() && n.Profile().Source == v1alpha1.FromPlan
+}
+
+// overrulesPlan says that something else than the plan applies, empty: it does not.
+func (n Named) overrulesPlan(name Name) (reason, message string) {
+	if n.plan == nil || n.controlPlane || name.Source == v1alpha1.FromPlan || name.Profile == n.plan.Profile {
+		return "", ""
+	}
+	return v1alpha1.ReasonPlanOverruled, fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
+		sourceText(name.Source), name.Profile, n.plan.Plan, n.plan.Profile)
+}
+
+// Wait has a node keep what it has until its rollout admits it.
+func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
+	c.Pending = why
+	c.Desired = s.Applied.DeepCopy()
+	if c.Desired == nil {
+		c.Desired = s.Desired.DeepCopy()
+	}
+	if s.Switch != nil {
+		c.Policy = s.Switch.Policy
+	}
 }
 
 // WithoutNode is the choice for a GPUNode without a Node. Its labels are not known: a node that
@@ -150,6 +203,8 @@ func sourceText(s v1alpha1.Source) string {
 		return "the node's label " + v1alpha1.LabelProfile
 	case v1alpha1.FromSpec:
 		return "the GPUNode's spec.profile"
+	case v1alpha1.FromPlan:
+		return "its PartitionPlan"
 	}
 	if t := toolOf(s); t != nil {
 		return "the node's label " + t.labels[0]

@@ -45,7 +45,7 @@ func TestWhoSaysWhat(t *testing.T) {
 		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: v1alpha1.ReasonProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil)
+			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil, nil)
 			c := Choose(n, findIn(n, tt.profiles), v1alpha1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
 			assert.Equal(t, tt.ruler, c.Overruler)
@@ -90,4 +90,55 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	assert.Equal(t, *own, p)
 	p.DrainDeadline.Duration = time.Hour
 	assert.Zero(t, own.DrainDeadline.Duration, "the profile's own stays as it is")
+}
+
+// Labels and specs have precedence over plans, and plans over the profile default.
+func TestWhatAPlanGives(t *testing.T) {
+	given := &Given{Plan: "p", Profile: "cpx", Snapshot: &v1alpha1.ProfileSnapshot{Profile: "cpx", Source: v1alpha1.FromPlan, Plan: "p", Hash: "of the plan"}}
+	label := map[string]string{v1alpha1.LabelProfile: "spx"}
+	for name, tt := range map[string]struct {
+		labels  map[string]string
+		spec    v1alpha1.GPUNodeSpec
+		plan    *Given
+		source  v1alpha1.Source
+		keep    string
+		ruler   string
+		follows bool
+	}{
+		"the plan":                  {plan: given, source: v1alpha1.FromPlan, follows: true},
+		"the plan has none yet":     {plan: &Given{Plan: "p", Profile: "new"}, keep: v1alpha1.ReasonProfileNotFound, follows: true},
+		"the label":                 {plan: given, labels: label, source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonPlanOverruled},
+		"the label, the same":       {plan: given, labels: map[string]string{v1alpha1.LabelProfile: "cpx"}, source: v1alpha1.FromLabel},
+		"the spec":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, source: v1alpha1.FromSpec, ruler: v1alpha1.ReasonPlanOverruled},
+		"label and spec":            {plan: given, labels: label, spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}, source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonLabelHolds},
+		"disabled":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: v1alpha1.ReasonDisabled},
+		"no plan":                   {source: v1alpha1.FromDefault},
+		"control plane, by no plan": {labels: map[string]string{ControlPlaneLabel: ""}, keep: v1alpha1.ReasonControlPlaneNotNamed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil, tt.plan)
+			c := Choose(n, findIn(n, "cpx spx default"), v1alpha1.SwitchPolicy{})
+			assert.Equal(t, tt.keep, c.Keep)
+			assert.Equal(t, tt.ruler, c.Overruler)
+			assert.Equal(t, tt.follows, n.FollowsPlan())
+			if tt.keep == "" {
+				assert.Equal(t, tt.source, c.Desired.Source)
+			}
+			if tt.source == v1alpha1.FromPlan {
+				assert.Equal(t, given.Snapshot, c.Desired)
+			}
+		})
+	}
+}
+
+// Who waits for a rollout has what it has, by the policy that it has.
+func TestWaitForARollout(t *testing.T) {
+	old, next := &v1alpha1.ProfileSnapshot{Hash: "old"}, &v1alpha1.ProfileSnapshot{Hash: "next"}
+	why := &Pending{Reason: v1alpha1.ReasonWaitsForPlan}
+	c := Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
+	c.Wait(&v1alpha1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1alpha1.Switch{Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}}, why)
+	assert.Equal(t, Choice{Desired: old, Pending: why, Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}, c)
+	c = Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
+	c.Wait(&v1alpha1.GPUNodeStatus{Desired: next}, why)
+	assert.Equal(t, next, c.Desired)
 }

@@ -33,6 +33,11 @@ func (t *turn) describe(generation int64) {
 	} else {
 		set(v1alpha1.ConditionOverruled, false, v1alpha1.ReasonNone, "")
 	}
+	if p := t.Choice.Pending; p != nil {
+		set(v1alpha1.ConditionRolloutPending, true, p.Reason, p.Message)
+	} else {
+		meta.RemoveStatusCondition(&t.Status.Conditions, v1alpha1.ConditionRolloutPending)
+	}
 	if t.conflict() {
 		set(v1alpha1.ConditionConflict, true, v1alpha1.ReasonOtherOwner, t.conflictText())
 	} else {

@@ -100,13 +100,14 @@ func (t *turn) record(result string) {
 	r := v1alpha1.SwitchRecord{
 		From: sw.From.Profile, To: sw.To.Profile, Result: result, Reason: sw.Reason, Message: sw.Message,
 		Started: sw.Started, Duration: metav1.Duration{Duration: t.Now.Sub(sw.Started.Time).Round(time.Millisecond)}, Evicted: sw.Evicted,
+		Repair: sw.From.Hash == sw.To.Hash,
 	}
 	if sw.From.Profile == "" && sw.To.Profile == "" && result == v1alpha1.ResultSucceeded {
 		return // The first report of a node without a profile is not a switch.
 	}
 	t.Record = &r
 	old := t.Status.History
-	if len(old) > 0 && old[0].To == r.To && old[0].Result == r.Result && old[0].Reason == r.Reason && result != v1alpha1.ResultSucceeded {
+	if len(old) > 0 && old[0].To == r.To && old[0].Result == r.Result && old[0].Reason == r.Reason && old[0].Repair == r.Repair && result != v1alpha1.ResultSucceeded {
 		// Repeated failures of the same kind keep one record.
 		old = old[1:]
 	}

@@ -35,8 +35,8 @@ func DefaultDeadlines() Deadlines {
 type Facts struct {
 	Now    time.Time
 	Choice Choice
-	// Granted: the budget has room for the node, or counts it already. For Planning and
-	// Waiting. Otherwise Others names the nodes that use it, and its size.
+	// Granted: the rollout has room for the node, or counts it already. For Planning and
+	// Waiting. Otherwise Others says what it waits for.
 	Granted bool
 	Others  string
 	// Pausable are the labels of the node that can pause clients, with their values. For

@@ -41,7 +41,8 @@ func TestEveryEdge(t *testing.T) {
 		"planning, no answer":                     {node: inState(v1alpha1.Planning, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
 		"planning, refused":                       {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
 		"planning, failed":                        {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonHardwareFailed, result: v1alpha1.ResultFailed},
-		"planned, nobody is disturbed":            {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Applying},
+		"planned, nobody is disturbed":            {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon, granted), state: v1alpha1.Applying},
+		"planned, nobody is disturbed, no room":   {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Waiting},
 		"planned, there is room":                  {node: inState(v1alpha1.Planning), facts: after(soon, granted), state: v1alpha1.Tainted},
 		"planned, no room":                        {node: inState(v1alpha1.Planning), facts: after(soon), state: v1alpha1.Waiting},
 		"planned, something else is wanted":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("newer"), granted), state: v1alpha1.Planning},
@@ -49,7 +50,7 @@ func TestEveryEdge(t *testing.T) {
 		"planned, disabled":                       {node: inState(v1alpha1.Planning), facts: after(soon, keeps(v1alpha1.ReasonDisabled), granted), state: v1alpha1.Idle},
 		"waiting":                                 {node: inState(v1alpha1.Waiting), facts: after(long), state: v1alpha1.Waiting},
 		"waiting, there is room":                  {node: inState(v1alpha1.Waiting), facts: after(long, granted), state: v1alpha1.Tainted},
-		"waiting, nothing is in the way any more": {node: inState(v1alpha1.Waiting, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(long), state: v1alpha1.Applying},
+		"waiting, nothing is in the way any more": {node: inState(v1alpha1.Waiting, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(long, granted), state: v1alpha1.Applying},
 		"waiting, something else is wanted":       {node: inState(v1alpha1.Waiting), facts: after(long, wants("newer")), state: v1alpha1.Planning},
 		"waiting, another owner":                  {node: inState(v1alpha1.Waiting, owned), facts: after(long, granted), state: v1alpha1.Idle},
 		"tainted, no answer yet":                  {node: inState(v1alpha1.Tainted, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Tainted},
@@ -184,7 +185,7 @@ func checkShape(t require.TestingT, step *Step) {
 		require.Empty(t, s.Switch.Paused)
 	case v1alpha1.Waiting:
 		require.Nil(t, s.Switch.Deadline)
-		require.False(t, step.Wake.IsZero())
+		require.True(t, step.Wake.IsZero(), "who waits for others is woken")
 	default:
 		require.NotNil(t, s.Switch.Deadline, s.State)
 		require.False(t, step.Wake.IsZero(), "nothing ends by itself")

@@ -11,12 +11,6 @@ func Enforced(s *v1alpha1.GPUNodeStatus) bool {
 	return s.State != v1alpha1.Tainted || s.Switch.NodeTaint || planOf(s.Switch, s.Node) != nil
 }
 
-// PlanChanges tells whether the plugin has planned a change that disturbs GPUs.
-func PlanChanges(s *v1alpha1.GPUNodeStatus) bool {
-	return s.Switch != nil && s.Node != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID &&
-		s.Node.Task.Phase == v1alpha1.TaskPlanned && len(s.Node.Task.Changes) > 0
-}
-
 // Answered tells whether the plugin reports that it is done.
 func Answered(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Switch != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID && s.Node.Task.Phase == v1alpha1.TaskDone

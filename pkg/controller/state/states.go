@@ -12,12 +12,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
-// How often states check what is not watched: slices, pods that are leaving, and room in the
-// budget.
+// How often states check what is not watched: slices, and pods that are leaving.
 const (
 	lookAtSlices = time.Second
 	lookAtPods   = 2 * time.Second
-	lookAtBudget = 30 * time.Second
 )
 
 func (t *turn) planning() {
@@ -34,8 +32,8 @@ func (t *turn) planning() {
 	}
 }
 
-// planned continues with the first plan. Nothing is tainted before the budget has room for the
-// node; taints of an earlier switch stay until then.
+// planned continues with the first plan. Nothing is changed before the rollout admits the node;
+// taints of an earlier switch stay until then.
 func (t *turn) planned(plan *v1alpha1.Task) {
 	sw := t.Status.Switch
 	if wrong := t.invalid(plan); wrong != "" {
@@ -43,16 +41,16 @@ func (t *turn) planned(plan *v1alpha1.Task) {
 		return
 	}
 	switch {
+	case !t.Granted:
+		if t.Status.State != v1alpha1.Waiting {
+			t.enter(v1alpha1.Waiting)
+			t.Wake = time.Time{}
+		}
 	case len(plan.Changes) == 0:
 		sw.GPUs, sw.Shrinking, sw.Withhold, sw.Paused, sw.NodeTaint = nil, nil, false, nil, false
 		t.enter(v1alpha1.Applying)
-	case t.Granted:
+	default:
 		t.taint(plan)
-	case t.Status.State != v1alpha1.Waiting:
-		t.enter(v1alpha1.Waiting)
-	}
-	if t.Status.State == v1alpha1.Waiting {
-		t.wake(t.Now.Add(lookAtBudget))
 	}
 }
 

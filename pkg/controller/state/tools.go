@@ -152,7 +152,7 @@ func (n Named) holds() bool { return n.held != "" && !n.controlPlane }
 // removed tells whether the label of another project was removed and nothing else names a
 // profile.
 func (n Named) removed() bool {
-	return n.last != nil && !n.controlPlane && len(n.labels) == 0 && n.spec == "" && !n.holds()
+	return n.last != nil && !n.controlPlane && len(n.labels) == 0 && n.spec == "" && n.plan == nil && !n.holds()
 }
 
 // NamesNothing tells whether there is nothing to find for Named.Profile.
@@ -258,7 +258,7 @@ func (t *turn) word(r *Report) string {
 		return w.failed
 	case t.Status.State == v1alpha1.Rebooting:
 		return w.rebooting
-	case t.switching():
+	case t.switching(), t.Choice.Pending != nil:
 		return w.pending
 	case t.desired() != nil && t.Status.Applied != nil && t.Status.Applied.Hash == t.Choice.Desired.Hash && t.keptUp():
 		return w.success

@@ -68,7 +68,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 			if tools == nil {
 				tools = allTools
 			}
-			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, tools)
+			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, tools, nil)
 			found := findIn(n, tt.there)
 			if tt.problem != "" {
 				found = Found{Problem: tt.problem}
@@ -100,7 +100,7 @@ func TestARemovedLabelChangesNothing(t *testing.T) {
 	last := &v1alpha1.ProfileSnapshot{Profile: "all-1g", Source: v1alpha1.FromMIGParted, Hash: "h"}
 	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Desired: last}}
 	choose := func(labels map[string]string, tools Tools) Choice {
-		named := NamedBy(n, labels, tools)
+		named := NamedBy(n, labels, tools, nil)
 		return Choose(named, findIn(named, "default other"), v1alpha1.SwitchPolicy{})
 	}
 	assert.Equal(t, last, choose(nil, allTools).Desired)

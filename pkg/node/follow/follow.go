@@ -87,7 +87,7 @@ type Config struct {
 }
 
 // Follower carries out switches on the node, and reports its state. All methods but Nudge,
-// TakeOver and Undecided are for the goroutine of Run. Without a controller or without the
+// TakeOver, Undecided, Prepared and Unprepared are for the goroutine of Run. Without a controller or without the
 // CRD of GPUNode, it does nothing: claims are prepared, and profiles do not change.
 type Follower struct {
 	Config
@@ -101,10 +101,14 @@ type Follower struct {
 	// decided is set once the controller has finished, or has given up, the first switch.
 	decided atomic.Bool
 
+	unprepared unprepared
+
 	// task is the last answer, possibly of an earlier run.
 	task *v1alpha1.Task
 	// reported is the last report, written at reportedAt to the object with UID reportedTo.
+	// before is that of an earlier run; nil after the first one.
 	reported   *v1alpha1.NodeReport
+	before     *v1alpha1.NodeReport
 	reportedAt time.Time
 	reportedTo types.UID
 	// order is the current order. orderedBy has the fields of the switch that it was made
@@ -202,6 +206,9 @@ func (f *Follower) step(ctx context.Context) {
 	}
 	if f.task == nil && node.Status.Node != nil {
 		f.task = node.Status.Node.Task // of an earlier run
+	}
+	if f.reported == nil {
+		f.before = node.Status.Node
 	}
 	if f.reportedTo != node.UID {
 		// The GPUNode was deleted and created again, without the report.

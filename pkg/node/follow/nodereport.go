@@ -41,6 +41,8 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		Held:    int32(len(claim.InUse(f.Claims.Ledger.List()))),
 		Owners:  f.Publisher.OwnersFound(),
 		Applied: f.Profile.Applied().Hash,
+
+		Unhealthy: f.unhealthy(gpus), Unprepared: f.unprepared.list(),
 	}
 	if len(gpus) == 0 {
 		report.InputHash = f.inputHash(nil)
@@ -200,7 +202,7 @@ func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
 		klog.FromContext(ctx).Error(err, "Cannot write the node report, which is retried")
 		return
 	}
-	f.reported, f.reportedAt = report, time.Now()
+	f.reported, f.reportedAt, f.before = report, time.Now(), nil
 }
 
 // writeReport applies status.node of a GPUNode, and no other field.

@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Rollout is the progress of a PartitionPlan. Its JSON form is what `kubectl tranche rollout
+// status -o json` prints.
+type Rollout struct {
+	Plan    string `json:"plan"`
+	Profile string `json:"profile"`
+	// Revision is the newest revision, Target the one that nodes get.
+	Revision int64 `json:"revision"`
+	Target   int64 `json:"target"`
+	// Step is the current step, of Steps.
+	Step  int32 `json:"step"`
+	Steps int32 `json:"steps"`
+	// Reason and Message are those of the condition Progressing.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Result is empty while the rollout is not over.
+	Result   RolloutResult           `json:"result,omitempty"`
+	Nodes    v1alpha1.PlanNodes      `json:"nodes"`
+	Failed   []v1alpha1.PlanNode     `json:"failed,omitempty"`
+	SetAside []v1alpha1.PlanNode     `json:"setAside,omitempty"`
+	Done     *time.Time              `json:"estimatedCompletion,omitempty"`
+	History  []v1alpha1.PlanRevision `json:"-"`
+}
+
+// RolloutResult says how a rollout has ended.
+type RolloutResult string
+
+// How a rollout can end.
+const (
+	// RolloutComplete: all nodes have the newest revision.
+	RolloutComplete RolloutResult = "Complete"
+	// RolloutStopped: too many nodes failed, and the plan waits for a person.
+	RolloutStopped RolloutResult = "Stopped"
+	// RolloutUndone: the nodes have an earlier revision again.
+	RolloutUndone RolloutResult = "Undone"
+	// RolloutInvalid: the plan cannot be carried out until it is corrected.
+	RolloutInvalid RolloutResult = "Invalid"
+)
+
+// invalid are reasons for which a plan cannot be carried out.
+var invalid = []string{v1alpha1.ReasonInvalidSelector, v1alpha1.ReasonInvalidWindow, v1alpha1.ReasonNoNodes, v1alpha1.ReasonProfileNotFound}
+
+// RolloutOf returns the progress of a plan. known is false while the controller has not seen
+// the last change of the plan.
+func RolloutOf(p *v1alpha1.PartitionPlan) (r Rollout, known bool) {
+	s := &p.Status
+	r = Rollout{
+		Plan: p.Name, Profile: p.Spec.Profile, Revision: s.Revision, Target: s.Target, Step: s.Step, Steps: s.Steps,
+		Nodes: s.Nodes, Failed: s.Failed, SetAside: s.SetAside, History: s.History,
+	}
+	if e := s.EstimatedCompletion; e != nil {
+		r.Done = &e.Time
+	}
+	if i := slices.IndexFunc(s.History, func(h v1alpha1.PlanRevision) bool { return h.Revision == s.Target }); i >= 0 {
+		r.Profile = s.History[i].Profile
+	}
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionProgressing)
+	if c == nil || s.ObservedGeneration < p.Generation {
+		return r, false
+	}
+	r.Reason, r.Message = c.Reason, c.Message
+	switch {
+	case meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionComplete):
+		r.Result = RolloutComplete
+	case c.Reason == v1alpha1.ReasonUndone:
+		r.Result = RolloutUndone
+	case c.Reason == v1alpha1.ReasonTooManyFailures:
+		r.Result = RolloutStopped
+	case slices.Contains(invalid, c.Reason):
+		r.Result = RolloutInvalid
+	}
+	return r, true
+}
+
+// Counts says how many nodes are how far: "12 of 40 nodes updated, 2 switching".
+func (r Rollout) Counts() string {
+	n := r.Nodes
+	out := fmt.Sprintf("%d of %d nodes updated", n.Updated, n.Selected)
+	for _, c := range []struct {
+		count int32
+		what  string
+	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overruled, "overruled"}} {
+		if c.count > 0 {
+			out += fmt.Sprintf(", %d %s", c.count, c.what)
+		}
+	}
+	return out
+}
+
+// Line is the progress in one line: "step 2 of 3: 12 of 40 nodes updated (Soaking)".
+func (r Rollout) Line() string {
+	line := r.Counts()
+	if r.Steps > 1 {
+		line = fmt.Sprintf("step %d of %d: %s", r.Step, r.Steps, line)
+	}
+	if r.Reason != "" {
+		line += " (" + r.Reason + ")"
+	}
+	return line
+}
+
+// Previous is the revision to which an undo of the newest one goes: the last complete one that
+// was not rejected. Without one, it is 0: the nodes get what they would have without the plan.
+func (r Rollout) Previous() int64 {
+	for _, h := range r.History {
+		if h.Revision < r.Revision && h.Completed != nil && !h.Rejected {
+			return h.Revision
+		}
+	}
+	return 0
+}

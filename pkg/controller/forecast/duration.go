@@ -1,0 +1,124 @@
+package forecast
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+)
+
+// mostWindows limits how many windows a rollout can take, so that a forecast ends.
+const mostWindows = 10000
+
+// Estimate fills in when the last node would be done: each takes as long as the observed
+// switches. Nodes with pods that cannot be evicted, and those that the profile does not fit,
+// take no time.
+func (f *Forecast) Estimate(in Input) error {
+	if f.Observed == 0 {
+		return nil
+	}
+	strategy := &in.Plan.Spec.Strategy
+	c := newClock(f, in)
+	now, windows := in.Now, 0
+	for step := 1; step <= f.Steps; step++ {
+		waiting := slices.DeleteFunc(slices.Clone(f.Nodes), func(n Node) bool { return n.Step != step || len(n.Blocked) > 0 || n.Unfit != "" })
+		for len(waiting)+len(c.running) > 0 {
+			open, changes, err := rollout.InWindow(strategy.Windows, now)
+			if err != nil {
+				return err
+			}
+			if open {
+				waiting = c.start(waiting, now)
+			}
+			next := c.next()
+			if !open && len(waiting) > 0 || len(strategy.Windows) > 0 && open && !changes.IsZero() && next.After(changes) {
+				if windows++; windows > mostWindows || changes.IsZero() {
+					return nil
+				}
+				next = rollout.Earliest(next, changes)
+			}
+			now = next
+			c.finish(now)
+		}
+		if step <= len(strategy.Steps) && strategy.Steps[step-1].Soak != nil {
+			now = now.Add(strategy.Steps[step-1].Soak.Duration)
+		}
+	}
+	f.Ends = &now
+	return nil
+}
+
+// clock switches nodes within the limits of a plan.
+type clock struct {
+	takes time.Duration
+	// limit is how many nodes may be switched at once, zones how many in each zone; nil:
+	// there is no such limit.
+	limit int
+	zones map[string]int
+	zone  map[string]string
+	// running are the nodes that are being switched, with the times at which they are done.
+	running map[string]time.Time
+}
+
+func newClock(f *Forecast, in Input) *clock {
+	strategy := &in.Plan.Spec.Strategy
+	c := &clock{takes: max(f.Switch.Duration, time.Millisecond), limit: max(1, in.Unavailable), running: map[string]time.Time{}, zone: map[string]string{}}
+	if m := strategy.MaxUnavailable; m != nil {
+		c.limit = max(1, rollout.Scaled(m, f.eligible, false))
+	}
+	if strategy.Topology == nil {
+		return c
+	}
+	c.zones = map[string]int{}
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if Selects(in.Plan, n) {
+			c.zone[n.Name] = n.Labels[strategy.Topology.Key]
+			c.zones[c.zone[n.Name]]++
+		}
+	}
+	for zone, size := range c.zones {
+		c.zones[zone] = max(1, rollout.Scaled(&strategy.Topology.MaxUnavailable, size, false))
+	}
+	return c
+}
+
+// start starts as many nodes as the limits allow, and returns the others.
+func (c *clock) start(waiting []Node, now time.Time) (rest []Node) {
+	for i, n := range waiting {
+		if len(c.running) >= c.limit {
+			return append(rest, waiting[i:]...)
+		}
+		if c.zones != nil && c.inZone(c.zone[n.Name]) >= c.zones[c.zone[n.Name]] {
+			rest = append(rest, n)
+			continue
+		}
+		c.running[n.Name] = now.Add(c.takes)
+	}
+	return rest
+}
+
+func (c *clock) inZone(zone string) (n int) {
+	for name := range c.running {
+		if c.zone[name] == zone {
+			n++
+		}
+	}
+	return n
+}
+
+// next is when the next node is done, zero: none is running.
+func (c *clock) next() (at time.Time) {
+	for _, done := range c.running {
+		at = rollout.Earliest(at, done)
+	}
+	return at
+}
+
+func (c *clock) finish(now time.Time) {
+	for name, done := range c.running {
+		if !done.After(now) {
+			delete(c.running, name)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package forecast
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+)
+
+// Input is what a forecast is made of.
+type Input struct {
+	Plan *v1alpha1.PartitionPlan
+	// Target is what the nodes would get.
+	Target v1alpha1.ProfileSnapshot
+	// Others are the other plans.
+	Others   []v1alpha1.PartitionPlan
+	Nodes    []corev1.Node
+	GPUNodes []v1alpha1.GPUNode
+	// Unavailable is how many nodes may be switched at once if the plan does not say.
+	Unavailable int
+	Now         time.Time
+}
+
+// Forecast is what a plan would do. Its JSON form is what `kubectl tranche plan --dry-run -o
+// json` prints.
+type Forecast struct {
+	Plan    string `json:"plan"`
+	Profile string `json:"profile"`
+	// Nodes are those that would be switched, in their order.
+	Nodes []Node `json:"nodes"`
+	// Others are selected nodes that would not be switched.
+	Others []Other `json:"others,omitempty"`
+	Steps  int     `json:"steps"`
+	// MaxFailures is how many nodes may fail.
+	MaxFailures int `json:"maxFailures"`
+	// Approvals is how many steps wait for an approval, which takes no time here.
+	Approvals int `json:"approvals"`
+	// Switch is the mean duration of the Observed switches, the last ones to the profile, or
+	// to any profile.
+	Switch   metav1.Duration `json:"switch"`
+	Observed int             `json:"observed"`
+	// Ends is when the last node would be done, nil: not known.
+	Ends *time.Time `json:"ends,omitempty"`
+
+	// eligible is how many nodes can get the profile.
+	eligible int
+}
+
+// Node is a node that would be switched.
+type Node struct {
+	Name string `json:"node"`
+	// Step is its step, beginning with 1.
+	Step int `json:"step"`
+	// Evicts are pods that would be evicted, Blocked are pods that cannot be. With one of
+	// these, the node is set aside.
+	Evicts  []Pod `json:"evicts,omitempty"`
+	Blocked []Pod `json:"blocked,omitempty"`
+	// Unfit says why the profile does not fit.
+	Unfit string `json:"unfit,omitempty"`
+	// Unknown are GPUs of products that are not known, so all of their pods are listed.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Pod is a pod that holds devices of GPUs.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Why says why it cannot be evicted.
+	Why string `json:"why,omitempty"`
+}
+
+// Other is a node that would not be switched.
+type Other struct {
+	Name string `json:"node"`
+	Why  string `json:"why"`
+}
+
+// Of returns the nodes of a plan in their order and steps.
+func Of(in Input) (Forecast, error) {
+	out := Forecast{Plan: in.Plan.Name, Profile: in.Plan.Spec.Profile, Nodes: []Node{}}
+	selects, err := metav1.LabelSelectorAsSelector(selectorOf(in.Plan))
+	if err != nil {
+		return out, fmt.Errorf("spec.nodeSelector: %w", err)
+	}
+	byName := map[string]*corev1.Node{}
+	for i := range in.Nodes {
+		byName[in.Nodes[i].Name] = &in.Nodes[i]
+	}
+	var nodes []*rollout.Node
+	eligible := 0
+	for i := range in.GPUNodes {
+		g := &in.GPUNodes[i]
+		node := byName[g.Name]
+		if node == nil || !selects.Matches(labels.Set(node.Labels)) {
+			continue
+		}
+		why, counts := in.notSwitched(g, node)
+		if counts {
+			eligible++
+		}
+		if why != "" {
+			out.Others = append(out.Others, Other{Name: g.Name, Why: why})
+			continue
+		}
+		n := rollout.Observe(g, node.Labels, ready(node), in.Now)
+		nodes = append(nodes, &n)
+	}
+	slices.SortFunc(out.Others, func(a, b Other) int { return cmp.Compare(a.Name, b.Name) })
+	strategy := &in.Plan.Spec.Strategy
+	rollout.Ordered(nodes, strategy.Order)
+	out.eligible = eligible
+	done, rooms := eligible-len(nodes), roomsOf(strategy, eligible)
+	out.Steps = len(rooms) + 1
+	for i, n := range nodes {
+		step := 1
+		for step <= len(rooms) && done+i >= rooms[step-1] {
+			step++
+		}
+		out.Nodes = append(out.Nodes, Node{Name: n.Name, Step: step})
+	}
+	if f := strategy.MaxFailures; f != nil {
+		out.MaxFailures = rollout.Scaled(f, eligible, false)
+	}
+	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.Profile)
+	for i := range rooms {
+		if strategy.Steps[i].Approval {
+			out.Approvals++
+		}
+	}
+	return out, nil
+}
+
+// Selects tells whether a plan selects a node, by its labels.
+func Selects(p *v1alpha1.PartitionPlan, node *corev1.Node) bool {
+	s, err := metav1.LabelSelectorAsSelector(selectorOf(p))
+	return err == nil && s.Matches(labels.Set(node.Labels))
+}
+
+func selectorOf(p *v1alpha1.PartitionPlan) *metav1.LabelSelector {
+	if p.Spec.NodeSelector == nil {
+		return &metav1.LabelSelector{}
+	}
+	return p.Spec.NodeSelector
+}
+
+// roomsOf is how many nodes have the target after each step but the last, which is for all
+// nodes: a step with 100%, or one that follows those of the plan.
+func roomsOf(s *v1alpha1.RolloutStrategy, eligible int) (rooms []int) {
+	most := 0
+	for i := range s.Steps {
+		if i == len(s.Steps)-1 && s.Steps[i].Nodes.StrVal == "100%" {
+			break
+		}
+		most = max(most, rollout.Scaled(&s.Steps[i].Nodes, eligible, true))
+		rooms = append(rooms, most)
+	}
+	return rooms
+}
+
+// controlPlaneLabel marks the nodes of the control plane.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// notSwitched says why a selected node would not be switched, empty: it would be. counts tells
+// whether it is one of those that can get the target.
+func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string, counts bool) {
+	if _, is := node.Labels[controlPlaneLabel]; is {
+		return "it belongs to the control plane", false
+	}
+	for i := range in.Others {
+		if p := &in.Others[i]; p.Name != in.Plan.Name && before(p, in.Plan) && Selects(p, node) {
+			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
+		}
+	}
+	if profile := node.Labels[v1alpha1.LabelProfile]; profile != "" {
+		return fmt.Sprintf("its label %s=%s has precedence", v1alpha1.LabelProfile, profile), false
+	}
+	if g.Spec.Profile != "" {
+		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.Profile), false
+	}
+	if g.Spec.Enabled != nil && !*g.Spec.Enabled {
+		return "spec.enabled of its GPUNode is false", false
+	}
+	s := &g.Status
+	switch {
+	case s.Desired != nil && !slices.Contains([]v1alpha1.Source{v1alpha1.FromPlan, v1alpha1.FromDefault, v1alpha1.FromLabel, v1alpha1.FromSpec}, s.Desired.Source):
+		return fmt.Sprintf("a label of another project has precedence (%s)", s.Desired.Source), false
+	case s.Applied != nil && s.Applied.Hash == in.Target.Hash:
+		return "it has the profile already", true
+	case s.Node == nil:
+		return "its plugin has not reported yet", true
+	case len(s.Node.Owners) > 0:
+		return "another system serves its GPUs: " + s.Node.Owners[0], true
+	case !ready(node):
+		return "it is not ready", true
+	}
+	return "", true
+}
+
+// before tells whether a plan has precedence over another one, which may not exist yet.
+func before(a, b *v1alpha1.PartitionPlan) bool {
+	if a.Spec.Priority != b.Spec.Priority {
+		return a.Spec.Priority > b.Spec.Priority
+	}
+	if b.CreationTimestamp.IsZero() || a.CreationTimestamp.Before(&b.CreationTimestamp) {
+		return true
+	}
+	return a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name
+}
+
+// ready tells whether a node is ready. One that does not say is.
+func ready(node *corev1.Node) bool {
+	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+}
+
+// observed is the mean duration of the successful switches to a profile, or else to any, and
+// how many they are.
+func observed(nodes []v1alpha1.GPUNode, profile string) (time.Duration, int) {
+	var sum, sumOfAll time.Duration
+	n, all := 0, 0
+	for i := range nodes {
+		for _, r := range nodes[i].Status.History {
+			if r.Result != v1alpha1.ResultSucceeded {
+				continue
+			}
+			sumOfAll, all = sumOfAll+r.Duration.Duration, all+1
+			if r.To == profile {
+				sum, n = sum+r.Duration.Duration, n+1
+			}
+		}
+	}
+	switch {
+	case n > 0:
+		return sum / time.Duration(n), n
+	case all > 0:
+		return sumOfAll / time.Duration(all), all
+	}
+	return 0, 0
+}

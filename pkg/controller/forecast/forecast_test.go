@@ -1,0 +1,186 @@
+package forecast
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+)
+
+const zone = corev1.LabelTopologyZone
+
+// fleet has so many ready nodes in two zones. The i-th holds i claims, and has been switched in
+// ten minutes.
+func fleet(n int) Input {
+	in := Input{
+		Plan: &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1alpha1.PartitionPlanSpec{Profile: "new"}}, Unavailable: 1,
+		Target: v1alpha1.ProfileSnapshot{Profile: "new", Hash: "hash-new"}, Now: gpunodes.Now,
+	}
+	for i := range n {
+		name := fmt.Sprintf("node-%d", i)
+		g := gpunodes.WithProfile(name, "").Had("", "old", v1alpha1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1alpha1.ResultFailed, "", "", time.Hour, 0)
+		g.Status.Node.Held = int32(i)
+		in.GPUNodes = append(in.GPUNodes, g.GPUNode)
+		in.Nodes = append(in.Nodes, corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "a", zone: fmt.Sprint(i % 2)}},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+	}
+	return in
+}
+
+func steps(all ...intstr.IntOrString) (out []v1alpha1.RolloutStep) {
+	for _, n := range all {
+		out = append(out, v1alpha1.RolloutStep{Nodes: n})
+	}
+	return out
+}
+
+func forecast(t *testing.T, in Input) Forecast {
+	t.Helper()
+	f, err := Of(in)
+	require.NoError(t, err)
+	require.NoError(t, f.Estimate(in))
+	return f
+}
+
+func TestOrderAndSteps(t *testing.T) {
+	in := fleet(5)
+	in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromString("50%"))
+	f := forecast(t, in)
+	var got []string
+	for _, n := range f.Nodes {
+		got = append(got, fmt.Sprintf("%d %s", n.Step, n.Name))
+	}
+	assert.Equal(t, []string{"1 node-0", "2 node-1", "2 node-2", "3 node-3", "3 node-4"}, got, "the emptiest first")
+	assert.Equal(t, 3, f.Steps)
+	in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromString("100%"))
+	assert.Equal(t, 2, forecast(t, in).Steps)
+
+	// What has the profile already counts for the steps.
+	in.GPUNodes[0].Status.Applied.Hash = "hash-new"
+	f = forecast(t, in)
+	require.Len(t, f.Nodes, 4)
+	assert.Equal(t, 2, f.Nodes[0].Step)
+}
+
+func TestNodesThatAreNotSwitched(t *testing.T) {
+	in := fleet(10)
+	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+	in.Nodes[0].Labels[v1alpha1.LabelProfile] = "whole"
+	in.GPUNodes[1].Spec.Profile = "half"
+	in.Nodes[2].Labels["pool"] = "b"
+	in.GPUNodes[3].Status.Applied.Hash = "hash-new"
+	in.Nodes[4].Labels[controlPlaneLabel] = ""
+	in.GPUNodes[5].Status.Node = nil
+	in.Nodes[6].Status.Conditions[0].Status = corev1.ConditionUnknown
+	in.GPUNodes[7].Spec.Enabled = ptr.To(false)
+	in.GPUNodes[8].Status.Desired.Source = v1alpha1.FromMIGParted
+	in.Nodes[9].Labels["other"] = "yes"
+	in.Others = []v1alpha1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1alpha1.PartitionPlanSpec{
+		Priority: 5, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"other": "yes"}},
+	}}}
+	f := forecast(t, in)
+	assert.Empty(t, f.Nodes)
+	assert.Equal(t, []Other{
+		{"node-0", "its label tranche.dev/profile=whole has precedence"},
+		{"node-1", "spec.profile half of its GPUNode has precedence"},
+		{"node-3", "it has the profile already"},
+		{"node-4", "it belongs to the control plane"},
+		{"node-5", "its plugin has not reported yet"},
+		{"node-6", "it is not ready"},
+		{"node-7", "spec.enabled of its GPUNode is false"},
+		{"node-8", "a label of another project has precedence (MIGParted)"},
+		{"node-9", "plan urgent has it, with priority 5"},
+	}, f.Others)
+	in.Plan.Spec.Priority = 6
+	assert.Len(t, forecast(t, in).Nodes, 1)
+	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}
+	_, err := Of(in)
+	require.ErrorContains(t, err, "spec.nodeSelector: ")
+}
+
+func TestPrecedenceOfPlans(t *testing.T) {
+	plan := func(name string, priority int32, age time.Duration) *v1alpha1.PartitionPlan {
+		p := &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionPlanSpec{Priority: priority}}
+		if age > 0 {
+			p.CreationTimestamp = metav1.NewTime(gpunodes.Now.Add(-age))
+		}
+		return p
+	}
+	for _, test := range []struct{ first, second *v1alpha1.PartitionPlan }{
+		{plan("b", 1, time.Hour), plan("a", 0, 2*time.Hour)},
+		{plan("b", 0, 2*time.Hour), plan("a", 0, time.Hour)},
+		{plan("a", 0, time.Hour), plan("b", 0, time.Hour)},
+		{plan("b", 0, time.Hour), plan("a", 0, 0)},
+	} {
+		assert.True(t, before(test.first, test.second))
+		if !test.second.CreationTimestamp.IsZero() {
+			assert.False(t, before(test.second, test.first))
+		}
+	}
+}
+
+func TestEstimate(t *testing.T) {
+	const minute = time.Minute
+	for name, test := range map[string]struct {
+		change func(*Input)
+		want   time.Duration
+	}{
+		"one after the other": {func(*Input) {}, 60 * minute},
+		"two at once":         {func(in *Input) { in.Unavailable = 2 }, 30 * minute},
+		"by the plan": {func(in *Input) {
+			in.Plan.Spec.Strategy.MaxUnavailable = ptr.To(intstr.FromString("50%"))
+		}, 20 * minute},
+		"one of a zone": {func(in *Input) {
+			in.Unavailable = 6
+			in.Plan.Spec.Strategy.Topology = &v1alpha1.TopologyLimit{Key: zone, MaxUnavailable: intstr.FromInt32(1)}
+		}, 30 * minute},
+		"steps are waited for": {func(in *Input) {
+			in.Unavailable = 6
+			in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromInt32(3))
+		}, 30 * minute},
+		"soak": {func(in *Input) {
+			in.Unavailable = 6
+			in.Plan.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: &metav1.Duration{Duration: time.Hour}, Approval: true}}
+		}, 80 * minute},
+		// It is 13:57. Two nodes start in the window, each later pair the next days.
+		"windows": {func(in *Input) {
+			in.Plan.Spec.Strategy.Windows = []v1alpha1.Window{{Start: "14:00", End: "14:15"}}
+		}, 48*time.Hour + 23*minute},
+		"other times of the profile": {func(in *Input) {
+			in.GPUNodes[0].Status.History = append(in.GPUNodes[0].Status.History, v1alpha1.SwitchRecord{To: "new", Result: v1alpha1.ResultSucceeded, Duration: metav1.Duration{Duration: minute}})
+		}, 6 * minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := fleet(6)
+			test.change(&in)
+			f := forecast(t, in)
+			require.NotNil(t, f.Ends)
+			assert.Equal(t, test.want, f.Ends.Sub(in.Now))
+		})
+	}
+	in := fleet(3)
+	for i := range in.GPUNodes {
+		in.GPUNodes[i].Status.History = nil
+	}
+	assert.Nil(t, forecast(t, in).Ends, "nothing was observed")
+	in = fleet(1)
+	in.Plan.Spec.Strategy.Windows = []v1alpha1.Window{{Start: "14:00", End: "14:15", TimeZone: "Mars/Olympus"}}
+	f, err := Of(in)
+	require.NoError(t, err)
+	require.ErrorContains(t, f.Estimate(in), "Mars/Olympus")
+	f = forecast(t, fleet(1))
+	f.Nodes[0].Blocked = []Pod{{Name: "stays"}}
+	require.NoError(t, f.Estimate(fleet(1)))
+	assert.Equal(t, gpunodes.Now, *f.Ends, "set aside")
+}

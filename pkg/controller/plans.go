@@ -1,0 +1,141 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/plans"
+)
+
+// decideAfter is how long changes are collected before the plans are decided again.
+const decideAfter = 200 * time.Millisecond
+
+// queue is the queue of a controller. It has none until the controller starts.
+type queue struct {
+	// mu guards items.
+	mu    sync.Mutex
+	items workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+func (q *queue) source() source.Source {
+	return source.Func(func(_ context.Context, items workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.items = items
+		return nil
+	})
+}
+
+// add adds a request. Before the controller starts, that is not needed.
+func (q *queue) add(o priorityqueue.AddOpts, request reconcile.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch items := q.items.(type) {
+	case nil:
+	case priorityqueue.PriorityQueue[reconcile.Request]:
+		items.AddWithOpts(o, request)
+	default:
+		items.AddAfter(request, o.After)
+	}
+}
+
+// wake has a node reconciled; those that begin nothing later than others.
+func (q *queue) wake(node string, soon bool) {
+	o := priorityqueue.AddOpts{}
+	if !soon {
+		o.Priority = ptr.To(handler.LowPriority)
+	}
+	q.add(o, requestFor(node))
+}
+
+// decide has the plans decided.
+func (q *queue) decide() { q.add(priorityqueue.AddOpts{After: decideAfter}, allPlans) }
+
+// allPlans is the only request of the controller of plans: they are decided together.
+var allPlans = requestFor("all")
+
+// setupPlans adds the controller of plans to a manager.
+func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *queue) error {
+	changed := handler.Funcs{
+		CreateFunc: func(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			decisions.decide()
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				decisions.decide()
+			}
+		},
+		DeleteFunc: func(context.Context, event.DeleteEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			decisions.decide()
+		},
+	}
+	b := builder.ControllerManagedBy(mgr).Named("partitionplan").WatchesRawSource(decisions.source())
+	for _, o := range []client.Object{&v1alpha1.PartitionPlan{}, &v1alpha1.PartitionProfile{}, &v1alpha1.GPUNode{}, &corev1.Node{}} {
+		b = b.Watches(o, changed)
+	}
+	return b.WithOptions(controller.Options{
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
+	}).Complete(reconcile.Func(r.decidePlans))
+}
+
+// decidePlans decides all plans.
+func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := r.begin(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	wake, err := r.Plans.Decide(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Cannot decide all plans, retrying", "err", err)
+		return r.again(r.Clock.Now().Add(decideAfter)), nil
+	}
+	return r.again(wake), nil
+}
+
+// newKeeper makes the keeper of the plans.
+func newKeeper(c client.Client, reader client.Reader, o *Options) (*plans.Keeper, error) {
+	most, failures, err := ParseLimits(o.MaxUnavailable, o.MaxFailures)
+	if err != nil {
+		return nil, err
+	}
+	return &plans.Keeper{Client: c, Reader: reader, MaxUnavailable: most, MaxFailures: failures, Tools: o.Tools}, nil
+}
+
+// ParseLimits reads the limits of nodes without a plan: numbers, or percentages of them.
+func ParseLimits(maxUnavailable, maxFailures string) (most, failures intstr.IntOrString, err error) {
+	if maxFailures == "" {
+		maxFailures = "0"
+	}
+	most, failures = intstr.Parse(maxUnavailable), intstr.Parse(maxFailures)
+	if !within(&most, 1) {
+		return most, failures, fmt.Errorf("the number of nodes that may be unavailable is %q: give 1 or more, or 1%% to 100%%", maxUnavailable)
+	}
+	if !within(&failures, 0) {
+		return most, failures, fmt.Errorf("the number of nodes that may fail is %q: give 0 or more, or 0%% to 100%%", maxFailures)
+	}
+	return most, failures, nil
+}
+
+func within(v *intstr.IntOrString, least int) bool {
+	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, false)
+	return err == nil && n >= least && (v.Type == intstr.Int || n <= 100)
+}

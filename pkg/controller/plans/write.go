@@ -1,0 +1,85 @@
+package plans
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+const (
+	// tellEvery is the shortest time between writes of counts.
+	tellEvery = 3 * time.Second
+	// mostNote is the longest text of an event that the API server accepts.
+	mostNote = 1024
+)
+
+// write writes the status of a plan if it changed. Nothing that it decides begins before.
+// Changes that only inform people can be delayed.
+func (k *Keeper) write(ctx context.Context, p *plan, d *rollout.Decision, now time.Time) error {
+	if equality.Semantic.DeepEqual(p.Status, d.Status) {
+		return nil
+	}
+	if k.written == nil {
+		k.written = map[string]time.Time{}
+	}
+	if at := k.written[p.Name].Add(tellEvery); onlyTells(&p.Status, &d.Status) && now.Before(at) {
+		d.Wake = rollout.Earliest(d.Wake, at)
+		return nil
+	}
+	next := p.DeepCopy()
+	next.Status = d.Status
+	err := k.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(p.PartitionPlan, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		k.mu.Lock()
+		delete(k.plans, p.Name)
+		k.mu.Unlock()
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			// Somebody changed it. The cache is newer soon.
+			var live v1alpha1.PartitionPlan
+			if k.Reader.Get(ctx, client.ObjectKeyFromObject(p.PartitionPlan), &live) == nil {
+				k.mu.Lock()
+				k.plans[p.Name] = &live
+				k.mu.Unlock()
+			}
+		}
+		return fmt.Errorf("write the status of PartitionPlan %s: %w", p.Name, err)
+	}
+	k.written[p.Name] = now
+	k.mu.Lock()
+	k.plans[p.Name] = next
+	k.mu.Unlock()
+	if rollout.Gives(next) != rollout.Gives(p.PartitionPlan) {
+		k.Again() // It selects other nodes now.
+	}
+	p.PartitionPlan = next
+	about := &v1alpha1.PartitionPlan{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.PlanKind},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID},
+	}
+	for _, e := range d.Events {
+		k.Events.Eventf(about, nil, e.Type, e.Reason, "Rollout", "%s", text.Cut(e.Note, mostNote))
+	}
+	return nil
+}
+
+// onlyTells tells whether two statuses differ only in what informs people.
+func onlyTells(a, b *v1alpha1.PartitionPlanStatus) bool {
+	a, b = a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1alpha1.PartitionPlanStatus{a, b} {
+		s.Nodes, s.Failed, s.SetAside = v1alpha1.PlanNodes{}, nil, nil
+		s.EstimatedCompletion, s.SwitchDuration = nil, nil
+		for i := range s.Conditions {
+			s.Conditions[i].Message = ""
+		}
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}

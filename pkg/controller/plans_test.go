@@ -1,0 +1,383 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/race"
+)
+
+// plan adds a plan, or changes its spec.
+func (w *world) plan(name string, change func(*v1alpha1.PartitionPlanSpec)) {
+	var p v1alpha1.PartitionPlan
+	err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &p)
+	require.NoError(w.t, client.IgnoreNotFound(err))
+	if p.Name == "" {
+		p.Name, p.Spec.Profile = name, "cpx"
+		p.CreationTimestamp = metav1.NewTime(w.clock.Now())
+		change(&p.Spec)
+		require.NoError(w.t, w.api.Create(w.t.Context(), &p))
+		return
+	}
+	change(&p.Spec)
+	p.Generation++
+	require.NoError(w.t, w.api.Update(w.t.Context(), &p))
+}
+
+func (w *world) planStatus(name string) *v1alpha1.PartitionPlanStatus {
+	var p v1alpha1.PartitionPlan
+	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &p))
+	return &p.Status
+}
+
+func progressing(s *v1alpha1.PartitionPlanStatus) string {
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionProgressing); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+// rolls lets time pass on all nodes until a plan is as it should be.
+func (w *world) rolls(plan string, long time.Duration, done func(*v1alpha1.PartitionPlanStatus) bool) *v1alpha1.PartitionPlanStatus {
+	w.t.Helper()
+	for end := w.clock.Now().Add(long); ; w.clock.Step(time.Second) {
+		w.all()
+		s := w.planStatus(plan)
+		if done(s) {
+			return s
+		}
+		if !w.clock.Now().Before(end) {
+			require.Failf(w.t, "it does not come to it", "plan: %+v; last error: %v", s, w.lastErr)
+		}
+	}
+}
+
+// all is a round of each node.
+func (w *world) all() {
+	for i := range len(w.nodes) {
+		w.round(fmt.Sprintf("node-%d", i))
+	}
+}
+
+func because(reason string) func(*v1alpha1.PartitionPlanStatus) bool {
+	return func(s *v1alpha1.PartitionPlanStatus) bool { return progressing(s) == reason }
+}
+
+// have are the nodes that have a profile.
+func (w *world) have(profile string) (names []string) {
+	for i := range len(w.nodes) {
+		name := fmt.Sprintf("node-%d", i)
+		if inProfile(profile)(w.gpuNode(name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// planned is a fleet in the profile old, by default.
+func planned(t *testing.T, nodes int) *world {
+	w := newWorld(t)
+	for _, name := range []string{"cpx", "spx"} {
+		w.profile(name)
+	}
+	w.profile(v1alpha1.DefaultProfile)
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d", i)
+		w.addNode(name)
+		w.settled(name, v1alpha1.DefaultProfile)
+	}
+	return w
+}
+
+func steps(soak time.Duration, nodes ...string) (all []v1alpha1.RolloutStep) {
+	for _, n := range nodes {
+		all = append(all, v1alpha1.RolloutStep{Nodes: intstr.Parse(n), Soak: &metav1.Duration{Duration: soak}})
+	}
+	return all
+}
+
+func TestAPlanStepByStep(t *testing.T) {
+	w := planned(t, 4)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Strategy.Steps, s.Strategy.MaxUnavailable = steps(time.Minute, "1"), ptr.To(intstr.FromInt32(2))
+	})
+	s := w.rolls("p", time.Minute, because(v1alpha1.ReasonSoaking))
+	assert.Equal(t, []string{"node-0"}, w.have("cpx"))
+	assert.Equal(t, v1alpha1.PlanNodes{Selected: 4, Updated: 1, Waiting: 3}, s.Nodes)
+	g := w.gpuNode("node-3")
+	assert.Equal(t, v1alpha1.ReasonWaitsForPlan, meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolloutPending).Reason)
+	assert.Equal(t, v1alpha1.DefaultProfile, g.Status.Desired.Profile)
+	s = w.rolls("p", 3*time.Minute, because(v1alpha1.ReasonComplete))
+	assert.Len(t, w.have("cpx"), 4)
+	assert.Equal(t, v1alpha1.PlanNodes{Selected: 4, Updated: 4}, s.Nodes)
+	g = w.gpuNode("node-3")
+	assert.Equal(t, "Plan p", string(g.Status.Applied.Source)+" "+g.Status.Applied.Plan)
+	assert.False(t, pending(g))
+	assert.Equal(t, 2, w.budgetSeen)
+	require.NotNil(t, s.SwitchDuration)
+
+	// An edit that disturbs no pod also goes step by step.
+	for _, n := range w.nodes {
+		n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return nil }
+	}
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) {
+		p.Spec.Rules[0].Sharing = &v1alpha1.Sharing{Replicas: ptr.To[int32](2)}
+	})
+	s = w.rolls("p", time.Minute, because(v1alpha1.ReasonSoaking))
+	assert.EqualValues(t, 2, s.Target)
+	assert.Equal(t, int32(1), s.Nodes.Updated)
+	for range 20 {
+		w.clock.Step(time.Second)
+		w.all()
+	}
+	assert.Equal(t, int32(1), w.planStatus("p").Nodes.Updated)
+	w.rolls("p", 3*time.Minute, because(v1alpha1.ReasonComplete))
+}
+
+func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
+	w := planned(t, 3)
+	for _, n := range w.nodes {
+		n.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+			if s == v1alpha1.Applying {
+				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+			}
+			return "", "", ""
+		}
+	}
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.Steps = steps(0, "1") })
+	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonTooManyFailures))
+	assert.Equal(t, "node-0", s.Failed[0].Node)
+	assert.Equal(t, v1alpha1.ReasonHardwareFailed, s.Failed[0].Reason)
+	for range 300 {
+		w.clock.Step(10 * time.Second)
+		w.all()
+	}
+	assert.Len(t, w.have(v1alpha1.DefaultProfile), 2, "no other node, and the failed one waits")
+	assert.Len(t, w.gpuNode("node-0").Status.History, 2, "nobody is disturbed again meanwhile")
+	assert.Contains(t, fmt.Sprint(w.events.texts), "p Warning PlanStopped: 1 node failed with revision 1, and maxFailures allows 0 (node-0: HardwareFailed)")
+
+	// A controller that starts knows it.
+	w.startController()
+	w.all()
+	assert.Equal(t, v1alpha1.ReasonTooManyFailures, progressing(w.planStatus("p")))
+	for _, n := range w.nodes {
+		n.answer = nil
+	}
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Accepted = &v1alpha1.AcceptedFailures{Revision: 1, Failures: 1}
+	})
+	w.rolls("p", 10*time.Minute, because(v1alpha1.ReasonComplete))
+	assert.Len(t, w.have("cpx"), 3)
+}
+
+func TestAPlanThatStopsGoesBack(t *testing.T) {
+	w := planned(t, 3)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.OnFailure = v1alpha1.OnFailureUndo })
+	w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+	good := w.gpuNode("node-1").Status.Applied.Hash
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Target == 2 && s.Nodes.Updated == 1 })
+	// A GPU of the node that was switched becomes unhealthy.
+	n := w.nodes["node-0"]
+	n.unhealthy = []v1alpha1.UnhealthyGPU{{Name: gpuA, Since: metav1.NewTime(w.clock.Now())}}
+	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonUndone))
+	assert.EqualValues(t, 1, s.Target)
+	assert.True(t, s.History[0].Rejected)
+	for _, name := range w.have("cpx") {
+		assert.Equal(t, good, w.gpuNode(name).Status.Applied.Hash)
+	}
+	assert.Len(t, w.have("cpx"), 3)
+
+	// Back to what nodes had without the plan.
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} })
+	n.unhealthy = nil
+	for range 60 {
+		w.clock.Step(time.Second)
+		w.all()
+	}
+	assert.Len(t, w.have(v1alpha1.DefaultProfile), 3)
+}
+
+func TestPauseAndResume(t *testing.T) {
+	w := planned(t, 3)
+	w.pod("node-0", "web", gpuA, gpuA)
+	w.pod("node-1", "other", gpuA, gpuA)
+	w.pod("node-2", "third", gpuA, gpuA)
+	w.evict = refuse("no")
+	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
+	w.rolls("p", time.Minute, func(*v1alpha1.PartitionPlanStatus) bool { return len(w.tainted) > 0 })
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true })
+	w.evict = nil
+	w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 1 })
+	for range 60 {
+		w.clock.Step(time.Second)
+		w.all()
+	}
+	assert.Len(t, w.have("cpx"), 1, "the one that had begun goes on, no other begins")
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false })
+	w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+}
+
+func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
+	w := planned(t, 4)
+	w.wants("node-0", "spx")
+	w.changeNode("node-3", func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })
+	g := w.gpuNode("node-1")
+	g.Spec.Enabled = ptr.To(false)
+	require.NoError(t, w.api.Update(t.Context(), g))
+	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
+	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+	assert.Equal(t, v1alpha1.PlanNodes{Selected: 3, Updated: 1, Overruled: 2}, s.Nodes)
+	assert.Equal(t, []string{"node-2"}, w.have("cpx"))
+	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, v1alpha1.ConditionOverruled)
+	assert.Equal(t, v1alpha1.ReasonPlanOverruled, c.Reason)
+	assert.Equal(t, "the node's label tranche.dev/profile names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
+	// Without the label the plan applies.
+	w.wants("node-0", "")
+	w.rolls("p", 5*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 2 })
+	assert.Equal(t, []string{"node-0", "node-2"}, w.have("cpx"))
+}
+
+func TestTwoPlansForOneNode(t *testing.T) {
+	w := planned(t, 2)
+	w.label("node-1", "rack", "b")
+	w.plan("all", func(*v1alpha1.PartitionPlanSpec) {})
+	w.clock.Step(time.Second)
+	w.plan("rack", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Profile, s.Priority, s.NodeSelector = "spx", 1, &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "b"}}
+	})
+	w.rolls("rack", time.Minute, because(v1alpha1.ReasonComplete))
+	s := w.rolls("all", time.Minute, because(v1alpha1.ReasonComplete))
+	assert.Equal(t, int32(1), s.Nodes.Selected)
+	assert.Equal(t, []string{"node-1"}, w.have("spx"))
+	// The other one takes over when the first is gone.
+	require.NoError(t, w.api.Delete(t.Context(), &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "rack"}}))
+	w.rolls("all", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 2 })
+	assert.Len(t, w.have("cpx"), 2)
+}
+
+func TestANodeThatJoins(t *testing.T) {
+	w := planned(t, 2)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {})
+	w.rolls("p", time.Minute, because(v1alpha1.ReasonComplete))
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true })
+	w.all()
+	w.addNode("node-2")
+	w.run("node-2", time.Minute, inProfile("cpx"))
+	s := w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Selected == 3 })
+	assert.Equal(t, v1alpha1.ReasonPaused, progressing(s), "it gets its profile in spite of that")
+}
+
+func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
+	w := planned(t, 3)
+	w.pod("node-0", "web", gpuA, gpuA)
+	w.blocks(refuse("no"))
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Strategy.Order = &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "none"}
+	})
+	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonBlocked))
+	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))
+	assert.Equal(t, v1alpha1.ReasonDrainBlocked, s.SetAside[0].Reason)
+	assert.Nil(t, s.Stopped)
+	w.blocks(nil)
+	w.rolls("p", time.Hour, because(v1alpha1.ReasonComplete))
+}
+
+// The controller dies after each of its writes; no pod is evicted twice, and no more nodes are
+// on their way than may be.
+func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
+	each := 1
+	if testing.Short() || race.Enabled {
+		each = 4
+	}
+	for at := 0; ; at += each {
+		w := planned(t, 3)
+		w.pod("node-0", "web", gpuA, gpuA)
+		w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.Steps = steps(5*time.Second, "1") })
+		writes, killed := 0, false
+		w.lose = func() error {
+			if writes++; writes == at+1 {
+				killed = true
+				w.refuse = func(string, client.Object) error { return errors.New("dead") }
+				return errors.New("dead")
+			}
+			return nil
+		}
+		w.rolls("p", 10*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool {
+			if killed && w.refuse != nil {
+				w.refuse, w.lose = nil, nil
+				w.startController()
+			}
+			return progressing(s) == v1alpha1.ReasonComplete
+		})
+		assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "write %d", at)
+		assert.Equal(t, 1, w.budgetSeen, "write %d", at)
+		if !killed {
+			require.Greater(t, at, 10)
+			return
+		}
+	}
+}
+
+func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
+	w := planned(t, 2)
+	w.refuse = func(verb string, o client.Object) error {
+		if _, ok := o.(*v1alpha1.PartitionPlan); ok && verb == "status" {
+			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
+		}
+		return nil
+	}
+	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
+	for range 10 {
+		w.clock.Step(time.Second)
+		w.all()
+	}
+	assert.Empty(t, w.have("cpx"))
+	w.refuse = nil
+	w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+}
+
+// More nodes fail with a profile that has no plan than may.
+func TestNodesWithoutAPlanStopToo(t *testing.T) {
+	w := planned(t, 3)
+	for i := range 3 {
+		w.nodes[fmt.Sprintf("node-%d", i)].answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+			if s == v1alpha1.Applying {
+				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+			}
+			return "", "", ""
+		}
+		w.wants(fmt.Sprintf("node-%d", i), "cpx")
+	}
+	for range 30 {
+		w.clock.Step(time.Second)
+		w.all()
+	}
+	assert.Len(t, w.have(v1alpha1.DefaultProfile), 2)
+	g := w.gpuNode("node-2")
+	c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolloutPending)
+	require.NotNil(t, c)
+	assert.Equal(t, v1alpha1.ReasonTooManyFailures, c.Reason)
+	assert.Equal(t, "more nodes failed with profile cpx than may (--max-failures 0): node-0: HardwareFailed", c.Message)
+	w.wants("node-0", "")
+	for _, n := range w.nodes {
+		n.answer = nil
+	}
+	w.run("node-0", time.Minute, inProfile(v1alpha1.DefaultProfile))
+	w.run("node-1", time.Minute, inProfile("cpx"))
+	w.run("node-2", time.Minute, inProfile("cpx"))
+}

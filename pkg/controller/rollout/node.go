@@ -1,0 +1,189 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Node is what is known of a node.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	// Created is when its GPUNode was created.
+	Created time.Time
+	// Held is the number of claims that hold its GPUs, Free the number of free GPUs.
+	Held, Free int32
+	// Desired is the hash of the profile that the node was admitted to, Applied that of the
+	// profile that it has, and Reported what its plugin says of it.
+	Desired, Applied, Reported string
+	// To is the hash that the switch leads to, if there is one.
+	To    string
+	State v1alpha1.State
+	// Moving: GPUs are tainted or may be changing.
+	Moving bool
+	// Joining: the node never had a profile, and no claim holds its GPUs.
+	Joining bool
+	// Overruled: the node follows something else.
+	Overruled bool
+	// Ready: the node is ready, and its plugin has reported.
+	Ready bool
+	// Failed: the last attempt to reach To failed. Aside: it changed nothing, because of
+	// something that is not the profile's fault. Reason and Message say why.
+	// Changed: GPUs were changed, and rolled back if possible.
+	Failed, Aside   bool
+	Changed         bool
+	Reason, Message string
+	// Damaged: a rollout failed, and the profile from before could not be restored since.
+	Damaged bool
+	// Started and Ended are those of the switch to Applied, zero if they are not known.
+	Started, Ended time.Time
+	// Trouble is what went wrong after Started, nil: nothing.
+	Trouble *Trouble
+	// Wake is when the node changes without an event, zero: never.
+	Wake time.Time
+}
+
+// Trouble is something that went wrong on a node after its switch.
+type Trouble struct {
+	Since           time.Time
+	Reason, Message string
+}
+
+// UntaintPatience is how long a node counts as moving after its switch while its plugin still
+// publishes the taints. A plugin that is gone does not keep other nodes waiting for longer.
+const UntaintPatience = 30 * time.Second
+
+// Observe says what is known of a node. The caller adds Overruled.
+func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, now time.Time) Node {
+	s := &gpuNode.Status
+	n := Node{
+		Name: gpuNode.Name, Labels: labels, Created: gpuNode.CreationTimestamp.Time,
+		State: s.State, Desired: hashOf(s.Desired), Applied: hashOf(s.Applied),
+		Joining: s.Applied == nil, Ready: ready && s.Node != nil,
+	}
+	if s.Node != nil {
+		n.Held, n.Free, n.Reported = s.Node.Held, s.Node.Free, s.Node.Applied
+		n.Joining = n.Joining && n.Held == 0
+	}
+	n.move(s, now)
+	n.judge(s)
+	n.watch(s)
+	return n
+}
+
+func hashOf(p *v1alpha1.ProfileSnapshot) string {
+	if p == nil {
+		return ""
+	}
+	return p.Hash
+}
+
+func (n *Node) move(s *v1alpha1.GPUNodeStatus, now time.Time) {
+	switch s.State {
+	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+		n.Moving = true
+	default:
+		n.Moving = s.OrdersTaints()
+	}
+	if until := Untainted(s); !n.Moving && until.After(now) {
+		n.Moving, n.Wake = true, until
+	}
+}
+
+// Untainted is when taints of an ended switch do not count any more. It is zero if none are
+// published.
+func Untainted(s *v1alpha1.GPUNodeStatus) time.Time {
+	if s.OrdersTaints() || s.Since == nil || s.Node == nil || s.Node.Taints == nil {
+		return time.Time{}
+	}
+	return s.Since.Add(UntaintPatience)
+}
+
+// judge finds out how the last attempt ended.
+func (n *Node) judge(s *v1alpha1.GPUNodeStatus) {
+	if s.Node != nil && len(s.Node.Owners) > 0 {
+		n.Aside, n.Reason, n.Message = true, v1alpha1.ReasonConflict, strings.Join(s.Node.Owners, "; ")
+	}
+	n.Damaged = damaged(s.History)
+	sw := s.Switch
+	if sw == nil {
+		return
+	}
+	n.To = sw.To.Hash
+	var last v1alpha1.SwitchRecord
+	if len(s.History) > 0 {
+		last = s.History[0]
+	}
+	switch {
+	case s.State == v1alpha1.Failed:
+		n.Reason, n.Message = sw.Reason, sw.Message
+	case sw.Attempt > 1 && last.To == sw.To.Profile && last.Result != v1alpha1.ResultSucceeded:
+		n.Reason, n.Message = last.Reason, last.Message
+	default:
+		return
+	}
+	n.Changed = last.Result != v1alpha1.ResultFailed || n.Reason == v1alpha1.ReasonRollbackFailed
+	// Nor is a rollout to blame for GPUs that lost the profile that they had.
+	lost := sw.From.Hash == sw.To.Hash && !n.Damaged
+	n.Aside = lost || last.Result == v1alpha1.ResultFailed && slices.Contains(notTheProfile, n.Reason)
+	n.Failed = !n.Aside
+}
+
+// damaged tells whether the last rollout that is in the history could not be rolled back.
+func damaged(history []v1alpha1.SwitchRecord) bool {
+	for i := range history {
+		switch r := &history[i]; {
+		case r.Result == v1alpha1.ResultSucceeded, r.Result == v1alpha1.ResultRolledBack:
+			return false
+		case r.Reason == v1alpha1.ReasonRollbackFailed && !r.Repair:
+			return true
+		}
+	}
+	return false
+}
+
+// notTheProfile are reasons of switches that ended before anything changed, for which the
+// profile is not to blame.
+var notTheProfile = []string{
+	v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonDrainDeadline, v1alpha1.ReasonPluginSilent,
+	v1alpha1.ReasonTaintFailed, v1alpha1.ReasonInUse, v1alpha1.ReasonConflict,
+}
+
+// watch finds what went wrong after the switch to the applied profile.
+func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
+	if s.Applied == nil || len(s.History) == 0 || s.Node == nil {
+		return
+	}
+	last := &s.History[0]
+	if last.Result != v1alpha1.ResultSucceeded || last.To != s.Applied.Profile {
+		return
+	}
+	n.Started, n.Ended = last.Started.Time, last.Started.Add(last.Duration.Duration)
+	// Reports have whole seconds.
+	from := n.Started.Truncate(time.Second)
+	add := func(since time.Time, reason, message string) {
+		if !since.Before(from) && (n.Trouble == nil || since.Before(n.Trouble.Since)) {
+			n.Trouble = &Trouble{Since: since, Reason: reason, Message: message}
+		}
+	}
+	for _, g := range s.Node.Unhealthy {
+		add(g.Since.Time, v1alpha1.ReasonUnhealthy, g.Name+" became unhealthy")
+	}
+	for _, c := range s.Node.Unprepared {
+		add(c.Since.Time, v1alpha1.ReasonClaimsNotPrepared, fmt.Sprintf("claim %s/%s could not be prepared: %s", c.Namespace, c.Name, c.Message))
+	}
+}
+
+// broken tells whether the node has neither its old nor its new profile, and is not moving.
+func (n *Node) broken() bool {
+	return !n.Moving && !n.Joining && n.Ready && n.Applied != "" && n.Reported != n.Applied
+}
+
+// settled tells whether the node has a profile and nothing is under way.
+func (n *Node) settled(target string) bool {
+	return !n.Moving && n.Applied == target && n.Reported == target
+}

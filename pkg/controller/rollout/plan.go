@@ -1,0 +1,292 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// Plan is a PartitionPlan and what is known for it.
+type Plan struct {
+	*v1alpha1.PartitionPlan
+	// Profile is the current version of its profile, nil: there is none.
+	Profile *v1alpha1.ProfileSnapshot
+	// Invalid says what is wrong with the selector, empty: nothing.
+	Invalid string
+	// Nodes are the nodes that follow the plan or are overruled.
+	Nodes []*Node
+	// Granted are the targets of the nodes that were admitted, as Decide returned them.
+	Granted map[string]string
+	Now     time.Time
+	// MaxUnavailable is for plans that have none.
+	MaxUnavailable intstr.IntOrString
+}
+
+// Decision is what becomes of a plan.
+type Decision struct {
+	Status v1alpha1.PartitionPlanStatus
+	// Granted are the targets of the nodes that may start or go on.
+	Granted map[string]string
+	// Wake is when to decide again if nothing happens, zero: never.
+	Wake   time.Time
+	Events []Event
+}
+
+// Event is something that people should know.
+type Event struct{ Type, Reason, Note string }
+
+// turn is one decision.
+type turn struct {
+	*Plan
+	Decision
+	tally *tally
+	// limit is how many nodes may fail, accepted ones included.
+	limit  int
+	open   bool
+	steps  []step
+	closed closed
+}
+
+// closed says why no nodes start because of the windows.
+type closed struct {
+	outside bool
+	until   time.Time
+	problem error
+}
+
+// step is a resolved step.
+type step struct {
+	// nodes is how many nodes may have the target. The last step has no limit.
+	nodes    int
+	last     bool
+	soak     time.Duration
+	approval bool
+}
+
+// Decide advances a plan. Called with the status that it returned, it returns the same one until
+// something changes.
+func (p *Plan) Decide() Decision {
+	t := &turn{Plan: p}
+	p.Status.DeepCopyInto(&t.Status)
+	t.Status.ObservedGeneration = p.Generation
+	t.Decision.Granted = map[string]string{}
+	t.revise()
+	t.count()
+	if t.stop() {
+		t.count()
+	}
+	t.resolve()
+	t.advance()
+	t.admit()
+	t.report()
+	t.describe()
+	return t.Decision
+}
+
+func (t *turn) tell(kind, reason, format string, args ...any) {
+	t.Events = append(t.Events, Event{kind, reason, fmt.Sprintf(format, args...)})
+}
+
+func (t *turn) count() {
+	target := ""
+	if r := t.revision(t.Status.Target); r != nil {
+		target = r.Hash
+	}
+	t.tally = count(t.Nodes, target, t.Plan.Granted, timeOf(t.Status.Started), t.Spec.Strategy.Topology, true, t.watched)
+	t.limit = 0
+	if f := t.Spec.Strategy.MaxFailures; f != nil {
+		t.limit = Scaled(f, t.tally.eligible(), false)
+	}
+	if a := t.Spec.Accepted; a != nil && a.Revision == t.Status.Target {
+		t.limit += int(a.Failures)
+	}
+	t.Wake = t.tally.wake
+}
+
+// watched tells whether trouble of a node counts: until the rollout is complete.
+func (t *turn) watched(n *Node) bool {
+	r := t.revision(t.Status.Target)
+	return r != nil && r.Completed == nil && !n.Trouble.Since.Before(timeOf(t.Status.Started).Truncate(time.Second))
+}
+
+func timeOf(at *metav1.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return at.Time
+}
+
+// stop stops the plan if too many nodes have failed. It tells whether nodes go to another
+// revision now.
+func (t *turn) stop() bool {
+	s := &t.Status
+	if s.Target == 0 {
+		return false
+	}
+	failures := int32(t.tally.failures)
+	if t.stopped() {
+		a := t.Spec.Accepted
+		if a == nil || a.Revision != s.Target || a.Failures < s.Stopped.Failures {
+			s.Stopped.Failures = max(s.Stopped.Failures, failures)
+			return false
+		}
+		s.Stopped = nil
+	}
+	if t.tally.failures <= t.limit {
+		return false
+	}
+	s.Stopped = &v1alpha1.PlanStop{Revision: s.Target, Failures: failures, Time: metav1.NewTime(t.Now)}
+	t.tell(corev1.EventTypeWarning, v1alpha1.EventPlanStopped, "%s", t.stoppedText())
+	if t.Spec.Strategy.OnFailure != v1alpha1.OnFailureUndo || s.Target != s.Revision || t.Spec.Undo != nil && t.Spec.Undo.Revision == s.Revision {
+		return false
+	}
+	t.goTo(t.lastGood())
+	return true
+}
+
+// stopped tells whether failures stop the current target.
+func (t *turn) stopped() bool {
+	return t.Status.Stopped != nil && t.Status.Stopped.Revision == t.Status.Target
+}
+
+func (t *turn) stoppedText() string {
+	var names []string
+	for i := range listed(t.tally.failed) {
+		f := &t.tally.failed[i]
+		names = append(names, f.Node+": "+f.Reason)
+	}
+	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
+		nodes(t.tally.failures), t.Status.Target, t.limit, text.List(names, 5))
+}
+
+// resolve resolves the steps. An undo has only one.
+func (t *turn) resolve() {
+	nodes := t.tally.eligible()
+	t.steps = nil
+	if !t.undoing() {
+		most := 0
+		for i := range t.Spec.Strategy.Steps {
+			s := &t.Spec.Strategy.Steps[i]
+			most = max(most, Scaled(&s.Nodes, nodes, true))
+			next := step{nodes: most, approval: s.Approval, last: i == len(t.Spec.Strategy.Steps)-1 && strings.TrimSpace(s.Nodes.StrVal) == "100%"}
+			if s.Soak != nil {
+				next.soak = s.Soak.Duration
+			}
+			t.steps = append(t.steps, next)
+		}
+	}
+	if len(t.steps) == 0 || !t.steps[len(t.steps)-1].last {
+		t.steps = append(t.steps, step{last: true})
+	}
+	t.Status.Steps = int32(len(t.steps))
+	t.Status.Step = min(max(t.Status.Step, 1), t.Status.Steps)
+}
+
+// undoing tells whether nodes go back to an earlier revision.
+func (t *turn) undoing() bool { return t.Status.Target != t.Status.Revision }
+
+func (t *turn) current() *step { return &t.steps[t.Status.Step-1] }
+
+// advance goes to the next step when the nodes of one have the target and its soak is over.
+func (t *turn) advance() {
+	s := &t.Status
+	if s.Target == 0 || t.stopped() || t.tally.eligible() == 0 {
+		return
+	}
+	for {
+		now := t.current()
+		if s.StepReached == nil {
+			if !t.reached(now) {
+				return
+			}
+			at := metav1.NewTime(t.Now)
+			s.StepReached = &at
+			if !now.last {
+				t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.Step, s.Steps, t.tally.counts.Updated, s.Target)
+			}
+		}
+		if until := s.StepReached.Add(now.soak); t.Now.Before(until) {
+			t.Wake = Earliest(t.Wake, until)
+			return
+		}
+		if now.last {
+			t.complete()
+			return
+		}
+		if now.approval && !t.approved() {
+			return
+		}
+		s.Step++
+		s.StepReached = nil
+	}
+}
+
+// reached tells whether the nodes of a step have the target, or no more nodes can get it now.
+func (t *turn) reached(s *step) bool {
+	if t.tally.arriving > 0 {
+		return false
+	}
+	return !s.last && t.tally.used >= s.nodes || len(t.tally.candidates) == 0
+}
+
+func (t *turn) approved() bool {
+	a := t.Spec.Approved
+	return a != nil && a.Revision == t.Status.Target && a.Step >= t.Status.Step
+}
+
+func (t *turn) complete() {
+	r := t.revision(t.Status.Target)
+	if r == nil || r.Completed != nil {
+		return
+	}
+	at := metav1.NewTime(t.Now)
+	r.Completed = &at
+	t.count() // Trouble does not count any more.
+	t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanComplete, "%d of %d nodes have revision %d", t.tally.counts.Updated, t.tally.eligible(), t.Status.Target)
+}
+
+// admit admits as many nodes as may start now.
+func (t *turn) admit() {
+	s := &t.Spec.Strategy
+	if !t.undoing() {
+		open, changes, err := InWindow(s.Windows, t.Now)
+		t.closed = closed{outside: !open, until: changes, problem: err}
+		t.Wake = Earliest(t.Wake, changes)
+	}
+	t.open = !t.Spec.Paused && !t.stopped() && !t.closed.outside && t.Status.Target != 0 && t.Invalid == "" && (t.Profile != nil || t.undoing())
+	if !t.open && len(t.tally.admitted)+len(t.tally.diverted) > 0 {
+		// They may not begin any more.
+		wake := t.Wake
+		t.Plan.Granted = nil
+		t.count()
+		t.Wake = wake
+	}
+	t.tally.grant(t.Decision.Granted, t.open, t.open)
+	if !t.open {
+		return
+	}
+	l := limits{unavailable: t.unavailable(), failures: t.limit, topology: s.Topology, order: s.Order, room: t.current().nodes}
+	if t.current().last {
+		l.room = unlimited
+	}
+	a := t.tally.admit(l)
+	for name := a.one(); name != ""; name = a.one() {
+		t.Decision.Granted[name] = t.tally.target
+	}
+}
+
+// unavailable is how many nodes may be switched at once.
+func (t *turn) unavailable() int {
+	most := t.Spec.Strategy.MaxUnavailable
+	if most == nil {
+		most = &t.MaxUnavailable
+	}
+	return max(1, Scaled(most, t.tally.eligible(), false))
+}

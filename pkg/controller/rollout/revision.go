@@ -1,0 +1,114 @@
+package rollout
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// keptRevisions is the length of the history of a plan.
+const keptRevisions = 6
+
+// revision finds a revision in the history, nil: it is not there.
+func (t *turn) revision(number int64) *v1alpha1.PlanRevision { return Revision(&t.Status, number) }
+
+// Revision finds a revision in the history of a plan, nil: it is not there.
+func Revision(s *v1alpha1.PartitionPlanStatus, number int64) *v1alpha1.PlanRevision {
+	for i := range s.History {
+		if s.History[i].Revision == number {
+			return &s.History[i]
+		}
+	}
+	return nil
+}
+
+// revise makes a revision of a profile that is new or was changed, and follows spec.undo.
+func (t *turn) revise() {
+	s := &t.Status
+	if p := t.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {
+		s.Revision++
+		s.History = append([]v1alpha1.PlanRevision{{
+			Revision: s.Revision, Profile: p.Profile, Hash: p.Hash, Rules: p.Rules, Created: metav1.NewTime(t.Now),
+		}}, s.History...)
+		t.forget()
+		s.Stopped = nil
+		t.begin(s.Revision)
+		t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanRevision, "Profile %s is revision %d", p.Profile, s.Revision)
+	}
+	u := t.Spec.Undo
+	if u == nil || u.Revision != s.Revision || u.To == s.Target || u.To != 0 && t.revision(u.To) == nil {
+		return
+	}
+	t.goTo(u.To)
+}
+
+// forget drops the oldest revisions. The one that an undo would go back to stays.
+func (t *turn) forget() {
+	s := &t.Status
+	if len(s.History) <= keptRevisions {
+		return
+	}
+	drop := len(s.History) - 1
+	if s.History[drop].Revision == t.lastGood() {
+		drop--
+	}
+	s.History = append(s.History[:drop], s.History[drop+1:]...)
+}
+
+// lastGood is the newest earlier revision that was complete and not rejected, 0: none.
+func (t *turn) lastGood() int64 {
+	for i := range t.Status.History {
+		if r := &t.Status.History[i]; r.Revision < t.Status.Revision && r.Completed != nil && !r.Rejected {
+			return r.Revision
+		}
+	}
+	return 0
+}
+
+// goTo has nodes go back to a revision, or to the newest one again.
+func (t *turn) goTo(number int64) {
+	if r := t.revision(t.Status.Revision); r != nil {
+		r.Rejected = number != t.Status.Revision
+	}
+	t.begin(number)
+	if number == 0 {
+		t.tell(corev1.EventTypeWarning, v1alpha1.EventPlanUndo, "Revision %d is undone: nodes get what they would have without the plan", t.Status.Revision)
+		return
+	}
+	t.tell(corev1.EventTypeWarning, v1alpha1.EventPlanUndo, "Nodes go from revision %d to revision %d", t.Status.Revision, number)
+}
+
+// begin begins the rollout of a revision.
+func (t *turn) begin(number int64) {
+	now := metav1.NewTime(t.Now)
+	s := &t.Status
+	s.Target, s.Step, s.StepReached, s.Started = number, 1, nil, &now
+	s.EstimatedCompletion, s.SwitchDuration = nil, nil
+}
+
+// Assign returns the version of the profile that a plan gives to its nodes; nil: it gives none
+// yet. A node that joins gets the last complete version until the newest one has reached the
+// last step.
+func Assign(plan *v1alpha1.PartitionPlan, joining bool) *v1alpha1.ProfileSnapshot {
+	s := &plan.Status
+	r := Revision(s, s.Target)
+	if joining && s.Target == s.Revision && r != nil && r.Completed == nil && s.Step < s.Steps {
+		for i := range s.History {
+			if old := &s.History[i]; old.Revision < s.Revision && old.Completed != nil && !old.Rejected {
+				r = old
+				break
+			}
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	return &v1alpha1.ProfileSnapshot{Profile: r.Profile, Source: v1alpha1.FromPlan, Plan: plan.Name, Hash: r.Hash, Rules: r.Rules}
+}
+
+// Gives tells whether a plan gives its nodes anything, or keeps them as they are. Otherwise they
+// get what they would have without it.
+func Gives(plan *v1alpha1.PartitionPlan) bool {
+	return plan.Status.Revision == 0 || plan.Status.Target != 0
+}

@@ -1,0 +1,423 @@
+package rollout_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday
+
+// fleet is a plan and its nodes, without switches: they are what the test says.
+type fleet struct {
+	t       *testing.T
+	plan    *v1alpha1.PartitionPlan
+	profile *v1alpha1.ProfileSnapshot
+	nodes   []*rollout.Node
+	granted map[string]string
+	now     time.Time
+	last    rollout.Decision
+	events  []string
+}
+
+func newFleet(t *testing.T, nodes int, strategy v1alpha1.RolloutStrategy) *fleet {
+	f := &fleet{t: t, now: noon, plan: &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, profile: version("1")}
+	f.plan.Spec = v1alpha1.PartitionPlanSpec{Profile: "x", Strategy: strategy}
+	for i := range nodes {
+		f.nodes = append(f.nodes, &rollout.Node{Name: fmt.Sprintf("node-%02d", i), State: v1alpha1.Idle, Ready: true,
+			Desired: "old", Applied: "old", Reported: "old", Created: noon.Add(-time.Hour)})
+	}
+	return f
+}
+
+func version(hash string) *v1alpha1.ProfileSnapshot {
+	return &v1alpha1.ProfileSnapshot{Profile: "x", Hash: hash}
+}
+
+// decide decides, and admits what may start.
+func (f *fleet) decide() *fleet {
+	f.t.Helper()
+	p := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Granted: f.granted, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
+	f.last = p.Decide()
+	for _, e := range f.last.Events {
+		f.events = append(f.events, e.Reason)
+	}
+	f.plan.Status, f.granted = f.last.Status, f.last.Granted
+	again := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Granted: f.granted, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
+	second := again.Decide()
+	require.Equal(f.t, f.last.Granted, second.Granted, "decided twice, the same")
+	require.Empty(f.t, second.Events)
+	require.Equal(f.t, f.last.Status, second.Status)
+	return f
+}
+
+func (f *fleet) node(name string) *rollout.Node {
+	for _, n := range f.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	f.t.Fatal(name)
+	return nil
+}
+
+// admitted are the nodes that may start.
+func (f *fleet) admitted() (names []string) {
+	for _, n := range f.nodes {
+		if f.granted[n.Name] != "" {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// arrive has all admitted nodes arrive at their target.
+func (f *fleet) arrive() *fleet {
+	for _, n := range f.nodes {
+		if target := f.granted[n.Name]; target != "" {
+			n.Desired, n.Applied, n.Reported, n.State, n.Moving, n.To, n.Failed = target, target, target, v1alpha1.Idle, false, "", false
+			n.Started, n.Ended = f.now, f.now.Add(10*time.Second)
+		}
+	}
+	return f
+}
+
+// fail has an admitted node fail, and be rolled back.
+func (f *fleet) fail(names ...string) *fleet {
+	for _, name := range names {
+		n := f.node(name)
+		require.NotEmpty(f.t, f.granted[name], name)
+		n.Desired, n.To, n.State, n.Failed = f.granted[name], f.granted[name], v1alpha1.Failed, true
+		n.Changed = true
+		n.Reason, n.Message = v1alpha1.ReasonHardwareFailed, "no"
+	}
+	return f
+}
+
+func (f *fleet) after(d time.Duration) *fleet {
+	f.now = f.now.Add(d)
+	return f.decide()
+}
+
+func (f *fleet) progressing() string {
+	return meta.FindStatusCondition(f.plan.Status.Conditions, v1alpha1.ConditionProgressing).Reason
+}
+
+func intOrPercent(s string) *intstr.IntOrString {
+	v := intstr.Parse(s)
+	return &v
+}
+
+func steps(soak time.Duration, nodes ...string) (all []v1alpha1.RolloutStep) {
+	for _, n := range nodes {
+		all = append(all, v1alpha1.RolloutStep{Nodes: *intOrPercent(n), Soak: &metav1.Duration{Duration: soak}})
+	}
+	return all
+}
+
+func TestStepsSoakAndCompletion(t *testing.T) {
+	f := newFleet(t, 10, v1alpha1.RolloutStrategy{Steps: steps(time.Minute, "1", "25%"), MaxUnavailable: intOrPercent("4")}).decide()
+	assert.Equal(t, []string{"node-00"}, f.admitted(), "the canary")
+	assert.Equal(t, v1alpha1.ReasonRollingOut, f.progressing())
+	assert.EqualValues(t, 3, f.plan.Status.Steps, "all other nodes follow")
+	f.arrive().decide()
+	assert.Empty(t, f.admitted())
+	assert.Equal(t, v1alpha1.ReasonSoaking, f.progressing())
+	assert.Equal(t, noon.Add(time.Minute), f.last.Wake)
+	f.after(59 * time.Second)
+	assert.Empty(t, f.admitted())
+	f.after(time.Second)
+	assert.Equal(t, []string{"node-01", "node-02"}, f.admitted(), "25% of 10, rounded up, with the canary")
+	f.arrive().decide().after(time.Minute)
+	assert.Len(t, f.admitted(), 4)
+	assert.NotNil(t, f.plan.Status.EstimatedCompletion)
+	f.arrive().decide().arrive().decide()
+	assert.Equal(t, v1alpha1.ReasonComplete, f.progressing())
+	assert.Equal(t, v1alpha1.PlanNodes{Selected: 10, Updated: 10}, f.plan.Status.Nodes)
+	assert.Nil(t, f.plan.Status.EstimatedCompletion)
+	assert.Equal(t, []string{v1alpha1.EventPlanRevision, v1alpha1.EventPlanStep, v1alpha1.EventPlanStep, v1alpha1.EventPlanComplete}, f.events)
+
+	// An edit begins again with the canary.
+	f.profile = version("2")
+	f.decide()
+	assert.Equal(t, []string{"node-00"}, f.admitted())
+	assert.EqualValues(t, 2, f.plan.Status.Target)
+	assert.EqualValues(t, 1, f.plan.Status.Step)
+}
+
+func TestApproval(t *testing.T) {
+	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: *intOrPercent("1"), Approval: true}}}).decide().arrive().decide()
+	assert.Empty(t, f.admitted())
+	assert.Equal(t, v1alpha1.ReasonWaitsForApproval, f.progressing())
+	f.plan.Spec.Approved = &v1alpha1.StepApproval{Revision: 7, Step: 1}
+	assert.Empty(t, f.decide().admitted(), "of another revision")
+	f.plan.Spec.Approved.Revision = 1
+	assert.Len(t, f.decide().admitted(), 1)
+}
+
+func TestCanaryThatFailsStopsThePlan(t *testing.T) {
+	f := newFleet(t, 5, v1alpha1.RolloutStrategy{Steps: steps(0, "1"), MaxUnavailable: intOrPercent("2")}).decide().fail("node-00").decide()
+	assert.Empty(t, f.admitted())
+	assert.Equal(t, v1alpha1.ReasonTooManyFailures, f.progressing())
+	assert.Equal(t, []v1alpha1.PlanNode{{Node: "node-00", Reason: v1alpha1.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.Failed)
+	require.NotNil(t, f.plan.Status.Stopped)
+	// It tries again, and nobody has said that the plan goes on.
+	f.node("node-00").State = v1alpha1.Planning
+	assert.Empty(t, f.decide().admitted())
+	// Even if it heals.
+	n := f.node("node-00")
+	n.State, n.Failed, n.Applied, n.Reported, n.To = v1alpha1.Idle, false, "1", "1", ""
+	assert.Empty(t, f.decide().admitted())
+	f.plan.Spec.Accepted = &v1alpha1.AcceptedFailures{Revision: 1, Failures: 1}
+	assert.Len(t, f.decide().admitted(), 2)
+	assert.Nil(t, f.plan.Status.Stopped)
+
+	// A corrected profile begins anew.
+	f.profile = version("2")
+	assert.Len(t, f.decide().admitted(), 1)
+}
+
+func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
+	f := newFleet(t, 4, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), OnFailure: v1alpha1.OnFailureUndo})
+	f.decide().arrive().decide().arrive().decide()
+	require.Equal(t, v1alpha1.ReasonComplete, f.progressing())
+	f.profile = version("2")
+	f.decide().arrive().decide()
+	assert.Equal(t, []string{"node-02", "node-03"}, f.admitted())
+	f.fail("node-02").decide()
+	assert.EqualValues(t, 1, f.plan.Status.Target)
+	assert.Equal(t, v1alpha1.ReasonUndoing, f.progressing())
+	assert.True(t, f.plan.Status.History[0].Rejected)
+	// The failed node has the earlier revision, and follows it at once.
+	n := f.node("node-02")
+	n.Desired, n.State, n.Failed, n.To = "1", v1alpha1.Idle, false, ""
+	f.decide().arrive().decide().arrive().decide()
+	assert.Equal(t, v1alpha1.ReasonUndone, f.progressing())
+	assert.EqualValues(t, 4, f.plan.Status.Nodes.Updated)
+	assert.Contains(t, f.events, v1alpha1.EventPlanUndo)
+	require.NotNil(t, f.plan.Status.Stopped, "it remains to be seen why")
+
+	f.profile = version("3")
+	f.decide()
+	assert.EqualValues(t, 3, f.plan.Status.Target)
+	assert.Len(t, f.admitted(), 2)
+}
+
+func TestUndoByHand(t *testing.T) {
+	f := newFleet(t, 2, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), Steps: steps(time.Hour, "1"), Windows: []v1alpha1.Window{{Start: "12:00", End: "13:00"}}})
+	f.decide().arrive().decide()
+	f.plan.Spec.Undo = &v1alpha1.RevisionUndo{Revision: 1, To: 9}
+	assert.EqualValues(t, 1, f.decide().plan.Status.Target, "there is no such revision")
+	f.plan.Spec.Undo.To = 0
+	f.decide()
+	assert.EqualValues(t, 0, f.plan.Status.Target)
+	assert.False(t, rollout.Gives(f.plan))
+	assert.Nil(t, rollout.Assign(f.plan, false))
+	f.plan.Spec.Undo.To = 1
+	f.decide()
+	assert.EqualValues(t, 1, f.plan.Status.Target, "and back again")
+	assert.False(t, f.plan.Status.History[0].Rejected)
+}
+
+func TestTroubleDuringTheSoak(t *testing.T) {
+	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(time.Minute, "1")}).decide().arrive().decide()
+	n := f.node("node-00")
+	n.Trouble = &rollout.Trouble{Since: noon.Add(20 * time.Second), Reason: v1alpha1.ReasonUnhealthy, Message: "gpu"}
+	f.after(30 * time.Second)
+	assert.Equal(t, v1alpha1.ReasonTooManyFailures, f.progressing())
+	assert.Equal(t, v1alpha1.ReasonUnhealthy, f.plan.Status.Failed[0].Reason)
+	assert.Empty(t, f.after(time.Hour).admitted())
+
+	// After the plan is complete it is no failure of the profile.
+	f = newFleet(t, 1, v1alpha1.RolloutStrategy{}).decide().arrive().decide()
+	f.node("node-00").Trouble = &rollout.Trouble{Since: noon.Add(time.Hour)}
+	f.after(2 * time.Hour)
+	assert.Equal(t, v1alpha1.ReasonComplete, f.progressing())
+}
+
+func TestNodesThatCannotBeDrainedHoldNothing(t *testing.T) {
+	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(0, "1")}).decide()
+	n := f.node("node-00")
+	n.Desired, n.To, n.State, n.Aside, n.Reason = "1", "1", v1alpha1.Failed, true, v1alpha1.ReasonDrainBlocked
+	f.decide()
+	assert.Equal(t, []string{"node-01"}, f.admitted(), "another canary")
+	assert.EqualValues(t, 1, f.plan.Status.Nodes.SetAside)
+	f.arrive().decide()
+	assert.Equal(t, []string{"node-02"}, f.admitted())
+	// The blocker is gone: it waits for room.
+	n.State = v1alpha1.Planning
+	assert.Equal(t, []string{"node-02"}, f.decide().admitted())
+	f.arrive().decide()
+	assert.Equal(t, []string{"node-00"}, f.admitted())
+	f.node("node-00").State = v1alpha1.Failed
+	f.decide()
+	assert.Equal(t, v1alpha1.ReasonBlocked, f.progressing())
+	assert.NotNil(t, f.plan.Status.History[0].Completed)
+}
+
+func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
+	f := newFleet(t, 4, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide()
+	begun := f.node("node-00")
+	begun.Desired, begun.To, begun.State, begun.Moving = "1", "1", v1alpha1.Draining, true
+	f.plan.Spec.Paused = true
+	f.decide()
+	assert.Equal(t, []string{"node-00"}, f.admitted())
+	assert.Equal(t, v1alpha1.ReasonPaused, f.progressing())
+	f.plan.Spec.Paused = false
+	assert.Len(t, f.decide().admitted(), 2)
+}
+
+func TestARestartedControllerAdmitsNoMore(t *testing.T) {
+	f := newFleet(t, 6, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide()
+	for i, name := range f.admitted() {
+		n := f.node(name)
+		n.Desired, n.To = "1", "1"
+		n.State = []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining}[i]
+		n.Moving = n.State == v1alpha1.Draining
+	}
+	f.granted = nil
+	f.decide()
+	assert.Equal(t, []string{"node-00", "node-01"}, f.admitted())
+	// So many were waiting for another controller.
+	for _, n := range f.nodes[2:] {
+		n.Desired, n.To, n.State = "1", "1", v1alpha1.Waiting
+	}
+	f.granted = nil
+	assert.Len(t, f.decide().admitted(), 2)
+}
+
+func TestTopologyAndOrder(t *testing.T) {
+	f := newFleet(t, 6, v1alpha1.RolloutStrategy{
+		MaxUnavailable: intOrPercent("100%"), Topology: &v1alpha1.TopologyLimit{Key: "zone", MaxUnavailable: intstr.FromInt32(1)},
+		Order: &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "wave"},
+	})
+	for i, n := range f.nodes {
+		n.Labels = map[string]string{"zone": string(rune('a' + i%2)), "wave": []string{"10", "9", "2", "x", "", "2"}[i]}
+	}
+	delete(f.nodes[4].Labels, "wave")
+	assert.Equal(t, []string{"node-02", "node-05"}, f.decide().admitted(), "one of each zone, 2 before 10")
+	f.arrive().decide()
+	assert.Equal(t, []string{"node-00", "node-01"}, f.admitted())
+	f.arrive().decide()
+	assert.Equal(t, []string{"node-03", "node-04"}, f.admitted())
+
+	f = newFleet(t, 3, v1alpha1.RolloutStrategy{})
+	f.nodes[0].Held, f.nodes[1].Held, f.nodes[2].Held = 3, 1, 1
+	f.nodes[1].Free, f.nodes[2].Free = 2, 6
+	assert.Equal(t, []string{"node-02"}, f.decide().admitted(), "emptiest first")
+}
+
+func TestWhoDoesNotCount(t *testing.T) {
+	f := newFleet(t, 5, v1alpha1.RolloutStrategy{})
+	f.nodes[0].Overruled = true
+	f.nodes[1].Ready = false
+	joining := f.nodes[2]
+	joining.Desired, joining.Applied, joining.Reported, joining.Joining = "1", "", "", true
+	joining.To, joining.State, joining.Moving = "1", v1alpha1.Applying, true
+	assert.Equal(t, []string{"node-02", "node-03"}, f.decide().admitted(), "the one that joins uses nobody's place")
+	joining.State, joining.Moving, joining.Failed = v1alpha1.Failed, false, true
+	f.decide()
+	assert.Nil(t, f.plan.Status.Stopped, "it was never in another state")
+	assert.Equal(t, v1alpha1.PlanNodes{Selected: 5, Failed: 1, Switching: 1, Waiting: 1, NotReady: 1, Overruled: 1}, f.plan.Status.Nodes)
+	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, v1alpha1.ConditionDegraded))
+}
+
+func TestNothingToDo(t *testing.T) {
+	f := newFleet(t, 0, v1alpha1.RolloutStrategy{}).decide()
+	assert.Equal(t, v1alpha1.ReasonNoNodes, f.progressing())
+	assert.Nil(t, f.plan.Status.History[0].Completed)
+	f = newFleet(t, 2, v1alpha1.RolloutStrategy{})
+	f.profile = nil
+	f.decide()
+	assert.Equal(t, v1alpha1.ReasonProfileNotFound, f.progressing())
+	assert.Empty(t, f.admitted())
+	assert.True(t, rollout.Gives(f.plan), "the nodes keep what they have")
+}
+
+// A node that joins in the middle of a rollout gets what has proved itself.
+func TestAssign(t *testing.T) {
+	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(0, "1")}).decide()
+	assert.Equal(t, "1", rollout.Assign(f.plan, true).Hash, "there is nothing else")
+	f.arrive().decide().arrive().decide().arrive().decide()
+	f.profile = version("2")
+	f.decide()
+	assert.Equal(t, "1", rollout.Assign(f.plan, true).Hash)
+	assert.Equal(t, &v1alpha1.ProfileSnapshot{Profile: "x", Source: v1alpha1.FromPlan, Plan: "p", Hash: "2"}, rollout.Assign(f.plan, false))
+	f.arrive().decide()
+	assert.Equal(t, "2", rollout.Assign(f.plan, true).Hash, "the last step")
+}
+
+func TestWindows(t *testing.T) {
+	night := v1alpha1.Window{Start: "22:00", End: "06:00", TimeZone: "Europe/Berlin"}
+	for _, c := range []struct {
+		name    string
+		windows []v1alpha1.Window
+		now     string
+		open    bool
+		changes string
+	}{
+		{"none", nil, "2026-11-21T12:00:00Z", true, ""},
+		{"before", []v1alpha1.Window{night}, "2026-11-21T12:00:00Z", false, "2026-11-21T21:00:00Z"},
+		{"in", []v1alpha1.Window{night}, "2026-11-21T21:00:00Z", true, "2026-11-22T05:00:00Z"},
+		{"after midnight", []v1alpha1.Window{night}, "2026-11-22T04:59:59Z", true, "2026-11-22T05:00:00Z"},
+		{"over", []v1alpha1.Window{night}, "2026-11-22T05:00:00Z", false, "2026-11-22T21:00:00Z"},
+		{"only sundays", []v1alpha1.Window{{Days: []v1alpha1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T05:00:00Z", true, "2026-11-23T06:00:00Z"},
+		{"next week", []v1alpha1.Window{{Days: []v1alpha1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T06:00:00Z", false, "2026-11-29T22:00:00Z"},
+		{"summer begins", []v1alpha1.Window{night}, "2026-03-28T23:00:00Z", true, "2026-03-29T04:00:00Z"},
+		{"two", []v1alpha1.Window{night, {Start: "13:00", End: "14:00"}}, "2026-11-21T12:00:00Z", false, "2026-11-21T13:00:00Z"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now, err := time.Parse(time.RFC3339, c.now)
+			require.NoError(t, err)
+			open, changes, err := rollout.InWindow(c.windows, now)
+			require.NoError(t, err)
+			assert.Equal(t, c.open, open)
+			want := time.Time{}
+			if c.changes != "" {
+				want, err = time.Parse(time.RFC3339, c.changes)
+				require.NoError(t, err)
+			}
+			assert.True(t, want.Equal(changes), changes)
+		})
+	}
+	_, _, err := rollout.InWindow([]v1alpha1.Window{{Start: "01:00", End: "02:00", TimeZone: "Mars/Base"}}, noon)
+	require.ErrorContains(t, err, "time zone Mars/Base does not exist")
+	f := newFleet(t, 2, v1alpha1.RolloutStrategy{Windows: []v1alpha1.Window{night}}).decide()
+	assert.Empty(t, f.admitted())
+	assert.Equal(t, v1alpha1.ReasonOutsideWindow, f.progressing())
+	assert.Len(t, f.after(9*time.Hour).admitted(), 1)
+	f.plan.Spec.Strategy.Windows[0].TimeZone = "Mars/Base"
+	f.arrive().decide()
+	assert.Equal(t, v1alpha1.ReasonInvalidWindow, f.progressing())
+}
+
+func TestTogether(t *testing.T) {
+	f := newFleet(t, 8, v1alpha1.RolloutStrategy{})
+	all := rollout.Together{MaxUnavailable: intstr.FromInt32(3), MaxFailures: intstr.FromInt32(0), Nodes: map[string][]*rollout.Node{"a": f.nodes[:4], "b": f.nodes[4:]}}
+	r := all.Decide()
+	assert.Equal(t, map[string]string{"node-00": "a", "node-01": "a", "node-04": "b"}, r.Granted, "in turn")
+	assert.Equal(t, 3, r.Moving)
+	all.Granted = r.Granted
+	assert.Equal(t, r, all.Decide())
+
+	f.granted = r.Granted
+	f.fail("node-00")
+	all.Granted = nil
+	r = all.Decide()
+	assert.Len(t, r.Stopped["a"], 1)
+	assert.Equal(t, map[string]string{"node-04": "b", "node-05": "b", "node-06": "b"}, r.Granted)
+	f.node("node-00").Changed = false
+	assert.Empty(t, all.Decide().Stopped, "a node that refuses a profile keeps it from no other")
+	f.node("node-00").Changed = true
+	all.MaxFailures = intstr.FromInt32(1)
+	assert.Empty(t, all.Decide().Stopped)
+}

@@ -1,0 +1,192 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+const (
+	// mostListed limits the nodes that a status lists.
+	mostListed = 20
+	// mostMessage limits what it says of each.
+	mostMessage = 512
+)
+
+// tally counts the nodes of a rollout to a target.
+type tally struct {
+	target  string
+	granted map[string]string
+	// since is when the rollout began. Nodes that joined later do not count for its steps.
+	since time.Time
+	// refusals: nodes that refuse the profile before anything changes count as failures.
+	refusals bool
+	// bad tells whether the trouble of an updated node counts.
+	bad func(*Node) bool
+
+	counts v1alpha1.PlanNodes
+	failed []v1alpha1.PlanNode
+	aside  []v1alpha1.PlanNode
+	// failures is how many nodes failed with the target, damaged how many others have neither
+	// their old nor their new state since an earlier rollout.
+	failures, damaged int
+	// moving is how many nodes are on their way, zones how many of each zone. sizes are the
+	// numbers of their nodes.
+	moving       int
+	topology     string
+	zones, sizes map[string]int
+	// used is how many nodes have used the room of the step. arriving is how many of them
+	// are on their way.
+	used, arriving int
+	// going are nodes on their way, diverted those that go elsewhere first, admitted are those
+	// that have not begun, and again are failed ones that try again.
+	going, diverted, admitted, again []string
+	candidates                       []*Node
+	took                             time.Duration
+	arrived                          int
+	wake                             time.Time
+}
+
+// eligible is how many nodes can get the target.
+func (t *tally) eligible() int { return int(t.counts.Selected - t.counts.Overruled) }
+
+// add counts a node.
+func (t *tally) add(n *Node) {
+	t.counts.Selected++
+	if !n.Wake.IsZero() && (t.wake.IsZero() || n.Wake.Before(t.wake)) {
+		t.wake = n.Wake
+	}
+	if n.Overruled {
+		t.counts.Overruled++
+		return
+	}
+	t.sizes[n.Labels[t.topology]]++
+	counted := t.since.IsZero() || !n.Created.After(t.since)
+	use := func() {
+		if counted {
+			t.used++
+		}
+	}
+	onItsWay := func() {
+		t.counts.Switching++
+		if n.Desired == t.target || t.granted[n.Name] == t.target {
+			use()
+			if !n.Joining {
+				t.arriving++
+			}
+		}
+		if !n.Joining {
+			t.moving++
+			t.zones[n.Labels[t.topology]]++
+		}
+	}
+	adopted := n.Desired == t.target
+	starting := n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting
+	granted := t.granted[n.Name] == t.target && t.target != ""
+	switch {
+	case adopted && n.settled(t.target):
+		use()
+		if n.Trouble != nil && t.bad(n) {
+			t.fails(n, true, n.Trouble.Reason, n.Trouble.Message)
+			return
+		}
+		t.counts.Updated++
+		if n.Ended.After(n.Started) && !n.Started.Before(t.since) {
+			t.took += n.Ended.Sub(n.Started)
+			t.arrived++
+		}
+	case adopted && n.To == t.target && n.Failed:
+		use()
+		t.fails(n, n.Changed || t.refusals, n.Reason, n.Message)
+		if starting {
+			t.again = append(t.again, n.Name)
+		}
+	case n.Moving:
+		onItsWay()
+		switch {
+		case adopted:
+			t.going = append(t.going, n.Name)
+		case granted:
+			t.diverted = append(t.diverted, n.Name)
+		default:
+			t.candidates = append(t.candidates, n)
+		}
+	case n.Aside && n.Reason == v1alpha1.ReasonConflict, adopted && n.Aside && n.State == v1alpha1.Failed:
+		t.setAside(n, n.Reason, n.Message)
+	case granted:
+		onItsWay()
+		t.admitted = append(t.admitted, n.Name)
+	case n.broken():
+		if n.Damaged {
+			t.damaged++
+		}
+		t.counts.Waiting++
+		t.candidates = append(t.candidates, n)
+	case n.setAside(t.target):
+		t.setAside(n, n.Reason, n.Message)
+		t.candidates = append(t.candidates, n)
+	case !n.Ready:
+		t.counts.NotReady++
+	default:
+		t.counts.Waiting++
+		t.candidates = append(t.candidates, n)
+	}
+}
+
+// setAside tells whether the last attempt of a node to reach a target changed nothing.
+func (n *Node) setAside(target string) bool {
+	return n.Aside && n.Desired == target && !n.broken()
+}
+
+// fails counts a failed node. One that joins was never in another state.
+func (t *tally) fails(n *Node, counts bool, reason, message string) {
+	t.counts.Failed++
+	if counts && !n.Joining {
+		t.failures++
+	}
+	t.failed = append(t.failed, entry(n, reason, message))
+}
+
+func (t *tally) setAside(n *Node, reason, message string) {
+	t.counts.SetAside++
+	t.aside = append(t.aside, entry(n, reason, message))
+}
+
+func entry(n *Node, reason, message string) v1alpha1.PlanNode {
+	return v1alpha1.PlanNode{Node: n.Name, Reason: reason, Message: text.Cut(message, mostMessage)}
+}
+
+// listed are the first of some nodes by name.
+func listed(all []v1alpha1.PlanNode) []v1alpha1.PlanNode {
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.PlanNode) int { return strings.Compare(a.Node, b.Node) })
+	return all[:min(len(all), mostListed)]
+}
+
+// count counts nodes.
+func count(nodes []*Node, target string, granted map[string]string, since time.Time, topology *v1alpha1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
+	t := &tally{target: target, granted: granted, since: since, refusals: refusals, bad: bad, zones: map[string]int{}, sizes: map[string]int{}}
+	if topology != nil {
+		t.topology = topology.Key
+	}
+	for _, n := range nodes {
+		t.add(n)
+	}
+	return t
+}
+
+// Scaled is a number, or a percentage of so many nodes.
+func Scaled(of *intstr.IntOrString, nodes int, up bool) int {
+	n, err := intstr.GetScaledValueFromIntOrPercent(of, nodes, up)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+package follow
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+const (
+	// mostUnprepared is how many claims a report lists, mostReason what it says of each.
+	mostUnprepared = 8
+	mostReason     = 1024
+	// forgetUnprepared is how long a claim is listed that the kubelet does not ask for any more.
+	forgetUnprepared = 10 * time.Minute
+)
+
+// unprepared are the claims that the hardware could not prepare. It is safe for concurrent use.
+type unprepared struct {
+	// mu guards claims.
+	mu     sync.Mutex
+	claims map[types.UID]failedClaim
+}
+
+type failedClaim struct {
+	v1alpha1.UnpreparedClaim
+	// last is when it failed last.
+	last time.Time
+}
+
+// Unprepared records that the hardware could not prepare a claim.
+func (f *Follower) Unprepared(c *resourceapi.ResourceClaim, err error) {
+	u := &f.unprepared
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.claims == nil {
+		u.claims = map[types.UID]failedClaim{}
+	}
+	now := time.Now()
+	failed, known := u.claims[c.UID]
+	if !known {
+		failed.UnpreparedClaim = v1alpha1.UnpreparedClaim{
+			Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Since: metav1.NewTime(now).Rfc3339Copy(),
+			Message: text.Cut(err.Error(), mostReason),
+		}
+	}
+	failed.last = now
+	u.claims[c.UID] = failed
+}
+
+// Prepared forgets a claim that was prepared or released.
+func (f *Follower) Prepared(uid types.UID) {
+	f.unprepared.mu.Lock()
+	defer f.unprepared.mu.Unlock()
+	delete(f.unprepared.claims, uid)
+}
+
+// list are the claims, the ones that failed first come first.
+func (u *unprepared) list() []v1alpha1.UnpreparedClaim {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var all []v1alpha1.UnpreparedClaim
+	for uid, c := range u.claims {
+		if time.Since(c.last) > forgetUnprepared {
+			delete(u.claims, uid)
+			continue
+		}
+		all = append(all, c.UnpreparedClaim)
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.UnpreparedClaim) int {
+		if c := a.Since.Compare(b.Since.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.UID, b.UID)
+	})
+	return all[:min(len(all), mostUnprepared)]
+}
+
+// unhealthy are the GPUs that are tainted as unhealthy, and since when by the last report.
+func (f *Follower) unhealthy(gpus []inventory.GPU) []v1alpha1.UnhealthyGPU {
+	since := map[string]metav1.Time{}
+	if f.before != nil {
+		for _, g := range f.before.Unhealthy {
+			since[g.Name] = g.Since
+		}
+	}
+	if f.reported != nil {
+		for _, g := range f.reported.Unhealthy {
+			since[g.Name] = g.Since
+		}
+	}
+	var all []v1alpha1.UnhealthyGPU
+	for i := range gpus {
+		g := &gpus[i]
+		if !g.Unhealthy() || f.Publisher.IsUpgrading != nil && f.Publisher.IsUpgrading(g.Vendor) {
+			continue
+		}
+		at, known := since[g.Name()]
+		if !known {
+			at = metav1.NewTime(time.Now()).Rfc3339Copy()
+		}
+		all = append(all, v1alpha1.UnhealthyGPU{Name: g.Name(), Since: at})
+	}
+	return all
+}

@@ -1,0 +1,114 @@
+package picture
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/controller/forecast"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+)
+
+// DrawForecast writes what a plan would do.
+func DrawForecast(w io.Writer, screen terminal.Screen, f forecast.Forecast, notes []string, now time.Time) error {
+	p := &terminal.Page{Screen: screen}
+	p.Wrap("", fmt.Sprintf("Plan %s would switch %s to profile %s in %s. Nothing was changed.",
+		f.Plan, many(len(f.Nodes), "node"), f.Profile, many(f.Steps, "step")), terminal.Normal)
+	p.Blank()
+	var rows [][]string
+	evicts, blocked, unfit := 0, 0, 0
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		rows = append(rows, []string{fmt.Sprint(n.Step), n.Name, forecastRemarks(n)})
+		if n.Unfit != "" {
+			unfit++
+		} else if len(n.Blocked) > 0 {
+			blocked++
+		} else {
+			evicts += len(n.Evicts)
+		}
+	}
+	if len(rows) > 0 {
+		p.Table([]string{"STEP", "NODE", "PODS"}, rows)
+		p.Blank()
+	}
+	if len(f.Others) > 0 {
+		rows = nil
+		for _, o := range f.Others {
+			rows = append(rows, []string{o.Name, o.Why})
+		}
+		p.Table([]string{"NOT SWITCHED", "WHY"}, rows)
+		p.Blank()
+	}
+	p.Wrap("", fmt.Sprintf("%s would be evicted.", many(evicts, "pod")), terminal.Normal)
+	if blocked > 0 {
+		p.Wrap("", fmt.Sprintf("%s would be set aside until the pods can be evicted.", many(blocked, "node")), terminal.Yellow)
+	}
+	if unfit > f.MaxFailures {
+		p.Wrap("", fmt.Sprintf("The profile does not fit %s, and %d may fail: the plan would stop.", many(unfit, "node"), f.MaxFailures), terminal.Red)
+	} else if unfit > 0 {
+		p.Wrap("", fmt.Sprintf("The profile does not fit %s.", many(unfit, "node")), terminal.Yellow)
+	}
+	p.Wrap("", forecastTime(f, now), terminal.Normal)
+	for _, note := range notes {
+		p.Wrap("", note, terminal.Yellow)
+	}
+	_, err := p.WriteTo(w)
+	return err
+}
+
+func forecastRemarks(n *forecast.Node) string {
+	var out []string
+	names := func(head string, pods []forecast.Pod) {
+		for _, pod := range pods {
+			said := head + pod.Namespace + "/" + pod.Name
+			if pod.Why != "" {
+				said += ": " + pod.Why
+			}
+			out = append(out, said)
+		}
+	}
+	if n.Unfit != "" {
+		return "would fail: " + n.Unfit
+	}
+	names("cannot be evicted: ", n.Blocked)
+	head := "evicts "
+	if len(n.Unknown) > 0 {
+		head = "may evict "
+	}
+	names(head, n.Evicts)
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, "; ")
+}
+
+// forecastTime says how long the rollout would take.
+func forecastTime(f forecast.Forecast, now time.Time) string {
+	said := "How long it takes is not known: no node has been switched yet."
+	switch {
+	case len(f.Nodes) == 0:
+		return "There is nothing to do."
+	case f.Observed > 0 && f.Ends == nil:
+		said = "It would not end: no window opens."
+	case f.Ends != nil:
+		said = fmt.Sprintf("It would take about %s, at %s a node, the mean of %s.",
+			f.Ends.Sub(now).Round(time.Second), f.Switch.Round(time.Second/10), many(f.Observed, "switch"))
+	}
+	if f.Approvals > 0 {
+		said += fmt.Sprintf(" It waits for %s, which takes no time here.", many(f.Approvals, "approval"))
+	}
+	return said
+}
+
+// many counts things: "1 node", "2 nodes".
+func many(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

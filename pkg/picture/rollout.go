@@ -1,0 +1,123 @@
+package picture
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// widestRollout is the widest bar of a rollout, without its borders.
+const widestRollout = 60
+
+// mostNodes is how many failed nodes, and how many that were set aside, are drawn.
+const mostNodes = 10
+
+// DrawRollout writes the progress of a plan, with a bar.
+func DrawRollout(w io.Writer, screen terminal.Screen, r cluster.Rollout, now time.Time) error {
+	p := &terminal.Page{Screen: screen}
+	head := fmt.Sprintf("%s: profile %s, revision %d", r.Plan, r.Profile, r.Target)
+	if r.Steps > 1 {
+		head += fmt.Sprintf(", step %d of %d", r.Step, r.Steps)
+	}
+	p.Wrap("", head, terminal.Bold)
+	p.Line(rolloutBar(r, min(widestRollout, max(8, screen.Width-4)))...)
+	p.Wrap("  ", r.Counts(), terminal.Normal)
+	if r.Message != "" {
+		p.Wrap("  ", cluster.Sentence(r.Message), rolloutStyle(r))
+	}
+	if r.Done != nil && r.Result == "" {
+		p.Wrap("  ", fmt.Sprintf("Complete at about %s (in %s).", text.Clock(*r.Done), max(r.Done.Sub(now), 0).Round(time.Second)), terminal.Normal)
+	}
+	planNodes(p, "failed: ", r.Failed, int(r.Nodes.Failed), terminal.Red)
+	planNodes(p, "set aside: ", r.SetAside, int(r.Nodes.SetAside), terminal.Yellow)
+	_, err := p.WriteTo(w)
+	return err
+}
+
+func rolloutStyle(r cluster.Rollout) terminal.Style {
+	switch r.Result {
+	case cluster.RolloutComplete:
+		return terminal.Green
+	case cluster.RolloutStopped, cluster.RolloutInvalid:
+		return terminal.Red
+	}
+	return terminal.Normal
+}
+
+// rolloutBar draws a part for each kind of nodes, as wide as their share. A kind of which there
+// is a node has at least one column.
+func rolloutBar(r cluster.Rollout, width int) []terminal.Span {
+	n := r.Nodes
+	parts := []struct {
+		count int32
+		char  string
+		style terminal.Style
+	}{
+		{n.Updated, "━", terminal.Green},
+		{n.Switching, "→", terminal.Yellow},
+		{n.Failed, "!", terminal.Red},
+		{n.SetAside + n.NotReady, "x", terminal.Yellow},
+		{n.Overruled, "-", terminal.Dim},
+		{n.Waiting, "·", terminal.Dim},
+	}
+	counts := make([]int32, len(parts))
+	for i := range parts {
+		counts[i] = parts[i].count
+	}
+	out := []terminal.Span{plain("  │")}
+	for i, columns := range shareOut(counts, width) {
+		out = append(out, terminal.Phrase(strings.Repeat(parts[i].char, columns), parts[i].style))
+	}
+	return append(out, plain("│"))
+}
+
+// shareOut divides a width in proportion to counts. A count that is not zero gets at least one
+// column, so there must be a column for each.
+func shareOut(counts []int32, width int) []int {
+	out := make([]int, len(counts))
+	sum, before, used := 0, 0, 0
+	for _, c := range counts {
+		sum += int(c)
+	}
+	if sum == 0 {
+		out[len(out)-1] = width
+		return out
+	}
+	for i, c := range counts {
+		before += int(c)
+		if c > 0 {
+			out[i] = max(before*width/sum-used, 1)
+		}
+		used += out[i]
+	}
+	for i := 0; used > width; i = (i + 1) % len(out) {
+		if out[i] > 1 {
+			out[i]--
+			used--
+		}
+	}
+	return out
+}
+
+// planNodes lists nodes with their reasons.
+func planNodes(p *terminal.Page, head string, nodes []v1alpha1.PlanNode, all int, style terminal.Style) {
+	for i, n := range nodes {
+		if i == mostNodes {
+			break
+		}
+		said := n.Node + " (" + n.Reason + ")"
+		if n.Message != "" {
+			said += ": " + n.Message
+		}
+		p.Wrap("  "+head, said, style)
+	}
+	if more := all - min(len(nodes), mostNodes); more > 0 && len(nodes) > 0 {
+		p.Wrap("  "+head, fmt.Sprintf("and %d more", more), style)
+	}
+}

@@ -1,0 +1,81 @@
+package picture
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/controller/forecast"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+)
+
+func rollouts() map[string]*v1alpha1.PartitionPlan {
+	soaks := gpunodes.NewPlan("canary", "all-balanced", 3).Counts(v1alpha1.PlanNodes{Selected: 100, Updated: 45, Switching: 2, Failed: 1, SetAside: 1, Overruled: 1, Waiting: 50}).
+		Says(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonSoaking, "the nodes of step 2 are watched until 14:10:00 UTC")
+	soaks.Status.Step, soaks.Status.Steps = 2, 3
+	soaks.Status.EstimatedCompletion = &metav1.Time{Time: gpunodes.Now.Add(40 * time.Minute)}
+	soaks.Status.Failed = []v1alpha1.PlanNode{{Node: "node-a", Reason: "HardwareFailed", Message: "GPU gpu-0000-1b-00-0: CreateGpuInstance: Unknown Error"}}
+	soaks.Status.SetAside = []v1alpha1.PlanNode{{Node: "node-b", Reason: "DrainBlocked", Message: "pod team/serving-0: the disruption budget always-one needs 1 healthy pods and has 1 currently"}}
+	stopped := gpunodes.NewPlan("canary", "all-balanced", 1).Counts(v1alpha1.PlanNodes{Selected: 40, Failed: 12, Waiting: 28}).
+		Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonTooManyFailures, "12 nodes failed with revision 1, and maxFailures allows 0 (node-00: Unhealthy, and 11 more)")
+	for i := range 12 {
+		stopped.Status.Failed = append(stopped.Status.Failed, v1alpha1.PlanNode{Node: fmt.Sprintf("node-%02d", i), Reason: "Unhealthy"})
+	}
+	complete := gpunodes.NewPlan("whole-fleet", "mixed", 1).Counts(v1alpha1.PlanNodes{Selected: 3, Updated: 3}).
+		Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "all nodes have revision 1").Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, "")
+	return map[string]*v1alpha1.PartitionPlan{
+		"rollout-soaks": &soaks.PartitionPlan, "rollout-stopped": &stopped.PartitionPlan, "rollout-complete": &complete.PartitionPlan,
+		"rollout-new": {ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.PartitionPlanSpec{Profile: "mixed"}},
+	}
+}
+
+func TestPicturesOfRollouts(t *testing.T) {
+	for name, plan := range rollouts() {
+		far, _ := cluster.RolloutOf(plan)
+		golden(t, name, func(w io.Writer, screen terminal.Screen) error { return DrawRollout(w, screen, far, now) })
+	}
+}
+
+func TestPicturesOfForecasts(t *testing.T) {
+	ends := now.Add(90 * time.Minute)
+	stays := forecast.Pod{Namespace: "team", Name: "serving-0", Why: "The disruption budget always needs 1 healthy pods and has 1 currently"}
+	leaves := forecast.Pod{Namespace: "team", Name: "train-0"}
+	for name, f := range map[string]forecast.Forecast{
+		"forecast": {
+			Plan: "canary", Profile: "balanced", Steps: 2, Approvals: 2, Switch: metav1.Duration{Duration: 42 * time.Second}, Observed: 7, Ends: &ends,
+			Nodes: []forecast.Node{
+				{Name: "node-a", Step: 1}, {Name: "node-b", Step: 2, Evicts: []forecast.Pod{leaves}}, {Name: "node-c", Step: 2, Evicts: []forecast.Pod{leaves}, Blocked: []forecast.Pod{stays}},
+				{Name: "node-d", Step: 2, Evicts: []forecast.Pod{leaves}, Unknown: []string{"gpu-a"}}, {Name: "node-e", Step: 2, Unfit: "GPU gpu-a does not support MIG"},
+			},
+			Others: []forecast.Other{{Name: "node-x", Why: "it has the profile already"}},
+		},
+		"forecast-nothing": {Plan: "canary", Profile: "balanced", Steps: 1},
+		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1}}},
+		"forecast-never":   {Plan: "canary", Profile: "balanced", Steps: 1, Observed: 1, MaxFailures: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1, Unfit: "no"}}},
+	} {
+		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+			return DrawForecast(w, screen, f, []string{"You are not allowed to do everything."}, now)
+		})
+	}
+}
+
+// A kind of nodes of which there is one is always seen, and the bar has its width.
+func TestShareOut(t *testing.T) {
+	for _, counts := range [][]int32{{0, 0, 0}, {5000, 1, 1}, {1, 1, 5000}, {3, 3, 3}, {1, 0, 0}, {4999, 0, 1}, {1, 4998, 1}} {
+		for _, width := range []int{8, 20, 60} {
+			sum := 0
+			for i, columns := range shareOut(counts, width) {
+				assert.Equal(t, counts[i] > 0 || counts[0]+counts[1]+counts[2] == 0 && i == 2, columns > 0, "%v %d", counts, width)
+				sum += columns
+			}
+			assert.Equal(t, width, sum, "%v %d", counts, width)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package preview
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// Release is what has to be released for a profile.
+type Release struct {
+	// Devices are held devices whose claims have to be released, sorted.
+	Devices []string
+	// Unknown are GPUs whose product is not known, sorted: any of their devices may have to
+	// be released.
+	Unknown []string
+}
+
+// Of returns what has to be released on a node. An error says why the profile does not fit
+// the node's GPUs.
+func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot) (Release, error) {
+	var out Release
+	if n.Status.Node == nil {
+		return out, nil
+	}
+	m := machineOf(n.Status.Node)
+	out.Unknown = m.unknown
+	if len(m.gpus) == 0 {
+		return out, nil
+	}
+	desired, err := profile.Resolve(to, m.gpus, func(address string) profile.Existing {
+		return profile.Existing{Partitions: m.live[address]}
+	})
+	if err != nil {
+		if len(m.unknown) > 0 {
+			return out, nil // The rules may be about the GPUs that are not known.
+		}
+		return out, err
+	}
+	memory := m.memory(desired)
+	for i := range m.gpus {
+		g := &m.gpus[i]
+		if want := desired[g.PCIAddress]; !want.Unchanged {
+			out.Devices = append(out.Devices, m.release(g, want.Layout, memory)...)
+		}
+	}
+	slices.Sort(out.Devices)
+	return out, nil
+}
+
+// memory is the memory mode that the AMD GPUs change to, all together; empty: they do not.
+func (m *machine) memory(desired map[string]profile.Desired) string {
+	for i := range m.gpus {
+		address := m.gpus[i].PCIAddress
+		if want := desired[address].Layout.Memory; want != "" && m.modes[address].Memory != want {
+			return want
+		}
+	}
+	return ""
+}
+
+// release are the held devices of a GPU that do not exist in a layout.
+func (m *machine) release(g *gpu.GPU, to profile.Layout, memory string) (devices []string) {
+	modes := m.modes[g.PCIAddress]
+	mig := migMode(modes, to)
+	for _, device := range m.held[g.PCIAddress] {
+		p, ok := placement(g, device)
+		stays := ok
+		switch {
+		case modes.Memory != "" && memory != "" || mig != "" && mig != modes.MIG:
+			stays = false
+		case to.Compute != "" && modes.Compute != "" && to.Compute != modes.Compute:
+			stays = strings.EqualFold(p.Profile, to.Compute)
+		case to.Partitioning == profile.PartitioningStatic:
+			stays = slices.ContainsFunc(to.Static, func(q gpu.Placement) bool { return q.Name() == p.Name() })
+		case mig == gpu.MIGOff:
+			stays = p.Type != gpu.TypeMIG
+		}
+		if !stays {
+			devices = append(devices, device)
+		}
+	}
+	return devices
+}
+
+// migMode is the MIG mode of a layout; empty: it does not change for the profile.
+func migMode(now gpu.Modes, to profile.Layout) gpu.MIGMode {
+	switch {
+	case now.MIG == "":
+		return ""
+	case to.Partitioning == profile.PartitioningOff:
+		return gpu.MIGOff
+	case to.Partitioning == profile.PartitioningStatic:
+		return gpu.MIGOn
+	case now.MIGNeedsReset && (to.Named || to.NoWhole || to.Profiles != nil):
+		return gpu.MIGOn
+	}
+	return ""
+}

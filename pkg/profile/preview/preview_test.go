@@ -1,0 +1,179 @@
+package preview
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// What must be released for the profiles of the chart is what the plugin plans with, on
+// machines in random states.
+func TestAsThePluginPlans(t *testing.T) {
+	files, err := filepath.Glob("../../../deployments/helm/tranche/files/profiles/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	compared, released := 0, 0
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret
+	for _, file := range files {
+		to := snapshot(t, file)
+		for _, name := range models.InventoryNames() {
+			inv, err := models.LoadInventory(name)
+			require.NoError(t, err)
+			if random.IntN(4) == 0 { // All of them take long.
+				n, gpus := randomNode(random, inv)
+				got, err := Of(n, to)
+				desired, failed := profile.Resolve(to, plain(gpus), existing(gpus))
+				require.Equal(t, failed == nil, err == nil, "%s on %s: %v, %v", file, name, err, failed)
+				if failed != nil {
+					continue
+				}
+				for i := range gpus {
+					gpus[i].To, gpus[i].Unchanged = desired[gpus[i].PCIAddress].Layout, desired[gpus[i].PCIAddress].Unchanged
+				}
+				plan := partition.NewPlan(gpus)
+				if len(plan.Refused) > 0 {
+					continue
+				}
+				var want []string
+				for _, g := range plan.GPUs {
+					for _, h := range g.InTheWay {
+						want = append(want, h.Device)
+					}
+				}
+				slices.Sort(want)
+				want = slices.Compact(want)
+				require.Equal(t, want, got.Devices, "%s on %s: %+v", file, name, n.Status.Node.GPUs)
+				require.Empty(t, got.Unknown)
+				compared, released = compared+1, released+len(want)
+			}
+		}
+	}
+	assert.Greater(t, compared, 100)
+	assert.Greater(t, released, 100)
+}
+
+func snapshot(t *testing.T, file string) v1alpha1.ProfileSnapshot {
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var p v1alpha1.PartitionProfile
+	require.NoError(t, yaml.UnmarshalStrict(data, &p))
+	return v1alpha1.ProfileSnapshot{Profile: "to", Source: v1alpha1.FromPlan, Rules: p.Spec.Rules}
+}
+
+// randomNode is a node some of whose GPUs are held, as its plugin reports it and as it plans.
+func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []partition.GPU) {
+	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Node: &v1alpha1.NodeReport{}}}
+	var out []partition.GPU
+	for _, g := range inv.Hardware("node") {
+		r := v1alpha1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index)}
+		modes := gpu.Modes{Legal: g.Modes}
+		if g.Vendor == gpu.AMD && len(g.Modes) > 0 {
+			modes.Memory = g.MemoryMode
+			modes.Compute = g.Modes[modes.Memory][random.IntN(len(g.Modes[modes.Memory]))]
+			modes.Computes = g.Modes[modes.Memory]
+			for m := range g.Modes {
+				modes.Memories = append(modes.Memories, m)
+			}
+			r.Mode = modes.Compute + " " + modes.Memory
+		}
+		mig := slices.ContainsFunc(g.Placements, isMIG) || g.OtherMIG != nil
+		if g.Vendor == gpu.NVIDIA && mig {
+			modes.MIG, modes.MIGNeedsReset = gpu.MIGOff, g.OtherMIG != nil
+			if random.IntN(2) == 0 {
+				modes.MIG = gpu.MIGOn
+			}
+			r.Mode = migPrefix + string(modes.MIG)
+			g = g.WithMIG(modes.MIG)
+		}
+		p := partition.GPU{GPU: g, Modes: modes}
+		if fits := slices.DeleteFunc(slices.Clone(g.Placements), func(p gpu.Placement) bool { return !exists(p, modes) }); len(fits) > 0 && random.IntN(4) > 0 {
+			held := fits[random.IntN(len(fits))]
+			p.Held = []partition.Holder{{Device: held.Name(), Placement: held}}
+			r.Held = []string{held.Name()}
+			if held.Type != gpu.TypeGPU {
+				p.Live = []gpu.Partition{{GPU: held.GPU, Type: held.Type, Profile: held.Profile, Start: held.Start, Size: held.Size, Complete: true}}
+				p.Ours = []gpu.Placement{held}
+				r.Partitions = r.Held
+			}
+			if random.IntN(3) == 0 {
+				r.Held = []string{gpu.ShareName(held.Name(), gpu.ByMemory)}
+				p.Held[0].Device = r.Held[0]
+			}
+		}
+		out = append(out, p)
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, r)
+	}
+	return n, out
+}
+
+func isMIG(p gpu.Placement) bool { return p.Type == gpu.TypeMIG }
+
+// exists tells whether a placement can be held in a mode.
+func exists(p gpu.Placement, m gpu.Modes) bool {
+	switch {
+	case p.Type == gpu.TypeMIG:
+		return m.MIG == gpu.MIGOn
+	case m.MIG == gpu.MIGOn:
+		return false
+	case m.Compute == "SPX":
+		return p.Type == gpu.TypeGPU
+	case m.Compute != "":
+		return p.Type == gpu.TypeXCP && p.Profile == lower(m.Compute)
+	}
+	return true
+}
+
+func lower(mode string) string {
+	return map[string]string{"DPX": "dpx", "TPX": "tpx", "QPX": "qpx", "CPX": "cpx"}[mode]
+}
+
+func plain(gpus []partition.GPU) []gpu.GPU {
+	out := make([]gpu.GPU, len(gpus))
+	for i := range gpus {
+		out[i] = gpus[i].GPU
+	}
+	return out
+}
+
+func existing(gpus []partition.GPU) func(string) profile.Existing {
+	return func(address string) profile.Existing {
+		i := slices.IndexFunc(gpus, func(g partition.GPU) bool { return g.PCIAddress == address })
+		return profile.Existing{Partitions: gpus[i].Live}
+	}
+}
+
+func TestGPUsThatAreNotKnown(t *testing.T) {
+	n := &v1alpha1.GPUNode{}
+	got, err := Of(n, v1alpha1.ProfileSnapshot{})
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	n.Status.Node = &v1alpha1.NodeReport{GPUs: []v1alpha1.GPUReport{
+		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", Product: "NVIDIA of the future", Held: []string{"gpu-0000-c1-00-0"}},
+		{Name: "something", Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3"},
+	}}
+	got, err = Of(n, v1alpha1.ProfileSnapshot{Profile: "p", Rules: []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}}})
+	require.NoError(t, err)
+	assert.Equal(t, Release{Unknown: []string{"gpu-0000-c1-00-0", "something"}}, got)
+}
+
+func TestAddressOf(t *testing.T) {
+	for name, want := range map[string]string{"gpu-0000-c1-00-0": "0000:c1:00.0", "gpu-10000-c1-00-7": "10000:c1:00.7", "gpu-0000-c1-00": "", "gpu-x-c1-00-0": "", "": ""} {
+		got, ok := addressOf(name)
+		assert.Equal(t, want != "", ok, name)
+		if ok {
+			assert.Equal(t, want, got)
+		}
+	}
+}

@@ -34,6 +34,9 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   # Set the profile of a node, and wait until it is applied
   kubectl tranche profile node-a all-balanced --wait
 
+  # Follow the rollout of a profile to many nodes
+  kubectl tranche rollout status canary
+
   # Print what a node with eight H100 will publish
   kubectl tranche templates --model h100x8
 
@@ -74,7 +77,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
-	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out))
+	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out))
 	return cmd
 }
 

@@ -89,6 +89,8 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 // something happens.
 func (r *profileRun) step(far cluster.Progress, profile string) string {
 	switch {
+	case far.Pending != "" && !far.Switching():
+		return cluster.Sentence(far.Pending)
 	case !noticed(far, profile) && !far.Switching():
 		return "Waiting for the controller."
 	case !far.Switching():

@@ -120,6 +120,8 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	r := &profileRun{}
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
 	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
+	pending := gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionRolloutPending, true, v1alpha1.ReasonWaitsForNodes, "profile cpx waits for other nodes: node-b")
+	assert.Equal(t, "Profile cpx waits for other nodes: node-b.", r.step(cluster.ProgressOf(&pending.GPUNode), "cpx"))
 	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
 	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names PartitionProfile old, which does not exist").GPUNode)
 	done, err = arrived(gone, "cpx")

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/forecast"
+	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+)
+
+const planLong = `Print what a PartitionPlan would do, without changing anything: its nodes in their
+order and steps, the pods that would be evicted, those that cannot be and why, and
+how long it would take by the durations of earlier switches.
+
+FILE has the PartitionPlan. It can have its PartitionProfile, too; otherwise the one
+in the cluster is used. Whether pods can be evicted is found out by dry runs, each for
+itself: a disruption budget may allow one of two pods.
+
+Requires permission to list Nodes, GPUNodes, PartitionPlans, PartitionProfiles and
+ResourceClaims, and to create evictions.`
+
+// planFlags are those of the command plan.
+type planFlags struct {
+	dryRun      bool
+	file        string
+	output      string
+	unavailable int
+}
+
+func newPlanCommand(o *options, in io.Reader, out io.Writer) *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:           "plan --dry-run -f FILE",
+		Short:         "Print what a partition plan would do",
+		Long:          planLong,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(f.check(), checkFormat(f.output, "json")); err != nil {
+				return err
+			}
+			p, own, err := readPlan(in, f.file)
+			if err != nil {
+				return err
+			}
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			r := &planRun{connection: c, out: out, screen: o.screen(out), now: time.Now(), flags: f, plan: p, own: own}
+			return r.run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
+	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
+	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
+	return cmd
+}
+
+func (f *planFlags) check() error {
+	switch {
+	case f.file == "":
+		return errors.New("name the file of the plan: kubectl tranche plan --dry-run -f FILE")
+	case !f.dryRun:
+		return fmt.Errorf("this command changes nothing: give --dry-run; to create the plan, use kubectl apply -f %s", f.file)
+	case f.unavailable < 1:
+		return fmt.Errorf("--max-unavailable %d: give 1 or more", f.unavailable)
+	}
+	return nil
+}
+
+// readPlan reads the plan in a file, and the profiles beside it. Other objects are ignored.
+func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.PartitionProfile, error) {
+	data, err := []byte(nil), error(nil)
+	if file == "-" {
+		data, err = io.ReadAll(in)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the plan: %w", err)
+	}
+	var plan *v1alpha1.PartitionPlan
+	var profiles []v1alpha1.PartitionProfile
+	for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var kind metav1.TypeMeta
+		if err == nil {
+			err = sigsyaml.Unmarshal(document, &kind)
+		}
+		switch {
+		case err != nil:
+		case kind.Kind == v1alpha1.PlanKind && plan != nil:
+			err = errors.New("there are two PartitionPlans; give one")
+		case kind.Kind == v1alpha1.PlanKind:
+			plan = &v1alpha1.PartitionPlan{}
+			err = sigsyaml.UnmarshalStrict(document, plan)
+		case kind.Kind == v1alpha1.ProfileKind:
+			var p v1alpha1.PartitionProfile
+			if err = sigsyaml.UnmarshalStrict(document, &p); err == nil {
+				_, err = profile.FromRules(p.Name, p.Spec.Rules)
+			}
+			profiles = append(profiles, p)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if plan == nil {
+		return nil, nil, fmt.Errorf("%s has no %s", file, v1alpha1.PlanKind)
+	}
+	return plan, profiles, nil
+}
+
+// planRun is the command at work.
+type planRun struct {
+	connection
+	out    io.Writer
+	screen terminal.Screen
+	now    time.Time
+	flags  planFlags
+	plan   *v1alpha1.PartitionPlan
+	own    []v1alpha1.PartitionProfile
+
+	notes []string
+}
+
+func (r *planRun) run(ctx context.Context) error {
+	if err := r.checked(ctx); err != nil {
+		return err
+	}
+	in, err := r.input(ctx)
+	if err != nil {
+		return err
+	}
+	f, err := forecast.Of(in)
+	if err != nil {
+		return fmt.Errorf("PartitionPlan %s: %w", r.plan.Name, err)
+	}
+	if err := r.fill(ctx, &f, in); err != nil {
+		return err
+	}
+	if err := f.Estimate(in); err != nil {
+		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
+	}
+	if r.flags.output == "json" {
+		return terminal.WriteJSON(r.out, f)
+	}
+	return picture.DrawForecast(r.out, r.screen, f, r.notes, r.now)
+}
+
+// checked has the API server check the plan by a dry run.
+func (r *planRun) checked(ctx context.Context) error {
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.PlanKind,
+		"metadata": map[string]any{"name": r.plan.Name}, "spec": r.plan.Spec,
+	})
+	if err != nil {
+		return fmt.Errorf("write PartitionPlan %s: %w", r.plan.Name, err)
+	}
+	p, err := r.ours.PartitionPlans().Patch(ctx, r.plan.Name, types.ApplyPatchType, data, metav1.PatchOptions{
+		FieldManager: "kubectl-tranche", Force: ptr.To(true), DryRun: []string{metav1.DryRunAll},
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		r.notes = append(r.notes, "You are not allowed to write PartitionPlans, so the API server has not checked the plan.")
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the API server does not serve PartitionPlans: install the chart with its CustomResourceDefinitions: %w", err)
+	case err != nil:
+		return fmt.Errorf("check PartitionPlan %s by a dry run: %w", r.plan.Name, err)
+	}
+	created := p.CreationTimestamp
+	if p.ResourceVersion == "" {
+		created = metav1.Time{}
+	}
+	p.Spec.DeepCopyInto(&r.plan.Spec)
+	r.plan.CreationTimestamp = created
+	return nil
+}
+
+// input reads what the forecast is made of.
+func (r *planRun) input(ctx context.Context) (in forecast.Input, err error) {
+	in = forecast.Input{Plan: r.plan, Unavailable: r.flags.unavailable, Now: r.now}
+	if in.Target, err = r.target(ctx); err != nil {
+		return in, err
+	}
+	if in.Others, err = list[v1alpha1.PartitionPlan](ctx, "", r.ours.PartitionPlans().List); err != nil {
+		return in, fmt.Errorf("list PartitionPlans: %w", err)
+	}
+	if in.Nodes, err = r.listNodes(ctx); err != nil {
+		return in, fmt.Errorf("list Nodes: %w", err)
+	}
+	if in.GPUNodes, err = list[v1alpha1.GPUNode](ctx, "", r.ours.GPUNodes().List); err != nil {
+		return in, fmt.Errorf("list GPUNodes: %w", err)
+	}
+	return in, nil
+}
+
+// target is what the nodes would get: the profile in the file, or the one in the cluster.
+func (r *planRun) target(ctx context.Context) (v1alpha1.ProfileSnapshot, error) {
+	name := r.plan.Spec.Profile
+	to := v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromPlan, Plan: r.plan.Name}
+	found := false
+	for i := range r.own {
+		if r.own[i].Name == name {
+			to.Rules, found = r.own[i].Spec.Rules, true
+		}
+	}
+	if !found {
+		p, err := r.ours.PartitionProfiles().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return to, fmt.Errorf("PartitionProfile %s, which PartitionPlan %s names, exists neither in %s nor in the cluster", name, r.plan.Name, r.flags.file)
+		case err != nil:
+			return to, fmt.Errorf("read PartitionProfile %s: %w", name, err)
+		}
+		to.Rules = p.Spec.Rules
+	}
+	to.Hash = profile.Hash(name, to.Rules)
+	return to, nil
+}

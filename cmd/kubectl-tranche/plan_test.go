@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+)
+
+const planFile = "testdata/plan.yaml"
+
+// planCluster has three nodes with an H100 each: nothing holds the first, a pod that can leave
+// the second, and one that cannot the third.
+func planCluster() (kube, ours []runtime.Object) {
+	const whole = "gpu-0000-1b-00-0"
+	for i, name := range []string{"node-a", "node-b", "node-c"} {
+		node := nodeNamed(name)
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		g := gpunodes.WithProfile(name, "").Had("", "balanced", v1alpha1.ResultSucceeded, "", "", 42*time.Second, 0)
+		g.Status.Node.GPUs = []v1alpha1.GPUReport{{Name: whole, Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG off"}}
+		if i > 0 {
+			g.Status.Node.GPUs[0].Held, g.Status.Node.Held = []string{whole}, int32(i)
+			kube = append(kube, &resourceapi.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
+				Status: resourceapi.ResourceClaimStatus{
+					Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+						{Driver: gpu.DriverName, Pool: name, Device: whole}, {Driver: "other", Pool: name, Device: whole},
+					}}},
+					ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "on-" + name}},
+				},
+			})
+		}
+		kube, ours = append(kube, node), append(ours, &g.GPUNode)
+	}
+	labelled := nodeNamed("node-d", v1alpha1.LabelProfile, "whole")
+	return append(kube, labelled), append(ours, &gpunodes.WithProfile("node-d", "whole").GPUNode)
+}
+
+func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *planRun {
+	kube, ours := planCluster()
+	p, own, err := readPlan(nil, planFile)
+	require.NoError(t, err)
+	k, c := fake.NewClientset(kube...), clientfake.New(ours...)
+	k.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		create, ok := a.(clienttesting.CreateAction)
+		if !ok || a.GetSubresource() != "eviction" {
+			return false, nil, nil
+		}
+		eviction := create.GetObject().(*policyv1.Eviction)
+		assert.Equal(t, []string{metav1.DryRunAll}, eviction.DeleteOptions.DryRun)
+		return true, nil, evict(eviction.Name)
+	})
+	c.PrependReactor("patch", "partitionplans", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		assert.Equal(t, []string{metav1.DryRunAll}, a.(clienttesting.PatchActionImpl).PatchOptions.DryRun)
+		return true, p.DeepCopy(), nil
+	})
+	return &planRun{
+		connection: connection{kubernetes: k, ours: c}, out: out, screen: terminal.Screen{Width: 100}, now: gpunodes.Now,
+		flags: planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
+	}
+}
+
+func blocksNodeC(pod string) error {
+	if pod != "on-node-c" {
+		return nil
+	}
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget always needs 1 healthy pods and has 1 currently"}}
+	return err
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	file = filepath.Join("testdata", file)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err, "run the test with -update and look at the new file")
+	assert.Equal(t, string(want), got)
+}
+
+func TestPlanDryRun(t *testing.T) {
+	var out bytes.Buffer
+	r := newPlanRun(t, &out, blocksNodeC)
+	require.NoError(t, r.run(t.Context()))
+	golden(t, "plan.txt", out.String())
+	out.Reset()
+	r = newPlanRun(t, &out, blocksNodeC)
+	r.flags.output = "json"
+	require.NoError(t, r.run(t.Context()))
+	golden(t, "plan.json", out.String())
+}
+
+// A user with few rights is told what is not known.
+func TestPlanDryRunWithoutRights(t *testing.T) {
+	var out bytes.Buffer
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("no"))
+	r := newPlanRun(t, &out, func(string) error { return forbidden })
+	ours := r.ours.(*clientfake.Client)
+	refuse := func(verb, resource string, err error) {
+		ours.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	}
+	refuse("patch", "partitionplans", forbidden)
+	require.NoError(t, r.run(t.Context()))
+	assert.Contains(t, out.String(), "the API server has not checked the plan")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), notTried)
+	refuse("list", "gpunodes", forbidden)
+	require.ErrorContains(t, r.run(t.Context()), "list GPUNodes: ")
+	refuse("list", "partitionplans", forbidden)
+	require.ErrorContains(t, r.run(t.Context()), "list PartitionPlans: ")
+	r.own = nil
+	require.EqualError(t, r.run(t.Context()), "PartitionProfile balanced, which PartitionPlan canary names, exists neither in testdata/plan.yaml nor in the cluster")
+	refuse("patch", "partitionplans", apierrors.NewInvalid(schema.GroupKind{Kind: v1alpha1.PlanKind}, "canary", nil))
+	require.ErrorContains(t, r.run(t.Context()), "check PartitionPlan canary by a dry run: ")
+	refuse("patch", "partitionplans", apierrors.NewNotFound(schema.GroupResource{}, ""))
+	require.ErrorContains(t, r.run(t.Context()), "the API server does not serve PartitionPlans: install the chart")
+}
+
+func TestReadPlan(t *testing.T) {
+	write := func(text string) string {
+		file := filepath.Join(t.TempDir(), "plan.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	const plan = "apiVersion: tranche.dev/v1alpha1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profile: p}\n"
+	for name, test := range map[string]struct{ text, err string }{
+		"no plan":         {"kind: Namespace\n", " has no PartitionPlan"},
+		"two plans":       {plan + "---\n" + plan, "there are two PartitionPlans; give one"},
+		"unknown key":     {plan + "other: 1\n", `unknown field "other"`},
+		"broken profile":  {plan + "---\nkind: PartitionProfile\nspec: {rules: [{mig: {mode: On}}]}\n", "mode"},
+		"no YAML":         {"a: b: c", "yaml"},
+		"others are left": {"---\n" + plan + "---\nkind: Pod\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, err := readPlan(nil, write(test.text))
+			if test.err != "" {
+				require.ErrorContains(t, err, test.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "a", p.Name)
+		})
+	}
+	p, _, err := readPlan(strings.NewReader(plan), "-")
+	require.NoError(t, err)
+	assert.Equal(t, "p", p.Spec.Profile)
+	_, _, err = readPlan(nil, "not-there.yaml")
+	require.ErrorContains(t, err, "read the plan: ")
+}
+
+func TestFlagsOfPlan(t *testing.T) {
+	for want, args := range map[string][]string{
+		"name the file of the plan: kubectl tranche plan --dry-run -f FILE":                                  {"plan"},
+		"this command changes nothing: give --dry-run; to create the plan, use kubectl apply -f " + planFile: {"plan", "-f", planFile},
+		"--max-unavailable 0: give 1 or more":                                                                {"plan", "--dry-run", "-f", planFile, "--max-unavailable", "0"},
+		`unsupported output format "xml": use json`:                                                          {"plan", "--dry-run", "-f", planFile, "-o", "xml"},
+	} {
+		_, err := run(t, args...)
+		assert.EqualError(t, err, want, args)
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/forecast"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile/preview"
+)
+
+// fill adds the pods of each node that would have to leave, and tries to evict them by dry
+// runs.
+func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.Input) error {
+	claims, err := r.listClaims(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return fmt.Errorf("list ResourceClaims: %w", err)
+	}
+	byNode := claimsByNode(claims)
+	gpuNodes := map[string]*v1alpha1.GPUNode{}
+	for i := range in.GPUNodes {
+		gpuNodes[in.GPUNodes[i].Name] = &in.GPUNodes[i]
+	}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		release, err := preview.Of(gpuNodes[n.Name], in.Target)
+		if err != nil {
+			n.Unfit = err.Error()
+			continue
+		}
+		n.Unknown = release.Unknown
+		for _, pod := range podsOf(n.Name, byNode[n.Name], release) {
+			if pod.Why == "" {
+				pod.Why = r.tryEviction(ctx, pod)
+			}
+			if pod.Why == "" {
+				n.Evicts = append(n.Evicts, pod)
+			} else {
+				n.Blocked = append(n.Blocked, pod)
+			}
+		}
+	}
+	return nil
+}
+
+func claimsByNode(claims []resourceapi.ResourceClaim) map[string][]*resourceapi.ResourceClaim {
+	out := map[string][]*resourceapi.ResourceClaim{}
+	for i := range claims {
+		a := claims[i].Status.Allocation
+		if a == nil {
+			continue
+		}
+		var nodes []string
+		for _, d := range a.Devices.Results {
+			if node := gpu.NodeOfPool(d.Pool); d.Driver == gpu.DriverName && !slices.Contains(nodes, node) {
+				nodes = append(nodes, node)
+				out[node] = append(out[node], &claims[i])
+			}
+		}
+	}
+	return out
+}
+
+// podsOf are the pods whose claims hold devices that have to be released.
+func podsOf(node string, claims []*resourceapi.ResourceClaim, release preview.Release) (pods []forecast.Pod) {
+	leaves := func(d resourceapi.DeviceRequestAllocationResult) bool {
+		return d.Driver == gpu.DriverName && gpu.NodeOfPool(d.Pool) == node &&
+			(slices.Contains(release.Devices, d.Device) || slices.Contains(release.Unknown, gpu.OfDevice(d.Device)))
+	}
+	for _, c := range claims {
+		if !slices.ContainsFunc(c.Status.Allocation.Devices.Results, leaves) {
+			continue
+		}
+		for _, user := range c.Status.ReservedFor {
+			pod := forecast.Pod{Namespace: c.Namespace, Name: user.Name}
+			if user.Resource != "pods" || user.APIGroup != "" {
+				pod.Name, pod.Why = user.Resource+"/"+user.Name, "it is no pod, so it cannot be evicted"
+			}
+			if !slices.Contains(pods, pod) {
+				pods = append(pods, pod)
+			}
+		}
+	}
+	slices.SortFunc(pods, func(a, b forecast.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return pods
+}
+
+// notTried is said once if the user may not evict pods.
+const notTried = "You are not allowed to evict all of these pods, so it is not known whether they can be evicted."
+
+// tryEviction says why a pod cannot be evicted, empty if it can be, or if that is not known.
+func (r *planRun) tryEviction(ctx context.Context, pod forecast.Pod) string {
+	err := r.kubernetes.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+	})
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return ""
+	case apierrors.IsForbidden(err):
+		if !slices.Contains(r.notes, notTried) {
+			r.notes = append(r.notes, notTried)
+		}
+		return ""
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			if cause.Type == policyv1.DisruptionBudgetCause {
+				return cause.Message
+			}
+		}
+	}
+	return err.Error()
+}

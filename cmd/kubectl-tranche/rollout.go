@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+)
+
+const rolloutExamples = `  # Follow a plan until it is complete or stops
+  kubectl tranche rollout status canary
+
+  # Start no more nodes, and go on
+  kubectl tranche rollout pause canary
+  kubectl tranche rollout resume canary
+
+  # Approve the step that the plan waits for
+  kubectl tranche rollout approve canary
+
+  # Go back to the revision before
+  kubectl tranche rollout undo canary`
+
+// newRolloutCommand has a command for each thing to do with a plan.
+func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "rollout status|pause|resume|approve|undo PLAN",
+		Short:         "Follow, pause, resume, approve or undo a partition plan",
+		Example:       rolloutExamples,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(newRolloutStatusCommand(o, out))
+	for _, c := range []struct{ use, short, long string }{
+		{"pause PLAN", "Start no more nodes", "Set spec.paused of a PartitionPlan: no more nodes start. Those that have started go on."},
+		{"resume PLAN", "Continue a plan that is paused or has stopped",
+			"Unset spec.paused of a PartitionPlan. If the plan has stopped because nodes failed, accept these\nfailures: it stops again when spec.strategy.maxFailures more nodes have failed."},
+		{"approve PLAN", "Approve the step that a plan waits for", "Set spec.approved of a PartitionPlan, so that the next step begins."},
+		{"undo PLAN", "Go back to an earlier revision",
+			"Set spec.undo of a PartitionPlan: its nodes go back, in the plan's steps. A later change of the\nprofile is rolled out again."},
+	} {
+		cmd.AddCommand(newRolloutEdit(o, out, c.use, c.short, c.long))
+	}
+	return cmd
+}
+
+// rolloutFlags are those of the commands that change a plan.
+type rolloutFlags struct {
+	step     int32
+	revision int64
+}
+
+func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.Command {
+	var f rolloutFlags
+	what, _, _ := strings.Cut(use, " ")
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long + "\n\nRequires permission to get and patch PartitionPlans.",
+		Args:          onePlan("rollout " + use),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			return (&rolloutRun{connection: c, out: out, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(cmd.Context(), what)
+		},
+	}
+	switch what {
+	case "approve":
+		cmd.Flags().Int32Var(&f.step, "step", 0, "approve the steps up to this one (default: the one that the plan waits for)")
+	case "undo":
+		cmd.Flags().Int64Var(&f.revision, "to-revision", 0, "revision to go back to, 0 for what the nodes would have without the plan (default: the last complete one)")
+	}
+	return cmd
+}
+
+func onePlan(use string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("name one plan: kubectl tranche %s", use)
+		}
+		return nil
+	}
+}
+
+// planName allows for names as kubectl prints them.
+func planName(arg string) string {
+	for _, prefix := range []string{"partitionplan/", "partitionplans/", "partitionplan.tranche.dev/"} {
+		arg = strings.TrimPrefix(arg, prefix)
+	}
+	return arg
+}
+
+// rolloutRun is a command at work for a plan.
+type rolloutRun struct {
+	connection
+	out     io.Writer
+	screen  terminal.Screen
+	now     func() time.Time
+	plan    string
+	toGiven bool
+	flags   rolloutFlags
+}
+
+// read reads the plan.
+func (r *rolloutRun) read(ctx context.Context) (*v1alpha1.PartitionPlan, error) {
+	p, err := r.ours.PartitionPlans().Get(ctx, r.plan, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("PartitionPlan %s does not exist (see kubectl get partitionplans): %w", r.plan, err)
+	case err != nil:
+		return nil, fmt.Errorf("read PartitionPlan %s: %w", r.plan, err)
+	}
+	return p, nil
+}
+
+// edit changes the plan's spec.
+func (r *rolloutRun) edit(ctx context.Context, what string) error {
+	p, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	spec, said, err := map[string]func(*v1alpha1.PartitionPlan) (map[string]any, string, error){
+		"pause": pause, "resume": resume, "approve": r.approve, "undo": r.undo,
+	}[what](p)
+	if err != nil {
+		return err
+	}
+	if spec != nil {
+		if err := patchPlan(ctx, r.ours, p.Name, spec); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(r.out, "%s\nTo see its progress: kubectl tranche rollout status %s\n", said, p.Name)
+	return err
+}
+
+func patchPlan(ctx context.Context, ours client.Interface, name string, spec map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		return fmt.Errorf("patch of PartitionPlan %s: %w", name, err)
+	}
+	if _, err := ours.PartitionPlans().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("change PartitionPlan %s: %w", name, err)
+	}
+	return nil
+}
+
+func pause(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+	if p.Spec.Paused {
+		return nil, p.Name + " is paused already.", nil
+	}
+	return map[string]any{"paused": true}, "Paused " + p.Name + ". Nodes that are being switched go on.", nil
+}
+
+func resume(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+	spec, said := map[string]any{}, ""
+	if p.Spec.Paused {
+		spec["paused"], said = nil, "Resumed "+p.Name+"."
+	}
+	if s := p.Status.Stopped; s != nil && s.Revision == p.Status.Target {
+		spec["accepted"] = v1alpha1.AcceptedFailures{Revision: s.Revision, Failures: s.Failures}
+		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.Failures)
+	}
+	if said == "" {
+		return nil, p.Name + " is neither paused nor stopped.", nil
+	}
+	return spec, said, nil
+}
+
+func (r *rolloutRun) approve(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+	far, _ := cluster.RolloutOf(p)
+	step := r.flags.step
+	switch steps := int32(len(p.Spec.Strategy.Steps)); {
+	case far.Target == 0:
+		return nil, "", fmt.Errorf("PartitionPlan %s gives its nodes no revision, so there is nothing to approve", p.Name)
+	case step < 0 || step > steps:
+		return nil, "", fmt.Errorf("--step %d: PartitionPlan %s has the steps 1 to %d", step, p.Name, steps)
+	case step == 0 && far.Reason != v1alpha1.ReasonWaitsForApproval:
+		return nil, "", fmt.Errorf("PartitionPlan %s does not wait for an approval (%s); to approve a step before it is reached, use --step", p.Name, far.Line())
+	case step == 0:
+		step = far.Step
+	}
+	return map[string]any{"approved": v1alpha1.StepApproval{Revision: far.Target, Step: step}},
+		fmt.Sprintf("Approved step %d of revision %d of %s.", step, far.Target, p.Name), nil
+}
+
+func (r *rolloutRun) undo(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+	far, _ := cluster.RolloutOf(p)
+	if far.Revision == 0 {
+		return nil, "", fmt.Errorf("PartitionPlan %s has no revision yet, so there is nothing to undo", p.Name)
+	}
+	to := far.Previous()
+	if r.toGiven {
+		to = r.flags.revision
+	}
+	var known []string
+	found := to == 0
+	for _, h := range far.History {
+		if h.Revision < far.Revision {
+			known = append(known, fmt.Sprint(h.Revision))
+			found = found || h.Revision == to
+		}
+	}
+	if !found {
+		return nil, "", fmt.Errorf("--to-revision %d: PartitionPlan %s can go back to %s", to, p.Name, strings.Join(append(known, "0"), ", "))
+	}
+	said := fmt.Sprintf("%s goes back from revision %d to revision %d.", p.Name, far.Revision, to)
+	switch {
+	case to == 0 && r.toGiven:
+		said = p.Name + " gives its nodes no profile any more."
+	case to == 0:
+		said = fmt.Sprintf("%s gives its nodes no profile any more: no revision before %d was complete.", p.Name, far.Revision)
+	}
+	return map[string]any{"undo": v1alpha1.RevisionUndo{Revision: far.Revision, To: to}}, said, nil
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+)
+
+func newRollout(out *bytes.Buffer, objects ...runtime.Object) *rolloutRun {
+	return &rolloutRun{
+		connection: connection{ours: clientfake.New(objects...)}, out: out, screen: terminal.Screen{Width: 80},
+		plan: "canary", now: func() time.Time { return gpunodes.Now },
+	}
+}
+
+// planned is a plan of two revisions and three steps, in one of them.
+func planned(step int32, reason string) *gpunodes.Plan {
+	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 1, Waiting: 3}).
+		Says(v1alpha1.ConditionProgressing, true, reason, "as the plan says")
+	p.Spec.Strategy.Steps = make([]v1alpha1.RolloutStep, 2)
+	p.Status.Step, p.Status.Steps = step, 3
+	return p
+}
+
+func TestEditPlan(t *testing.T) {
+	paused, stopped, first := planned(1, v1alpha1.ReasonPaused), planned(1, v1alpha1.ReasonTooManyFailures), gpunodes.NewPlan("canary", "balanced", 1)
+	paused.Spec.Paused = true
+	stopped.Status.Stopped = &v1alpha1.PlanStop{Revision: 2, Failures: 3}
+	both := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
+	both.Spec.Paused = true
+	older := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
+	older.Status.Stopped.Revision = 1
+	unseen := &gpunodes.Plan{}
+	unseen.Name = "canary"
+	const hint = "\nTo see its progress: kubectl tranche rollout status canary\n"
+	for name, test := range map[string]struct {
+		plan  *gpunodes.Plan
+		what  string
+		flags rolloutFlags
+		given bool
+		want  func(*v1alpha1.PartitionPlanSpec)
+		says  string
+		err   string
+	}{
+		"pause":       {plan: planned(1, v1alpha1.ReasonRollingOut), what: "pause", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true }, says: "Paused canary. Nodes that are being switched go on."},
+		"pause again": {plan: paused, what: "pause", says: "canary is paused already."},
+		"resume":      {plan: paused, what: "resume", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false }, says: "Resumed canary."},
+		"resume after failures": {plan: stopped, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
+			want: func(s *v1alpha1.PartitionPlanSpec) { s.Accepted = &v1alpha1.AcceptedFailures{Revision: 2, Failures: 3} }},
+		"resume both": {plan: both, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
+			want: func(s *v1alpha1.PartitionPlanSpec) {
+				s.Paused, s.Accepted = false, &v1alpha1.AcceptedFailures{Revision: 2, Failures: 3}
+			}},
+		"resume after failures of before": {plan: older, what: "resume", says: "canary is neither paused nor stopped."},
+		"approve": {plan: planned(2, v1alpha1.ReasonWaitsForApproval), what: "approve", says: "Approved step 2 of revision 2 of canary.",
+			want: func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 2, Step: 2} }},
+		"approve ahead": {plan: planned(1, v1alpha1.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 2}, says: "Approved step 2 of revision 2 of canary.",
+			want: func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 2, Step: 2} }},
+		"approve too early": {plan: planned(1, v1alpha1.ReasonSoaking), what: "approve",
+			err: "PartitionPlan canary does not wait for an approval (step 1 of 3: 1 of 4 nodes updated (Soaking)); to approve a step before it is reached, use --step"},
+		"approve no step":    {plan: planned(1, v1alpha1.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
+		"approve nothing":    {plan: unseen, what: "approve", err: "PartitionPlan canary gives its nodes no revision, so there is nothing to approve"},
+		"undo":               {plan: planned(1, v1alpha1.ReasonRollingOut), what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2, To: 1} }, says: "canary goes back from revision 2 to revision 1."},
+		"undo the first":     {plan: first, what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
+		"undo to none":       {plan: planned(1, v1alpha1.ReasonRollingOut), what: "undo", given: true, want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} }, says: "canary gives its nodes no profile any more."},
+		"undo to the future": {plan: planned(1, v1alpha1.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
+		"undo nothing":       {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			r := newRollout(&out, test.plan.DeepCopy())
+			r.flags, r.toGiven = test.flags, test.given
+			err := r.edit(t.Context(), test.what)
+			if test.err != "" {
+				require.EqualError(t, err, test.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, test.says+hint, out.String())
+			want := test.plan.Spec.DeepCopy()
+			if test.want != nil {
+				test.want(want)
+			}
+			got, err := r.read(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, *want, got.Spec)
+		})
+	}
+	require.ErrorContains(t, newRollout(nil).edit(t.Context(), "pause"), "PartitionPlan canary does not exist (see kubectl get partitionplans): ")
+}
+
+func TestFollowRollout(t *testing.T) {
+	said, done, ours := make(lines), make(chan error, 1), clientfake.New(planned(1, v1alpha1.ReasonRollingOut).DeepCopy())
+	r := newRollout(nil)
+	r.ours, r.out = ours, said
+	go func() { done <- r.follow(t.Context(), 0) }()
+	assert.Equal(t, "step 1 of 3: 1 of 4 nodes updated (RollingOut)", <-said)
+	w := &waiting{ours: ours}
+	w.watches(t)
+	change := func(p *gpunodes.Plan) {
+		_, err := ours.PartitionPlans().Update(t.Context(), &p.PartitionPlan, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	p := planned(3, v1alpha1.ReasonRollingOut).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 3, Switching: 1})
+	change(p)
+	assert.Equal(t, "step 3 of 3: 3 of 4 nodes updated, 1 switching (RollingOut)", <-said)
+	p.Status.SwitchDuration = &metav1.Duration{Duration: time.Second} // nothing that is said again
+	change(p)
+	change(p.Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4}).Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "").Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, ""))
+	assert.Equal(t, "step 3 of 3: 4 of 4 nodes updated (Complete)", <-said)
+	require.NoError(t, <-done)
+}
+
+func TestFollowEnds(t *testing.T) {
+	stopped := planned(1, v1alpha1.ReasonTooManyFailures).Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonTooManyFailures, "1 node failed, and maxFailures allows 0")
+	for want, p := range map[string]*gpunodes.Plan{
+		"the rollout is not complete (TooManyFailures): 1 node failed, and maxFailures allows 0":      stopped,
+		"the rollout is not complete (Undone): as the plan says":                                      planned(1, v1alpha1.ReasonUndone),
+		"the rollout is not complete (InvalidWindow): as the plan says":                               planned(1, v1alpha1.ReasonInvalidWindow),
+		"the rollout is not complete yet; it goes on: kubectl tranche rollout status canary shows it": planned(1, v1alpha1.ReasonPaused),
+	} {
+		var out bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		r := newRollout(&out, p.DeepCopy())
+		err := r.follow(ctx, 0)
+		cancel()
+		if p.Status.Conditions[0].Reason == v1alpha1.ReasonPaused {
+			require.ErrorContains(t, err, "the rollout is not complete")
+			continue
+		}
+		require.EqualError(t, err, want)
+	}
+	r := newRollout(&bytes.Buffer{}, planned(1, v1alpha1.ReasonPaused).DeepCopy())
+	require.EqualError(t, r.follow(t.Context(), time.Millisecond), "the rollout is not complete after 1ms; it goes on: kubectl tranche rollout status canary shows it")
+	require.ErrorContains(t, newRollout(nil).follow(t.Context(), 0), "PartitionPlan canary does not exist")
+}
+
+// On a terminal, the picture replaces the one before.
+func TestFollowOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	p := planned(3, v1alpha1.ReasonComplete).Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "all nodes have revision 2").Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, "")
+	r := newRollout(&out, p.DeepCopy())
+	r.screen.Live = true
+	require.NoError(t, r.follow(t.Context(), 0))
+	assert.Contains(t, out.String(), "canary: profile balanced, revision 2, step 3 of 3\n  │")
+}
+
+func TestShowRollout(t *testing.T) {
+	var out bytes.Buffer
+	r := newRollout(&out, planned(1, v1alpha1.ReasonSoaking).DeepCopy())
+	require.NoError(t, r.show(t.Context(), "json"))
+	var shown map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
+	assert.Equal(t, "Soaking", shown["reason"])
+	assert.EqualValues(t, 4, shown["nodes"].(map[string]any)["selected"])
+	out.Reset()
+	require.NoError(t, r.show(t.Context(), ""))
+	assert.Contains(t, out.String(), "1 of 4 nodes updated")
+}
+
+func TestArgumentsOfRollout(t *testing.T) {
+	for want, args := range map[string][]string{
+		"name one plan: kubectl tranche rollout pause PLAN":  {"rollout", "pause"},
+		"name one plan: kubectl tranche rollout status PLAN": {"rollout", "status", "a", "b"},
+		`unsupported output format "wide": use json`:         {"rollout", "status", "a", "-o", "wide"},
+	} {
+		_, err := run(t, args...)
+		assert.EqualError(t, err, want, args)
+	}
+	out, err := run(t, "rollout")
+	require.NoError(t, err)
+	assert.Contains(t, out, "kubectl tranche rollout approve canary")
+	assert.Equal(t, "canary", planName("partitionplan.tranche.dev/canary"))
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/watch"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+)
+
+// errNotComplete ends the program with an error after a rollout that did not succeed.
+var errNotComplete = errors.New("the rollout is not complete")
+
+func newRolloutStatusCommand(o *options, out io.Writer) *cobra.Command {
+	output, follow, timeout := "", true, time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "status PLAN",
+		Short: "Follow a plan until it is complete or stops",
+		Long: "Show the progress of a PartitionPlan until it is complete or stops: on a terminal as a bar,\n" +
+			"otherwise a line for each change.\n\n" +
+			"The exit code is 0 when all nodes have the newest revision, and 1 when the plan has stopped,\n" +
+			"was undone, cannot be carried out, or takes longer than --timeout.\n\n" +
+			"Requires permission to list and watch PartitionPlans.",
+		Args:          onePlan("rollout status PLAN"),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(output, "json"); err != nil {
+				return err
+			}
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			r := &rolloutRun{connection: c, out: out, screen: o.screen(out), now: time.Now, plan: planName(args[0])}
+			if output == "json" || !follow {
+				return r.show(cmd.Context(), output)
+			}
+			return r.follow(cmd.Context(), timeout)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: without limit")
+	return cmd
+}
+
+// show shows the progress once.
+func (r *rolloutRun) show(ctx context.Context, output string) error {
+	p, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	far, _ := cluster.RolloutOf(p)
+	if output == "json" {
+		return terminal.WriteJSON(r.out, far)
+	}
+	return picture.DrawRollout(r.out, r.screen, far, r.now())
+}
+
+// follow shows the progress until the rollout ends.
+func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
+	if _, err := r.read(ctx); err != nil {
+		return err
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	live, last := terminal.Live{Out: r.out}, ""
+	_, err := watchtools.UntilWithSync(ctx, client.ListWatch(r.ours.PartitionPlans(), r.plan), &v1alpha1.PartitionPlan{}, nil, func(e watch.Event) (bool, error) {
+		p, ok := e.Object.(*v1alpha1.PartitionPlan)
+		switch {
+		case !ok || p.Name != r.plan:
+			return false, nil
+		case e.Type == watch.Deleted:
+			return false, fmt.Errorf("PartitionPlan %s was deleted", r.plan)
+		}
+		far, known := cluster.RolloutOf(p)
+		if !known {
+			far.Reason, far.Message = "", "waiting for the controller"
+		}
+		if err := r.tell(&live, &last, far); err != nil {
+			return false, err
+		}
+		return ended(far)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%w after %s; it goes on: kubectl tranche rollout status %s shows it", errNotComplete, timeout, r.plan)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w yet; it goes on: kubectl tranche rollout status %s shows it", errNotComplete, r.plan)
+	}
+	return err
+}
+
+// tell draws the progress, or writes a line if it has changed.
+func (r *rolloutRun) tell(live *terminal.Live, last *string, far cluster.Rollout) error {
+	if r.screen.Live {
+		var picked strings.Builder
+		if err := picture.DrawRollout(&picked, r.screen, far, r.now()); err != nil {
+			return err
+		}
+		return live.Draw(picked.String())
+	}
+	line := far.Line()
+	if line == *last {
+		return nil
+	}
+	*last = line
+	if _, err := fmt.Fprintln(r.out, line); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// ended tells whether a rollout is complete, or why it will not be.
+func ended(far cluster.Rollout) (bool, error) {
+	switch far.Result {
+	case "":
+		return false, nil
+	case cluster.RolloutComplete:
+		return true, nil
+	}
+	return false, fmt.Errorf("%w (%s): %s", errNotComplete, far.Reason, strings.TrimSuffix(far.Message, "."))
+}

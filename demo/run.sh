@@ -86,6 +86,7 @@ What administrators do, step by step (demo/NAME/README.md):
   demo/profile-legacy-single                       # nvidia.com/gpu: 1 is a partition
   demo/profile-rollback                            # a switch that fails
   demo/profile-budget                              # a budget that holds a switch
+  demo/plan                                        # a profile for many nodes, step by step
   demo/translate-kai                               # KAI's manifests, unchanged
   demo/kueue                                       # a queue with quota for GPU memory
 

@@ -68,7 +68,7 @@ func TestTablesOfConstants(t *testing.T) {
 	}
 	generated(t, page, "labels", table([]string{"name", "object", "meaning"}, append(with("Label"), with("Annotation")...)))
 	generated(t, page, "taints", table([]string{"taint", "meaning"}, with("Taint")))
-	generated(t, page, "conditions", table([]string{"condition", "true means"}, with("Condition")))
+	generated(t, page, "conditions", table([]string{"condition", "object", "true means"}, with("Condition")))
 	generated(t, page, "events", table([]string{"reason", "type", "meaning"}, with("Event")))
 	generated(t, "troubleshooting.md", "reasons", table([]string{"reason", "meaning and remedy"}, with("Reason")))
 }
@@ -385,5 +385,5 @@ func TestDocumentationStaysShort(t *testing.T) {
 			words += len(strings.Fields(read(t, page)))
 		}
 	}
-	assert.LessOrEqual(t, words, 29000, "words in README.md and docs")
+	assert.LessOrEqual(t, words, 29900, "words in README.md and docs")
 }

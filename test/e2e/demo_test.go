@@ -82,6 +82,7 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"profile-legacy-single": checkProfileLegacySingle,
 	"profile-rollback":      checkProfileRollback,
 	"profile-budget":        checkProfileBudget,
+	"plan":                  checkPlan,
 }
 
 // The folders of demo/ are applied as they stand, and deleting them destroys

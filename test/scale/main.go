@@ -25,11 +25,13 @@ type scale struct {
 	// schedulerNodes is how many nodes the scheduler chooses from, schedulerRounds how
 	// often it is measured with each layout and each kind of pod.
 	schedulerNodes, schedulerRounds int
+	// planNodes is how many nodes plans switch, plans how many plans there are.
+	planNodes, plans int
 }
 
 // figures are all figures, in the order in which they are measured.
 func (s *scale) figures(ctx context.Context) []figures.Figure {
-	return slices.Concat(s.schedulerFigures(ctx), s.fleetFigures(ctx), s.switchFigures(ctx))
+	return slices.Concat(s.schedulerFigures(ctx), s.fleetFigures(ctx), s.rolloutFigures(ctx), s.switchFigures(ctx))
 }
 
 func main() {
@@ -41,6 +43,8 @@ func main() {
 	flag.IntVar(&s.gpus, "gpus", 8, "how many GPUs each of them has")
 	flag.IntVar(&s.schedulerNodes, "scheduler-nodes", 100, "how many nodes the scheduler chooses from")
 	flag.IntVar(&s.schedulerRounds, "scheduler-rounds", 10, "how often the scheduler is measured with each layout")
+	flag.IntVar(&s.planNodes, "plan-nodes", 5000, "how many nodes plans switch; a tenth of it is measured, too")
+	flag.IntVar(&s.plans, "plans", 40, "how many plans there are")
 	only := flag.String("only", "", "measure only figures with this text in their name")
 	flag.Parse()
 

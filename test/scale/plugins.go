@@ -35,6 +35,7 @@ const (
 // publish its slices.
 type plugins struct {
 	*cluster
+	names    []string
 	informer cache.SharedIndexInformer
 	queue    workqueue.TypedRateLimitingInterface[string]
 	ended    sync.WaitGroup
@@ -62,7 +63,7 @@ type plugin struct {
 
 func (c *cluster) newPlugins(names []string) *plugins {
 	p := &plugins{
-		cluster: c, nodes: map[string]*plugin{},
+		cluster: c, names: names, nodes: map[string]*plugin{},
 		informer: cache.NewSharedIndexInformer(client.ListWatch(c.tranche.GPUNodes(), ""), &v1alpha1.GPUNode{}, 0, cache.Indexers{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)),

@@ -28,7 +28,11 @@ func (c *cluster) readWrites(ctx context.Context) (writes, error) {
 	return parseWrites(string(text))
 }
 
-// parseWrites reads apiserver_request_total. Requests that were refused count as well.
+// evicted is the number of evictions that the API server has granted.
+var evicted = write{"pods/eviction", "granted"}
+
+// parseWrites reads apiserver_request_total. Requests that were refused count as well, dry runs
+// do not.
 func parseWrites(text string) (writes, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -41,8 +45,11 @@ func parseWrites(text string) (writes, error) {
 		if sub := label(m, "subresource"); sub != "" {
 			w.resource += "/" + sub
 		}
-		if slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}, w.verb) {
+		if label(m, "dry_run") == "" && slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}, w.verb) {
 			all[w] += int(m.GetCounter().GetValue())
+			if w.resource == evicted.resource && label(m, "code") == "201" {
+				all[evicted] += int(m.GetCounter().GetValue())
+			}
 		}
 	}
 	return all, nil
@@ -60,7 +67,7 @@ func label(m *dto.Metric, name string) string {
 // ofSwitches are the resources that a switch writes: those of the controller and the
 // plugins, and events. Leases are not among them, nor the status that the kubelet keeps
 // of nodes.
-var ofSwitches = []string{"gpunodes", "gpunodes/status", "resourceslices", "nodes", "events", "partitionprofiles"}
+var ofSwitches = []string{"gpunodes", "gpunodes/status", "resourceslices", "nodes", "events", "partitionprofiles", "partitionplans", "partitionplans/status"}
 
 // since is what was written for switches after an earlier reading.
 func (w writes) since(before writes) writes {

@@ -18,6 +18,9 @@ apiserver_request_total{code="200",group="resource.k8s.io",resource="nodes",subr
 apiserver_request_total{code="200",group="coordination.k8s.io",resource="leases",subresource="",verb="PUT"} 40
 apiserver_request_total{code="201",group="",resource="events",subresource="",verb="POST"} 1
 apiserver_request_total{code="201",group="events.k8s.io",resource="events",subresource="",verb="POST"} 1
+apiserver_request_total{code="201",dry_run="All",group="",resource="pods",subresource="eviction",verb="POST"} 9
+apiserver_request_total{code="201",dry_run="",group="",resource="pods",subresource="eviction",verb="POST"} 3
+apiserver_request_total{code="409",dry_run="",group="",resource="pods",subresource="eviction",verb="POST"} 2
 # TYPE other counter
 other{verb="POST"} 7
 `
@@ -27,7 +30,7 @@ func TestParseWrites(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, writes{
 		{"gpunodes/status", "PATCH"}: 7, {"gpunodes/status", "APPLY"}: 3, {"resourceslices", "PUT"}: 8,
-		{"nodes/status", "PATCH"}: 8, {"leases", "PUT"}: 40, {"events", "POST"}: 2,
+		{"nodes/status", "PATCH"}: 8, {"leases", "PUT"}: 40, {"events", "POST"}: 2, {"pods/eviction", "POST"}: 5, evicted: 3,
 	}, all)
 	_, err = parseWrites("no metrics {")
 	require.Error(t, err)

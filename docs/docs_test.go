@@ -229,6 +229,25 @@ func TestCleanUpNamesAllKinds(t *testing.T) {
 	}
 }
 
+// Commands that delete one of the chart's CustomResourceDefinitions delete all of them.
+func TestCommandsDeleteAllDefinitions(t *testing.T) {
+	files, err := filepath.Glob("../deployments/helm/tranche/files/crds/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	commands := regexp.MustCompile("kubectl delete (?:crd|customresourcedefinition) [^#`\n]+")
+	found := 0
+	for _, file := range append(pages(t), "../test/release.sh") {
+		for _, command := range commands.FindAllString(read(t, file), -1) {
+			found++
+			for _, f := range files {
+				kind, _ := strings.CutPrefix(strings.TrimSuffix(filepath.Base(f), ".yaml"), "tranche.dev_")
+				assert.Contains(t, command, kind+".tranche.dev", file)
+			}
+		}
+	}
+	assert.NotZero(t, found)
+}
+
 // foreign are values of other charts that a page names: the GPU operator's, those
 // of NVIDIA's DRA driver and the KAI scheduler's.
 var foreign = regexp.MustCompile(`^(devicePlugin|migManager|dcgmExporter|dcgm|gfd|resources|global|binder)\.`)

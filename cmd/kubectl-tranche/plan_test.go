@@ -40,7 +40,7 @@ func planCluster() (kube, ours []runtime.Object) {
 		g := gpunodes.WithProfile(name, "").Had("", "balanced", v1alpha1.ResultSucceeded, "", "", 42*time.Second, 0)
 		g.Status.Node.GPUs = []v1alpha1.GPUReport{{Name: whole, Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG off"}}
 		if i > 0 {
-			g.Status.Node.GPUs[0].Held, g.Status.Node.Held = []string{whole}, int32(i)
+			g.Status.Node.Held = int32(i)
 			kube = append(kube, &resourceapi.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
 				Status: resourceapi.ResourceClaimStatus{

@@ -32,7 +32,7 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 	}
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		release, err := preview.Of(gpuNodes[n.Name], in.Target)
+		release, err := preview.Of(gpuNodes[n.Name], in.Target, devicesOn(n.Name, byNode[n.Name]))
 		if err != nil {
 			n.Unfit = err.Error()
 			continue
@@ -70,10 +70,27 @@ func claimsByNode(claims []resourceapi.ResourceClaim) map[string][]*resourceapi.
 	return out
 }
 
+// devicesOn are the devices of a node that claims hold, each once.
+func devicesOn(node string, claims []*resourceapi.ResourceClaim) (devices []string) {
+	for _, c := range claims {
+		for _, d := range c.Status.Allocation.Devices.Results {
+			if isOn(node, &d) {
+				devices = append(devices, d.Device)
+			}
+		}
+	}
+	slices.Sort(devices)
+	return slices.Compact(devices)
+}
+
+func isOn(node string, d *resourceapi.DeviceRequestAllocationResult) bool {
+	return d.Driver == gpu.DriverName && gpu.NodeOfPool(d.Pool) == node
+}
+
 // podsOf are the pods whose claims hold devices that have to be released.
 func podsOf(node string, claims []*resourceapi.ResourceClaim, release preview.Release) (pods []forecast.Pod) {
 	leaves := func(d resourceapi.DeviceRequestAllocationResult) bool {
-		return d.Driver == gpu.DriverName && gpu.NodeOfPool(d.Pool) == node &&
+		return isOn(node, &d) &&
 			(slices.Contains(release.Devices, d.Device) || slices.Contains(release.Unknown, gpu.OfDevice(d.Device)))
 	}
 	for _, c := range claims {

@@ -102,6 +102,13 @@ func (c *Config) left(ctx context.Context, all metadata.Interface) (lines []stri
 		return nil, err
 	}
 	lines = append(lines, profiles...)
+	plans, err := c.countPlans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if plans > 0 {
+		lines = append(lines, fmt.Sprintf("partitionplans (kept): %d", plans))
+	}
 	for _, kind := range Kinds {
 		names, err := labeled(ctx, all, kind, partOf+"=tranche")
 		if err != nil {
@@ -165,6 +172,18 @@ func (c *Config) countProfiles(ctx context.Context) (lines []string, err error) 
 		lines = append(lines, fmt.Sprintf("partitionprofiles of your own (kept): %d", own))
 	}
 	return lines, nil
+}
+
+// countPlans counts the PartitionPlans. All are made by people.
+func (c *Config) countPlans(ctx context.Context) (int, error) {
+	list, err := c.Ours.PartitionPlans().List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list the PartitionPlans: %w", err)
+	}
+	return len(list.Items), nil
 }
 
 // few is how many objects of a kind are named.

@@ -128,7 +128,8 @@ func TestCheck(t *testing.T) {
 	c := byHand(client, &out)
 	c.Ours = clientfake.New(gpuNode("node-a", v1alpha1.Draining),
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
+		&v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	client.ClearActions()
@@ -139,6 +140,7 @@ func TestCheck(t *testing.T) {
   gpunodes: 1
   partitionprofiles of the chart: 1
   partitionprofiles of your own (kept): 1
+  partitionplans (kept): 1
   deviceclasses: 2 (a, b)
   customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
   resourceclaimtemplates that were made of an amount: 1 (tranche-fraction-500)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -140,6 +141,7 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 		byPlan[p.Name] = p
 	}
 	versions := versionOf(order)
+	maps.DeleteFunc(k.chosen, func(name string, _ chosen) bool { return byName[name] == nil })
 	for _, g := range k.newest(gpuNodes.Items) {
 		node := byName[g.Name]
 		if node == nil || g.Status.Node != nil && len(g.Status.Node.GPUs) == 0 && g.Status.Node.Count == 0 {

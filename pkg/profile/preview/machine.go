@@ -20,8 +20,9 @@ type machine struct {
 	unknown []string
 }
 
-// machineOf builds the GPUs that a node reports from the tables of models.
-func machineOf(report *v1alpha1.NodeReport) *machine {
+// machineOf builds the GPUs that a node reports from the tables of models. What claims hold is
+// not taken from the report: it follows the claims a few seconds later.
+func machineOf(report *v1alpha1.NodeReport, held []string) *machine {
 	m := &machine{modes: map[string]gpu.Modes{}, live: map[string][]gpu.Partition{}, held: map[string][]string{}}
 	inv := &models.Inventory{}
 	for i := range report.GPUs {
@@ -34,7 +35,11 @@ func machineOf(report *v1alpha1.NodeReport) *machine {
 			m.unknown = append(m.unknown, r.Name)
 			continue
 		}
-		m.held[address] = r.Held
+		for _, device := range held {
+			if gpu.OfDevice(device) == r.Name {
+				m.held[address] = append(m.held[address], device)
+			}
+		}
 	}
 	slices.Sort(m.unknown)
 	m.gpus = inv.Hardware("")

@@ -18,14 +18,14 @@ type Release struct {
 	Unknown []string
 }
 
-// Of returns what has to be released on a node. An error says why the profile does not fit
-// the node's GPUs.
-func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot) (Release, error) {
+// Of returns what has to be released on a node whose claims hold these devices. An error says
+// why the profile does not fit the node's GPUs.
+func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Release, error) {
 	var out Release
 	if n.Status.Node == nil {
 		return out, nil
 	}
-	m := machineOf(n.Status.Node)
+	m := machineOf(n.Status.Node, held)
 	out.Unknown = m.unknown
 	if len(m.gpus) == 0 {
 		return out, nil

@@ -32,8 +32,8 @@ func TestAsThePluginPlans(t *testing.T) {
 			inv, err := models.LoadInventory(name)
 			require.NoError(t, err)
 			if random.IntN(4) == 0 { // All of them take long.
-				n, gpus := randomNode(random, inv)
-				got, err := Of(n, to)
+				n, held, gpus := randomNode(random, inv)
+				got, err := Of(n, to, held)
 				desired, failed := profile.Resolve(to, plain(gpus), existing(gpus))
 				require.Equal(t, failed == nil, err == nil, "%s on %s: %v, %v", file, name, err, failed)
 				if failed != nil {
@@ -72,9 +72,11 @@ func snapshot(t *testing.T, file string) v1alpha1.ProfileSnapshot {
 	return v1alpha1.ProfileSnapshot{Profile: "to", Source: v1alpha1.FromPlan, Rules: p.Spec.Rules}
 }
 
-// randomNode is a node some of whose GPUs are held, as its plugin reports it and as it plans.
-func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []partition.GPU) {
+// randomNode is a node some of whose GPUs are held: as its plugin reports it, what claims hold,
+// and as the plugin plans.
+func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []string, []partition.GPU) {
 	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Node: &v1alpha1.NodeReport{}}}
+	var claimed []string
 	var out []partition.GPU
 	for _, g := range inv.Hardware("node") {
 		r := v1alpha1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index)}
@@ -101,21 +103,20 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []
 		if fits := slices.DeleteFunc(slices.Clone(g.Placements), func(p gpu.Placement) bool { return !exists(p, modes) }); len(fits) > 0 && random.IntN(4) > 0 {
 			held := fits[random.IntN(len(fits))]
 			p.Held = []partition.Holder{{Device: held.Name(), Placement: held}}
-			r.Held = []string{held.Name()}
 			if held.Type != gpu.TypeGPU {
 				p.Live = []gpu.Partition{{GPU: held.GPU, Type: held.Type, Profile: held.Profile, Start: held.Start, Size: held.Size, Complete: true}}
 				p.Ours = []gpu.Placement{held}
-				r.Partitions = r.Held
+				r.Partitions = []string{held.Name()}
 			}
 			if random.IntN(3) == 0 {
-				r.Held = []string{gpu.ShareName(held.Name(), gpu.ByMemory)}
-				p.Held[0].Device = r.Held[0]
+				p.Held[0].Device = gpu.ShareName(held.Name(), gpu.ByMemory)
 			}
+			claimed = append(claimed, p.Held[0].Device)
 		}
 		out = append(out, p)
 		n.Status.Node.GPUs = append(n.Status.Node.GPUs, r)
 	}
-	return n, out
+	return n, claimed, out
 }
 
 func isMIG(p gpu.Placement) bool { return p.Type == gpu.TypeMIG }
@@ -156,14 +157,14 @@ func existing(gpus []partition.GPU) func(string) profile.Existing {
 
 func TestGPUsThatAreNotKnown(t *testing.T) {
 	n := &v1alpha1.GPUNode{}
-	got, err := Of(n, v1alpha1.ProfileSnapshot{})
+	got, err := Of(n, v1alpha1.ProfileSnapshot{}, nil)
 	require.NoError(t, err)
 	assert.Empty(t, got)
 	n.Status.Node = &v1alpha1.NodeReport{GPUs: []v1alpha1.GPUReport{
-		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", Product: "NVIDIA of the future", Held: []string{"gpu-0000-c1-00-0"}},
+		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", Product: "NVIDIA of the future"},
 		{Name: "something", Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3"},
 	}}
-	got, err = Of(n, v1alpha1.ProfileSnapshot{Profile: "p", Rules: []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}}})
+	got, err = Of(n, v1alpha1.ProfileSnapshot{Profile: "p", Rules: []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}}}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, Release{Unknown: []string{"gpu-0000-c1-00-0", "something"}}, got)
 }

@@ -245,6 +245,10 @@ func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, v1alpha1.ConditionOverruled)
 	assert.Equal(t, v1alpha1.ReasonPlanOverruled, c.Reason)
 	assert.Equal(t, "the node's label tranche.dev/profile names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
+	// A label that is set later is obeyed, too.
+	w.wants("node-2", "spx")
+	w.rolls("p", 5*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Overruled == 3 && len(w.have("spx")) == 2 })
+	w.wants("node-2", "")
 	// Without the label the plan applies.
 	w.wants("node-0", "")
 	w.rolls("p", 5*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 2 })

@@ -157,8 +157,9 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.Target, n.Overruled)
 		}
 		if p == nil || n.Overruled {
-			want := k.want(g)
-			f.others[want] = append(f.others[want], &n)
+			want, other := k.want(g), n
+			other.Overruled = false // It follows what it is counted for here.
+			f.others[want] = append(f.others[want], &other)
 			f.assigned[g.Name] += want
 		}
 	}

@@ -144,7 +144,9 @@ func TestPlanAndTheControllerKilledInEveryStep(t *testing.T) {
 	s.slowPod(nodeA, "slow", classWhole, 5)
 	begun := time.Now()
 	s.setPlan("all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1, soak: 10s}, {nodes: 2, approval: true}]}}")
-	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
+	s.waitGPUNode(nodeA, "has asked the pod to leave", func(g *v1alpha1.GPUNode) bool {
+		return g.Status.State == v1alpha1.Draining && g.Status.Switch.Evicted == 1
+	})
 	s.killControllers()
 	p := s.waitPlan("all", "watches the canary", progresses(v1alpha1.ReasonSoaking))
 	require.NotNil(t, p.Status.StepReached)

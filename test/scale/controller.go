@@ -47,7 +47,7 @@ func (c *cluster) startController(ctx context.Context) (*controller, error) {
 	p := &controller{ready: "http://" + health + "/readyz"}
 	p.program, err = c.startProgram(ctx, "tranche-controller", c.controller, environment(pod.Containers[0].Env),
 		flagsOutside(pod.Containers[0].Args, folders, map[string]string{
-			"--kubeconfig": kubeconfig, "--lease-namespace": namespace, "--metrics-address": "0", "--health-address": health,
+			"--kubeconfig": kubeconfig, "--lease-namespace": namespace, "--metrics-address": "0", "--health-address": health, "--v": "4",
 		})...)
 	if err != nil {
 		return nil, fmt.Errorf("start the controller (make build makes it): %w", err)

@@ -37,11 +37,13 @@ func (t *tally) admit(l limits) *admission {
 }
 
 // rank is the order of kinds of nodes: first those that have neither state, then those that
-// were admitted before.
+// were admitted before, and last those that failed and try again.
 func rank(n *Node, target string) int {
 	switch {
 	case n.Moving || n.broken():
 		return 0
+	case n.retries(target):
+		return 3
 	case n.Desired == target:
 		return 1
 	}
@@ -56,15 +58,15 @@ func (a *admission) one() string {
 			continue
 		}
 		a.next++
-		zone := n.Labels[a.tally.topology]
-		if !n.Moving && !n.Joining {
-			a.moving++
-			a.zones[zone]++
+		if !n.Moving {
+			a.move(n)
 		}
-		if n.Damaged && n.broken() {
-			a.damaged--
+		if !n.retries(a.target) { // Those are counted.
+			a.used++
+			if n.Damaged && n.broken() {
+				a.damaged--
+			}
 		}
-		a.used++
 		return n.Name
 	}
 	return ""
@@ -73,13 +75,14 @@ func (a *admission) one() string {
 // fits tells whether a node can be admitted. One that has neither state can be: that makes
 // nothing worse.
 func (a *admission) fits(n *Node) bool {
-	if a.used >= a.room {
+	retries := n.retries(a.target)
+	if a.used >= a.room && !retries {
 		return false
 	}
-	if n.Moving || n.Joining {
+	if n.Moving {
 		return true
 	}
-	if !n.broken() && a.tally.failures+a.damaged > a.limits.failures {
+	if !retries && !n.broken() && a.tally.failures+a.damaged > a.limits.failures {
 		return false
 	}
 	if a.moving >= a.unavailable {
@@ -129,14 +132,11 @@ func byLabel(a, b *Node, label string) int {
 }
 
 // grant grants what was admitted before. If no more nodes may start, only those that are on
-// their way go on. again: those that failed may try again.
-func (t *tally) grant(granted map[string]string, open, again bool) {
+// their way go on.
+func (t *tally) grant(granted map[string]string, open bool) {
 	names := t.going
 	if open {
 		names = slices.Concat(names, t.diverted, t.admitted)
-	}
-	if again {
-		names = slices.Concat(names, t.again)
 	}
 	for _, name := range names {
 		granted[name] = t.target
@@ -187,7 +187,7 @@ func (r *Together) Decide() Result {
 		t := count(r.Nodes[target], target, r.Granted, time.Time{}, nil, false, soonAfter)
 		nodes += len(r.Nodes[target])
 		failures := Scaled(&r.MaxFailures, t.eligible(), false)
-		t.grant(out.Granted, t.failures <= failures, true)
+		t.grant(out.Granted, t.failures <= failures)
 		if t.failures > failures {
 			out.Stopped[target] = listed(t.failed)
 		}

@@ -18,7 +18,7 @@ func (t *turn) report() {
 	s.Nodes = t.tally.counts
 	// Those that were admitted just now.
 	for _, n := range t.tally.candidates {
-		if t.Decision.Granted[n.Name] == "" || n.Moving {
+		if t.Decision.Granted[n.Name] == "" || n.Moving || n.retries(t.tally.target) {
 			continue
 		}
 		s.Nodes.Switching++

@@ -25,8 +25,9 @@ type Node struct {
 	State v1alpha1.State
 	// Moving: GPUs are tainted or may be changing.
 	Moving bool
-	// Joining: the node never had a profile, and no claim holds its GPUs.
-	Joining bool
+	// Joining: the node never had a profile, and no claim holds its GPUs. First: the profile
+	// that it has is its first one.
+	Joining, First bool
 	// Overruled: the node follows something else.
 	Overruled bool
 	// Ready: the node is ready, and its plugin has reported.
@@ -162,6 +163,7 @@ func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
 	if last.Result != v1alpha1.ResultSucceeded || last.To != s.Applied.Profile {
 		return
 	}
+	n.First = len(s.History) == 1
 	n.Started, n.Ended = last.Started.Time, last.Started.Add(last.Duration.Duration)
 	// Reports have whole seconds.
 	from := n.Started.Truncate(time.Second)
@@ -181,6 +183,16 @@ func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
 // broken tells whether the node has neither its old nor its new profile, and is not moving.
 func (n *Node) broken() bool {
 	return !n.Moving && !n.Joining && n.Ready && n.Applied != "" && n.Reported != n.Applied
+}
+
+// starting tells whether the node waits for permission to begin its switch.
+func (n *Node) starting() bool {
+	return n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting
+}
+
+// retries tells whether the node failed to reach a target, and is about to try again.
+func (n *Node) retries(target string) bool {
+	return n.Desired == target && n.To == target && n.Failed && n.starting()
 }
 
 // settled tells whether the node has a profile and nothing is under way.

@@ -48,7 +48,9 @@ type turn struct {
 	Decision
 	tally *tally
 	// limit is how many nodes may fail, accepted ones included.
-	limit  int
+	limit int
+	// edited: the spec has changed since the last decision.
+	edited bool
 	open   bool
 	steps  []step
 	closed closed
@@ -75,6 +77,7 @@ type step struct {
 func (p *Plan) Decide() Decision {
 	t := &turn{Plan: p}
 	p.Status.DeepCopyInto(&t.Status)
+	t.edited = p.Status.ObservedGeneration != p.Generation
 	t.Status.ObservedGeneration = p.Generation
 	t.Decision.Granted = map[string]string{}
 	t.revise()
@@ -82,6 +85,7 @@ func (p *Plan) Decide() Decision {
 	if t.stop() {
 		t.count()
 	}
+	t.look()
 	t.resolve()
 	t.advance()
 	t.admit()
@@ -147,6 +151,9 @@ func (t *turn) stop() bool {
 	if t.Spec.Strategy.OnFailure != v1alpha1.OnFailureUndo || s.Target != s.Revision || t.Spec.Undo != nil && t.Spec.Undo.Revision == s.Revision {
 		return false
 	}
+	if r := t.revision(s.Target); r != nil && r.Completed != nil {
+		return false // Its other nodes work.
+	}
 	t.goTo(t.lastGood())
 	return true
 }
@@ -202,6 +209,9 @@ func (t *turn) advance() {
 	}
 	for {
 		now := t.current()
+		if t.edited && s.StepReached != nil && !t.reached(now) {
+			s.StepReached = nil // The step has other nodes now.
+		}
 		if s.StepReached == nil {
 			if !t.reached(now) {
 				return
@@ -228,12 +238,17 @@ func (t *turn) advance() {
 	}
 }
 
-// reached tells whether the nodes of a step have the target, or no more nodes can get it now.
+// reached tells whether the nodes of a step have the target. At the last one, nodes that cannot
+// be switched now may be missing, but not most of them.
 func (t *turn) reached(s *step) bool {
-	if t.tally.arriving > 0 {
+	switch nodes := t.tally.eligible(); {
+	case t.tally.arriving > 0:
 		return false
+	case !s.last:
+		return t.tally.used >= min(s.nodes, nodes)
+	default:
+		return len(t.tally.candidates) == 0 && 2*int(t.tally.counts.Updated+t.tally.counts.Failed) >= nodes
 	}
-	return !s.last && t.tally.used >= s.nodes || len(t.tally.candidates) == 0
 }
 
 func (t *turn) approved() bool {
@@ -252,23 +267,26 @@ func (t *turn) complete() {
 	t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanComplete, "%d of %d nodes have revision %d", t.tally.counts.Updated, t.tally.eligible(), t.Status.Target)
 }
 
-// admit admits as many nodes as may start now.
-func (t *turn) admit() {
-	s := &t.Spec.Strategy
+// look finds out whether nodes may start now.
+func (t *turn) look() {
+	var changes time.Time
 	if !t.undoing() {
-		open, changes, err := InWindow(s.Windows, t.Now)
-		t.closed = closed{outside: !open, until: changes, problem: err}
-		t.Wake = Earliest(t.Wake, changes)
+		open, until, err := InWindow(t.Spec.Strategy.Windows, t.Now)
+		t.closed, changes = closed{outside: !open, until: until, problem: err}, until
 	}
 	t.open = !t.Spec.Paused && !t.stopped() && !t.closed.outside && t.Status.Target != 0 && t.Invalid == "" && (t.Profile != nil || t.undoing())
 	if !t.open && len(t.tally.admitted)+len(t.tally.diverted) > 0 {
 		// They may not begin any more.
-		wake := t.Wake
 		t.Plan.Granted = nil
 		t.count()
-		t.Wake = wake
 	}
-	t.tally.grant(t.Decision.Granted, t.open, t.open)
+	t.Wake = Earliest(t.Wake, changes)
+}
+
+// admit admits as many nodes as may start now.
+func (t *turn) admit() {
+	s := &t.Spec.Strategy
+	t.tally.grant(t.Decision.Granted, t.open)
 	if !t.open {
 		return
 	}

@@ -89,11 +89,12 @@ func (t *turn) begin(number int64) {
 
 // Assign returns the version of the profile that a plan gives to its nodes; nil: it gives none
 // yet. A node that joins gets the last complete version until the newest one has reached the
-// last step.
+// last step, and if the plan has stopped.
 func Assign(plan *v1alpha1.PartitionPlan, joining bool) *v1alpha1.ProfileSnapshot {
 	s := &plan.Status
 	r := Revision(s, s.Target)
-	if joining && s.Target == s.Revision && r != nil && r.Completed == nil && s.Step < s.Steps {
+	stopped := s.Stopped != nil && s.Stopped.Revision == s.Target
+	if joining && s.Target == s.Revision && r != nil && r.Completed == nil && (stopped || s.Step < s.Steps) {
 		for i := range s.History {
 			if old := &s.History[i]; old.Revision < s.Revision && old.Completed != nil && !old.Rejected {
 				r = old

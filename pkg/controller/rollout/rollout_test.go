@@ -323,7 +323,7 @@ func TestWhoDoesNotCount(t *testing.T) {
 	joining := f.nodes[2]
 	joining.Desired, joining.Applied, joining.Reported, joining.Joining = "1", "", "", true
 	joining.To, joining.State, joining.Moving = "1", v1alpha1.Applying, true
-	assert.Equal(t, []string{"node-02", "node-03"}, f.decide().admitted(), "the one that joins uses nobody's place")
+	assert.Equal(t, []string{"node-03"}, f.decide().admitted(), "the one that joins needs no permission and uses nobody's place")
 	joining.State, joining.Moving, joining.Failed = v1alpha1.Failed, false, true
 	f.decide()
 	assert.Nil(t, f.plan.Status.Stopped, "it was never in another state")

@@ -22,7 +22,8 @@ const (
 type tally struct {
 	target  string
 	granted map[string]string
-	// since is when the rollout began. Nodes that joined later do not count for its steps.
+	// since is when the rollout began. Nodes that joined later with the target do not count for
+	// its steps.
 	since time.Time
 	// refusals: nodes that refuse the profile before anything changes count as failures.
 	refusals bool
@@ -43,13 +44,13 @@ type tally struct {
 	// used is how many nodes have used the room of the step. arriving is how many of them
 	// are on their way.
 	used, arriving int
-	// going are nodes on their way, diverted those that go elsewhere first, admitted are those
-	// that have not begun, and again are failed ones that try again.
-	going, diverted, admitted, again []string
-	candidates                       []*Node
-	took                             time.Duration
-	arrived                          int
-	wake                             time.Time
+	// going are nodes on their way, diverted those that go elsewhere first, and admitted are
+	// those that have not begun.
+	going, diverted, admitted []string
+	candidates                []*Node
+	took                      time.Duration
+	arrived                   int
+	wake                      time.Time
 }
 
 // eligible is how many nodes can get the target.
@@ -66,31 +67,15 @@ func (t *tally) add(n *Node) {
 		return
 	}
 	t.sizes[n.Labels[t.topology]]++
-	counted := t.since.IsZero() || !n.Created.After(t.since)
-	use := func() {
-		if counted {
-			t.used++
-		}
-	}
-	onItsWay := func() {
-		t.counts.Switching++
-		if n.Desired == t.target || t.granted[n.Name] == t.target {
-			use()
-			if !n.Joining {
-				t.arriving++
-			}
-		}
-		if !n.Joining {
-			t.moving++
-			t.zones[n.Labels[t.topology]]++
-		}
-	}
 	adopted := n.Desired == t.target
-	starting := n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting
 	granted := t.granted[n.Name] == t.target && t.target != ""
 	switch {
+	case n.Joining:
+		t.join(n, adopted)
 	case adopted && n.settled(t.target):
-		use()
+		if t.since.IsZero() || !n.Created.After(t.since) || !n.First {
+			t.used++
+		}
 		if n.Trouble != nil && t.bad(n) {
 			t.fails(n, true, n.Trouble.Reason, n.Trouble.Message)
 			return
@@ -101,13 +86,11 @@ func (t *tally) add(n *Node) {
 			t.arrived++
 		}
 	case adopted && n.To == t.target && n.Failed:
-		use()
+		t.used++
 		t.fails(n, n.Changed || t.refusals, n.Reason, n.Message)
-		if starting {
-			t.again = append(t.again, n.Name)
-		}
+		t.retry(n, granted)
 	case n.Moving:
-		onItsWay()
+		t.onItsWay(n)
 		switch {
 		case adopted:
 			t.going = append(t.going, n.Name)
@@ -119,7 +102,7 @@ func (t *tally) add(n *Node) {
 	case n.Aside && n.Reason == v1alpha1.ReasonConflict, adopted && n.Aside && n.State == v1alpha1.Failed:
 		t.setAside(n, n.Reason, n.Message)
 	case granted:
-		onItsWay()
+		t.onItsWay(n)
 		t.admitted = append(t.admitted, n.Name)
 	case n.broken():
 		if n.Damaged {
@@ -131,9 +114,59 @@ func (t *tally) add(n *Node) {
 		t.setAside(n, n.Reason, n.Message)
 		t.candidates = append(t.candidates, n)
 	case !n.Ready:
+		if n.Damaged && n.Reported != n.Applied {
+			t.damaged++
+		}
 		t.counts.NotReady++
 	default:
 		t.counts.Waiting++
+		t.candidates = append(t.candidates, n)
+	}
+}
+
+// join counts a node that joins. Nobody uses its GPUs, so it needs no place and no permission.
+func (t *tally) join(n *Node, adopted bool) {
+	switch {
+	case adopted && n.To == t.target && n.Failed:
+		t.fails(n, false, n.Reason, n.Message)
+	case n.Moving:
+		t.counts.Switching++
+	case !n.Ready:
+		t.counts.NotReady++
+	default:
+		t.counts.Waiting++
+	}
+}
+
+// onItsWay counts a node that is being switched, or was admitted.
+func (t *tally) onItsWay(n *Node) {
+	t.counts.Switching++
+	if n.Desired == t.target || t.granted[n.Name] == t.target {
+		t.used++
+		t.arriving++
+	}
+	t.move(n)
+}
+
+// move counts a node against the limits.
+func (t *tally) move(n *Node) {
+	t.moving++
+	t.zones[n.Labels[t.topology]]++
+}
+
+// retry counts a failed node that tries again: that needs a place, as the first attempt did.
+func (t *tally) retry(n *Node, granted bool) {
+	switch {
+	case n.Moving:
+		t.arriving++
+		t.move(n)
+		t.going = append(t.going, n.Name)
+	case !n.starting():
+	case granted:
+		t.arriving++
+		t.move(n)
+		t.admitted = append(t.admitted, n.Name)
+	default:
 		t.candidates = append(t.candidates, n)
 	}
 }
@@ -143,10 +176,10 @@ func (n *Node) setAside(target string) bool {
 	return n.Aside && n.Desired == target && !n.broken()
 }
 
-// fails counts a failed node. One that joins was never in another state.
+// fails counts a failed node.
 func (t *tally) fails(n *Node, counts bool, reason, message string) {
 	t.counts.Failed++
-	if counts && !n.Joining {
+	if counts {
 		t.failures++
 	}
 	t.failed = append(t.failed, entry(n, reason, message))

@@ -62,7 +62,9 @@ func spansOf(w *v1alpha1.Window, now time.Time) ([]span, error) {
 	year, month, day := now.In(zone).Date()
 	for i := -1; i <= 7; i++ {
 		from := time.Date(year, month, day+i, start.Hour(), start.Minute(), 0, 0, zone)
-		if len(w.Days) > 0 && !slices.Contains(w.Days, v1alpha1.Day(from.Weekday().String())) {
+		// Where clocks change at midnight, the window may begin on the day before.
+		weekday := time.Date(year, month, day+i, 12, 0, 0, 0, zone).Weekday()
+		if len(w.Days) > 0 && !slices.Contains(w.Days, v1alpha1.Day(weekday.String())) {
 			continue
 		}
 		last := day + i

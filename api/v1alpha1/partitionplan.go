@@ -58,6 +58,7 @@ type PartitionPlanSpec struct {
 	// control plane are never selected.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="operator must be In or NotIn with values, or Exists or DoesNotExist without",fieldPath=".matchExpressions"
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Priority decides between plans that select the same node: the highest wins, then the
 	// older plan. Default: 0.
@@ -89,8 +90,8 @@ type PartitionPlanSpec struct {
 
 // RolloutStrategy says in which order and how fast nodes get a revision.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || self.maxUnavailable >= 1",message="must be 1 or more, or 1% to 100%",fieldPath=".maxUnavailable"
-// +kubebuilder:validation:XValidation:rule="!has(self.maxFailures) || type(self.maxFailures) == string || self.maxFailures >= 0",message="must be 0 or more, or 0% to 100%",fieldPath=".maxFailures"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || self.maxUnavailable >= 1 && self.maxUnavailable <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".maxUnavailable"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxFailures) || type(self.maxFailures) == string || self.maxFailures >= 0 && self.maxFailures <= 1000000",message="must be 0 to 1000000, or 0% to 100%",fieldPath=".maxFailures"
 type RolloutStrategy struct {
 	// Steps begin with few nodes. All other nodes follow the last step. Default: none.
 	//
@@ -137,7 +138,7 @@ type RolloutStrategy struct {
 
 // RolloutStep is a number of nodes that get a revision before more do.
 //
-// +kubebuilder:validation:XValidation:rule="type(self.nodes) == string || self.nodes >= 1",message="must be 1 or more, or 1% to 100%",fieldPath=".nodes"
+// +kubebuilder:validation:XValidation:rule="type(self.nodes) == string || self.nodes >= 1 && self.nodes <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.soak) || duration(self.soak) >= duration('0s') && duration(self.soak) <= duration('720h')",message="must be 0s to 720h",fieldPath=".soak"
 type RolloutStep struct {
 	// Nodes is how many nodes have the revision after the step, those of earlier steps
@@ -155,7 +156,7 @@ type RolloutStep struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	Soak *metav1.Duration `json:"soak,omitempty"`
-	// Approval: the plan then waits for an approval. Default: false.
+	// Approval: the plan then waits for an approval, if nodes follow. Default: false.
 	//
 	// +optional
 	Approval bool `json:"approval,omitempty"`
@@ -163,7 +164,7 @@ type RolloutStep struct {
 
 // TopologyLimit limits how many nodes with the same value of a label are switched at once.
 //
-// +kubebuilder:validation:XValidation:rule="type(self.maxUnavailable) == string || self.maxUnavailable >= 1",message="must be 1 or more, or 1% to 100%",fieldPath=".maxUnavailable"
+// +kubebuilder:validation:XValidation:rule="type(self.maxUnavailable) == string || self.maxUnavailable >= 1 && self.maxUnavailable <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".maxUnavailable"
 type TopologyLimit struct {
 	// Key is a node label, such as topology.kubernetes.io/zone. Nodes without it count as one
 	// zone.

@@ -99,6 +99,8 @@ func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GP
 		if why := r.Plans.Admit(gpuNode, c.Desired); why != nil {
 			c.Wait(&gpuNode.Status, why)
 		}
+	} else {
+		r.Plans.Keeps(gpuNode.Name)
 	}
 	return c, nil
 }

@@ -2,11 +2,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -79,7 +82,7 @@ func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *queue) error {
 			decisions.decide()
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+			if matters(e.ObjectOld, e.ObjectNew) {
 				decisions.decide()
 			}
 		},
@@ -96,6 +99,17 @@ func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *queue) error {
 	}).Complete(reconcile.Func(r.decidePlans))
 }
 
+// matters tells whether a change of an object can change a decision. Nodes report their status
+// every few minutes.
+func matters(before, after client.Object) bool {
+	a, ok := before.(*corev1.Node)
+	b, okToo := after.(*corev1.Node)
+	if !ok || !okToo {
+		return before.GetResourceVersion() != after.GetResourceVersion()
+	}
+	return !maps.Equal(a.Labels, b.Labels) || !equality.Semantic.DeepEqual(a.Status.Conditions, b.Status.Conditions)
+}
+
 // decidePlans decides all plans.
 func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -104,9 +118,12 @@ func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	wake, err := r.Plans.Decide(ctx)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Cannot decide all plans, retrying", "err", err)
+	if errors.Is(err, plans.ErrOutdated) {
+		klog.FromContext(ctx).V(4).Info("Object changed while plans were decided, retrying", "err", err)
 		return r.again(r.Clock.Now().Add(decideAfter)), nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
 	}
 	return r.again(wake), nil
 }

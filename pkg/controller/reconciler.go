@@ -189,6 +189,9 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 		if !moved && apierrors.IsConflict(looking) {
 			return time.Time{}, looking // It is retried at once, so nothing is reported.
 		}
+		if begins(&gpuNode.Status, &step) && !r.Plans.Begins(gpuNode) {
+			return r.Clock.Now().Add(time.Millisecond), nil // A decision was faster.
+		}
 		taken := r.take(ctx, gpuNode, &step, moved)
 		if taken == nil {
 			// What people see of it elsewhere comes last.
@@ -210,6 +213,20 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 		return false
 	}
 	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1alpha1.ResultSucceeded
+}
+
+// begins tells whether a step uses the permission to switch the node.
+func begins(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
+	switch before.State {
+	case v1alpha1.Planning, v1alpha1.Waiting:
+	default:
+		return false
+	}
+	switch step.Status.State {
+	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying:
+		return true
+	}
+	return false
 }
 
 // drain evicts pods, and updates the holders.

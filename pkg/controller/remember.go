@@ -47,10 +47,13 @@ func (r *Reconciler) begin(ctx context.Context) error {
 		return fmt.Errorf("list the PartitionPlans: %w", err)
 	}
 	r.Plans.Fill(nodes.Items, all.Items)
-	if _, err := r.Plans.Decide(ctx); err != nil {
+	_, err := r.Plans.Decide(ctx)
+	if err != nil && !r.Plans.Decided() {
 		return err
 	}
+	// A plan whose status cannot be written holds up no other.
 	r.memory.begun = true
+	r.Plans.Again()
 	return nil
 }
 

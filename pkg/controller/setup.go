@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -144,8 +145,8 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	b := builder.ControllerManagedBy(mgr).Named("gpunode").
 		For(&v1alpha1.GPUNode{}).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).
-		Watches(&v1alpha1.PartitionProfile{}, handler.EnqueueRequestsFromMapFunc(r.ofProfile)).
-		Watches(&resourceapi.ResourceClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
+		Watches(&v1alpha1.PartitionProfile{}, afterStart(r.ofProfile)).
+		Watches(&resourceapi.ResourceClaim{}, afterStart(r.ofClaim)).
 		WatchesRawSource(nodes.source()).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.ofConfigMap))).
 		WithOptions(controller.Options{
@@ -169,6 +170,20 @@ func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 		}
 	}
 	return nil
+}
+
+// afterStart maps objects that change after the controller has started. All nodes are reconciled
+// when it starts.
+func afterStart(of handler.MapFunc) handler.EventHandler {
+	mapped := handler.EnqueueRequestsFromMapFunc(of)
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if !e.IsInInitialList {
+				mapped.Create(ctx, e, q)
+			}
+		},
+		UpdateFunc: mapped.Update, DeleteFunc: mapped.Delete,
+	}
 }
 
 // ofNode returns requests for nodes that have a GPUNode, our taint or paused clients.

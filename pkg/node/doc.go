@@ -13,7 +13,7 @@
 // the plugin.
 //
 // Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/claim/plan, pkg/client,
-// pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/drivers, pkg/node/follow,
+// pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mps, pkg/node/drivers, pkg/node/follow,
 // pkg/node/handoff, pkg/node/hardwarereport, pkg/node/inventory, pkg/node/nodewatch,
 // pkg/node/publisher, pkg/node/sharing, pkg/node/telemetry, pkg/partition, pkg/profile,
 // pkg/publish, pkg/share, pkg/uninstall.

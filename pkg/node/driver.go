@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
@@ -124,14 +125,17 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 }
 
 // remember remembers a claim that failed because of the hardware, not because of what the claim
-// asks for, of other claims, or of a process: users must not make a rollout fail.
+// asks for, of other claims, of a process, or because it takes long: users must not make a
+// rollout fail.
 func (d *driver) remember(c *resourceapi.ResourceClaim, err error) {
 	var failed *claim.HardwareError
+	var closed *gate.ClosedError
+	passes := errors.Is(err, gpu.ErrInUse) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &closed)
 	switch {
 	case d.trouble == nil:
 	case err == nil:
 		d.trouble.Prepared(c.UID)
-	case errors.As(err, &failed) && !errors.Is(err, gpu.ErrInUse) && !errors.Is(err, context.Canceled):
+	case errors.As(err, &failed) && !passes:
 		d.trouble.Unprepared(c, err)
 	}
 }

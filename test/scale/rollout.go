@@ -38,7 +38,7 @@ type rolloutRun struct {
 	nodes int
 	// first is the longest time from the creation of a plan to the start of its first node,
 	// paused from a pause to the last start of a node of that plan, and restarted from the
-	// start of another controller to the first node that it starts.
+	// start of another controller to the first node that it moves to another state.
 	first, paused, restarted time.Duration
 	// evictions is how many evictions there were, of so many pods.
 	evictions, pods int
@@ -70,8 +70,8 @@ func (s *scale) rolloutFigures(ctx context.Context) (all []figures.Figure) {
 		figure("last node after a pause", figures.AtMost(2, "s"), func(r *rolloutRun) figures.Reading {
 			return seconds(r.paused, "while other plans went on")
 		})
-		figure("next node after a restart of the controller", figures.AtMost(10, "s"), func(r *rolloutRun) figures.Reading {
-			return seconds(r.restarted, "from the start of its process")
+		figure("rollout goes on after a restart of the controller", figures.AtMost(10, "s"), func(r *rolloutRun) figures.Reading {
+			return seconds(r.restarted, "from the start of its process to the next state of a node")
 		})
 		figure("evictions a pod", figures.AtMost(1, "evictions"), func(r *rolloutRun) figures.Reading {
 			return figures.Reading{Value: float64(r.evictions) / float64(r.pods), Seen: fmt.Sprintf("%d pods, of which some were leaving at the restart", r.pods)}
@@ -230,7 +230,7 @@ func (r *rollout) create(ctx context.Context) error {
 		return err
 	}
 	for _, pool := range pools {
-		at, err := r.starts.await(ctx, func(s start) bool { return s.pool == pool })
+		at, err := r.starts.await(ctx, func(s start) bool { return s.pool == pool && !s.goesOn })
 		if err != nil {
 			return fmt.Errorf("no node of plan %s starts: %w", pool, err)
 		}
@@ -259,7 +259,7 @@ func (r *rollout) restart(ctx context.Context) error {
 	}
 	at, err := r.starts.await(ctx, func(s start) bool { return s.at.After(began) })
 	if err != nil {
-		return fmt.Errorf("no node starts after the restart of the controller: %w", err)
+		return fmt.Errorf("nothing happens after the restart of the controller: %w", err)
 	}
 	r.run.restarted = at.Sub(began)
 	return nil
@@ -288,6 +288,9 @@ func (r *rollout) pause(ctx context.Context) error {
 	}
 	others := 0
 	for _, s := range r.starts.since(at) {
+		if s.goesOn {
+			continue
+		}
 		if s.pool == chosen.Name {
 			r.run.paused = max(r.run.paused, s.at.Sub(at))
 		} else {

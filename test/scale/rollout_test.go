@@ -11,14 +11,20 @@ import (
 )
 
 func TestStarts(t *testing.T) {
-	s := &starts{seen: map[string]string{}}
+	s := &starts{seen: map[string]string{}, states: map[string]v1alpha1.State{}}
 	begin := time.Now()
-	s.take("node-a", "pool-00", &v1alpha1.Switch{ID: "1"}, begin)
-	s.take("node-a", "pool-00", &v1alpha1.Switch{ID: "1"}, begin.Add(time.Second)) // the same switch
-	s.take("node-b", "pool-01", &v1alpha1.Switch{ID: "1"}, begin.Add(2*time.Second))
-	s.take("node-a", "pool-00", &v1alpha1.Switch{ID: "2"}, begin.Add(3*time.Second))
-	assert.Len(t, s.since(time.Time{}), 3)
-	assert.Equal(t, []start{{"pool-01", begin.Add(2 * time.Second)}, {"pool-00", begin.Add(3 * time.Second)}}, s.since(begin))
+	take := func(node, pool, id string, state v1alpha1.State, after time.Duration) {
+		s.take(node, pool, &v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{ID: id}}, begin.Add(after))
+	}
+	take("node-a", "pool-00", "1", v1alpha1.Planning, 0)
+	take("node-a", "pool-00", "1", v1alpha1.Planning, time.Second) // nothing new
+	take("node-b", "pool-01", "1", v1alpha1.Planning, 2*time.Second)
+	take("node-a", "pool-00", "1", v1alpha1.Tainted, 3*time.Second)
+	take("node-a", "pool-00", "2", v1alpha1.Tainted, 4*time.Second)
+	assert.Len(t, s.since(time.Time{}), 4)
+	assert.Equal(t, []start{
+		{"pool-01", begin.Add(2 * time.Second), false}, {"pool-00", begin.Add(3 * time.Second), true}, {"pool-00", begin.Add(4 * time.Second), false},
+	}, s.since(begin))
 	at, err := s.await(t.Context(), func(s start) bool { return s.pool == "pool-01" })
 	require.NoError(t, err)
 	assert.Equal(t, begin.Add(2*time.Second), at)

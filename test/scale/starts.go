@@ -14,43 +14,51 @@ import (
 // startPatienceOfNode is how long to wait for the start of a node.
 const startPatienceOfNode = 2 * time.Minute
 
-// start is the beginning of a node's switch.
+// start is the beginning of a node's switch, or a step of it.
 type start struct {
 	pool string
 	at   time.Time
+	// goesOn: it had begun before.
+	goesOn bool
 }
 
-// starts are the switches that the plugins' watch has seen begin.
+// starts are the switches that the plugins' watch has seen begin and go on.
 type starts struct {
 	// mu protects what follows.
-	mu   sync.Mutex
-	all  []start
-	seen map[string]string
+	mu  sync.Mutex
+	all []start
+	// seen are the switches of the nodes, states the nodes' states.
+	seen   map[string]string
+	states map[string]v1alpha1.State
 }
 
-// watchStarts takes in each switch that begins from now on.
+// watchStarts takes in what happens from now on.
 func (p *plugins) watchStarts() (*starts, error) {
-	s := &starts{seen: map[string]string{}}
+	s := &starts{seen: map[string]string{}, states: map[string]v1alpha1.State{}}
 	pools := map[string]string{}
 	for i, name := range p.names {
 		pools[name] = poolOf(i, p.plans)
 	}
 	take := func(o any) {
-		if n, ok := o.(*v1alpha1.GPUNode); ok && n.Status.Switch != nil {
-			s.take(n.Name, pools[n.Name], n.Status.Switch, time.Now())
+		if n, ok := o.(*v1alpha1.GPUNode); ok {
+			s.take(n.Name, pools[n.Name], &n.Status, time.Now())
 		}
 	}
 	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: take, UpdateFunc: func(_, o any) { take(o) }})
 	return s, err
 }
 
-func (s *starts) take(node, pool string, sw *v1alpha1.Switch, now time.Time) {
+func (s *starts) take(node, pool string, status *v1alpha1.GPUNodeStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen[node] != sw.ID {
-		s.seen[node] = sw.ID
-		s.all = append(s.all, start{pool: pool, at: now})
+	begins := status.Switch != nil && s.seen[node] != status.Switch.ID
+	if begins {
+		s.seen[node] = status.Switch.ID
 	}
+	if before, known := s.states[node]; begins || known && before != status.State {
+		s.all = append(s.all, start{pool: pool, at: now, goesOn: !begins})
+	}
+	s.states[node] = status.State
 }
 
 // since are those after a time.

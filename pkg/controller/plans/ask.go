@@ -22,7 +22,7 @@ func (k *Keeper) Of(g *v1alpha1.GPUNode, labels map[string]string) *state.Given 
 	k.mu.Lock()
 	order := k.order
 	k.mu.Unlock()
-	return k.given(selecting(order, labels), joining(&g.Status))
+	return k.given(selecting(order, g, labels), joining(&g.Status))
 }
 
 func (k *Keeper) given(p *plan, joining bool) *state.Given {
@@ -37,11 +37,30 @@ func joining(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Applied == nil && (s.Node == nil || s.Node.Held == 0)
 }
 
+// Keeps makes the keeper know that a node keeps what it has, so that it takes no place.
+func (k *Keeper) Keeps(node string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.wants, node)
+	if k.keeps[node] {
+		return
+	}
+	if k.keeps == nil {
+		k.keeps = map[string]bool{}
+	}
+	k.keeps[node] = true
+	k.Again()
+}
+
 // Admit tells whether a node may have a profile now, nil, or why not.
 func (k *Keeper) Admit(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *state.Pending {
 	s := &g.Status
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.keeps[g.Name] {
+		delete(k.keeps, g.Name)
+		k.Again()
+	}
 	fromPlan := wanted.Source == v1alpha1.FromPlan
 	before, had := k.wants[g.Name]
 	if fromPlan || hashOf(s.Desired) == wanted.Hash {
@@ -88,14 +107,35 @@ func (k *Keeper) Granted(g *v1alpha1.GPUNode) (ok bool, others string) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	to := s.Switch.To.Hash
-	if k.result.Granted[g.Name] == to || hashOf(s.Applied) == to || joining(s) || s.OrdersTaints() {
+	if k.mayBegin(g) {
 		return true, ""
 	}
 	if s.Switch.To.Source == v1alpha1.FromPlan {
 		return false, fmt.Sprintf(": kubectl tranche rollout status %s says why", s.Switch.To.Plan)
 	}
 	return false, fmt.Sprintf(": %d are being switched, and %s may be at once (--max-unavailable)", k.result.Moving, k.MaxUnavailable.String())
+}
+
+// mayBegin requires mu.
+func (k *Keeper) mayBegin(g *v1alpha1.GPUNode) bool {
+	s := &g.Status
+	to := s.Switch.To.Hash
+	return k.result.Granted[g.Name] == to || hashOf(s.Applied) == to || joining(s) || s.OrdersTaints()
+}
+
+// Begins makes the keeper know that a node is about to begin its switch. It tells whether the
+// node may still do so.
+func (k *Keeper) Begins(g *v1alpha1.GPUNode) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.mayBegin(g) {
+		return false
+	}
+	if k.beginning == nil {
+		k.beginning = map[string]bool{}
+	}
+	k.beginning[g.Name] = true
+	return true
 }
 
 // Seen makes the keeper know a GPUNode that was just written or read from the API server.
@@ -108,6 +148,7 @@ func (k *Keeper) Seen(g *v1alpha1.GPUNode) {
 	if old := k.nodes[g.Name]; old == nil || isNewer(g, old) {
 		k.nodes[g.Name] = g.DeepCopy()
 	}
+	delete(k.beginning, g.Name)
 }
 
 // Gone forgets a node.
@@ -116,6 +157,8 @@ func (k *Keeper) Gone(node string) {
 	defer k.mu.Unlock()
 	delete(k.nodes, node)
 	delete(k.wants, node)
+	delete(k.keeps, node)
+	delete(k.beginning, node)
 	delete(k.refused, node)
 	delete(k.result.Granted, node)
 	k.Again()

@@ -2,6 +2,7 @@ package plans
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -36,7 +37,7 @@ type Keeper struct {
 
 	// deciding is held by Decide.
 	deciding sync.Mutex
-	// profiles, chosen, told and written belong to Decide.
+	// profiles, chosen and written belong to Decide.
 	profiles map[string]*v1alpha1.ProfileSnapshot
 	chosen   map[string]chosen
 	written  map[string]time.Time
@@ -54,6 +55,11 @@ type Keeper struct {
 	// status could not be written.
 	wants   map[string]string
 	refused map[string]time.Time
+	// keeps are nodes that keep what they have whatever the limits are: there is no profile for
+	// them, or nothing may be changed.
+	keeps map[string]bool
+	// beginning are nodes that begin, until their next version is known.
+	beginning map[string]bool
 	// result is the last decision.
 	result rollout.Result
 	// assigned is what each node is to have, to wake those for which that changes.
@@ -98,7 +104,9 @@ func (k *Keeper) Decide(ctx context.Context) (time.Time, error) {
 		d, err := k.decide(ctx, p, f, granted, now)
 		if err != nil {
 			// What was granted before remains granted, unless the plan does not grant it any more.
-			failed = err
+			if failed == nil || errors.Is(failed, ErrOutdated) {
+				failed = err
+			}
 			maps.DeleteFunc(d.Granted, func(node, target string) bool { return granted[node] != target })
 		}
 		maps.Copy(next.Granted, d.Granted)
@@ -142,7 +150,8 @@ func (k *Keeper) decide(ctx context.Context, p *plan, f *fleet, granted map[stri
 			break
 		}
 	}
-	return d, k.write(ctx, p, &d, now)
+	err := k.write(ctx, p, &d, now)
+	return d, err
 }
 
 // starts tells whether a decision begins anything.
@@ -175,8 +184,7 @@ func (k *Keeper) refresh(ctx context.Context, p *plan, known *v1alpha1.ProfileSn
 	k.mu.Unlock()
 	*p = *newPlan(&live)
 	if hashOf(profile) != hashOf(known) {
-		// The cache is late. It wakes us when it is not.
-		return false, fmt.Errorf("the cached PartitionProfile %s is outdated", p.Spec.Profile)
+		return false, fmt.Errorf("%w: PartitionProfile %s in the cache is not the newest", ErrOutdated, p.Spec.Profile)
 	}
 	return same, nil
 }
@@ -188,10 +196,35 @@ func hashOf(p *v1alpha1.ProfileSnapshot) string {
 	return p.Hash
 }
 
+// ErrOutdated says that something has changed since it was read. It is read again soon.
+var ErrOutdated = errors.New("outdated")
+
+// Decided tells whether there was a decision.
+func (k *Keeper) Decided() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.begun
+}
+
+// overtaken tells whether a node has begun, since it was observed, what a decision does not grant
+// any more. The decision does not count it.
+func (k *Keeper) overtaken(f *fleet, r *rollout.Result) bool {
+	for node := range k.beginning {
+		if !f.beginning[node] && r.Granted[node] != k.result.Granted[node] {
+			return true
+		}
+	}
+	return false
+}
+
 // publish makes a decision known, and wakes the nodes that it concerns.
 func (k *Keeper) publish(f *fleet, order []*plan, r rollout.Result) {
 	k.mu.Lock()
 	before := k.result
+	if k.overtaken(f, &r) {
+		maps.DeleteFunc(r.Granted, func(node, target string) bool { return before.Granted[node] != target })
+		k.Again()
+	}
 	k.result, k.order, k.begun = r, order, true
 	assigned := map[string]string{}
 	var soon, later []string

@@ -92,13 +92,17 @@ func isNewer(a, b client.Object) bool {
 }
 
 // selecting is the plan that selects a node, nil: none does. Plans that give nothing select
-// nothing.
-func selecting(order []*plan, of map[string]string) *plan {
+// nothing. One with an invalid selector keeps the nodes that it has.
+func selecting(order []*plan, g *v1alpha1.GPUNode, of map[string]string) *plan {
 	if _, controlPlane := of[state.ControlPlaneLabel]; controlPlane {
 		return nil
 	}
 	for _, p := range order {
-		if rollout.Gives(p.PartitionPlan) && p.selector.Matches(labels.Set(of)) {
+		selects := p.selector.Matches(labels.Set(of))
+		if p.invalid != "" {
+			selects = g.Status.Desired != nil && g.Status.Desired.Plan == p.Name
+		}
+		if selects && rollout.Gives(p.PartitionPlan) {
 			return p
 		}
 	}
@@ -119,6 +123,8 @@ type fleet struct {
 	of, others map[string][]*rollout.Node
 	// assigned is what each node is to have.
 	assigned map[string]string
+	// beginning are nodes that begin, and are not yet observed to have done so.
+	beginning map[string]bool
 }
 
 // observe finds out what is known of the nodes, and to whom they belong.
@@ -135,7 +141,10 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 	for i := range nodes.Items {
 		byName[nodes.Items[i].Name] = &nodes.Items[i]
 	}
-	f := &fleet{of: map[string][]*rollout.Node{}, others: map[string][]*rollout.Node{}, assigned: map[string]string{}}
+	k.mu.Lock()
+	f := &fleet{of: map[string][]*rollout.Node{}, others: map[string][]*rollout.Node{}, assigned: map[string]string{}, beginning: maps.Clone(k.beginning)}
+	keeps := maps.Clone(k.keeps)
+	k.mu.Unlock()
 	byPlan := map[string]*plan{}
 	for _, p := range order {
 		byPlan[p.Name] = p
@@ -147,8 +156,11 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 		if node == nil || g.Status.Node != nil && len(g.Status.Node.GPUs) == 0 && g.Status.Node.Count == 0 {
 			continue
 		}
-		n := rollout.Observe(g, node.Labels, k.isReady(node, now), now)
-		p := byPlan[k.choose(order, versions, node)]
+		ready, until := k.isReady(node, now)
+		n := rollout.Observe(g, node.Labels, ready, now)
+		n.Wake = rollout.Earliest(n.Wake, until)
+		n.Moving = n.Moving || f.beginning[g.Name]
+		p := byPlan[k.choose(order, versions, g, node)]
 		f.nodes = append(f.nodes, &n)
 		follows := state.NamedBy(g, node.Labels, k.Tools, k.given(p, n.Joining))
 		if p != nil {
@@ -159,7 +171,9 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 		if p == nil || n.Overruled {
 			want, other := k.want(g), n
 			other.Overruled = false // It follows what it is counted for here.
-			f.others[want] = append(f.others[want], &other)
+			if n.Moving || !keeps[g.Name] {
+				f.others[want] = append(f.others[want], &other)
+			}
 			f.assigned[g.Name] += want
 		}
 	}
@@ -176,7 +190,7 @@ func versionOf(order []*plan) uint64 {
 }
 
 // choose is the name of the plan that selects a node. It remembers the answer.
-func (k *Keeper) choose(order []*plan, versions uint64, node *corev1.Node) string {
+func (k *Keeper) choose(order []*plan, versions uint64, g *v1alpha1.GPUNode, node *corev1.Node) string {
 	if k.chosen == nil {
 		k.chosen = map[string]chosen{}
 	}
@@ -184,7 +198,7 @@ func (k *Keeper) choose(order []*plan, versions uint64, node *corev1.Node) strin
 		return c.plan
 	}
 	c := chosen{version: node.ResourceVersion, plans: versions}
-	if p := selecting(order, node.Labels); p != nil {
+	if p := selecting(order, g, node.Labels); p != nil {
 		c.plan = p.Name
 	}
 	k.chosen[node.Name] = c
@@ -226,20 +240,21 @@ func (k *Keeper) want(g *v1alpha1.GPUNode) string {
 	return hashOf(g.Status.Desired)
 }
 
-// isReady tells whether a node can be switched.
-func (k *Keeper) isReady(node *corev1.Node, now time.Time) bool {
+// isReady tells whether a node can be switched; if its status could not be written, until when
+// it cannot.
+func (k *Keeper) isReady(node *corev1.Node, now time.Time) (ready bool, refused time.Time) {
 	k.mu.Lock()
 	until := k.refused[node.Name]
 	k.mu.Unlock()
 	if now.Before(until) {
-		return false
+		return false, until
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+			return c.Status == corev1.ConditionTrue, time.Time{}
 		}
 	}
-	return true
+	return true, time.Time{}
 }
 
 // profile is the current version of a profile, nil: there is none.

@@ -50,6 +50,7 @@ func (k *Keeper) write(ctx context.Context, p *plan, d *rollout.Decision, now ti
 				k.plans[p.Name] = &live
 				k.mu.Unlock()
 			}
+			return fmt.Errorf("%w: PartitionPlan %s: %w", ErrOutdated, p.Name, err)
 		}
 		return fmt.Errorf("write the status of PartitionPlan %s: %w", p.Name, err)
 	}

@@ -135,7 +135,7 @@ func (t *turn) abandon() bool {
 		}
 		t.because(v1alpha1.ReasonSuperseded, ProfileText(desired.Profile)+" "+what)
 	default:
-		t.renew(desired.Source)
+		t.renew(desired)
 		return false
 	}
 	if disturbing(t.Status.State) {
@@ -155,9 +155,9 @@ func (t *turn) abandon() bool {
 }
 
 // renew updates what may change during a switch: the source of the profile, and the policy.
-func (t *turn) renew(source v1alpha1.Source) {
+func (t *turn) renew(desired *v1alpha1.ProfileSnapshot) {
 	sw := t.Status.Switch
-	sw.To.Source = source
+	sw.To.Source, sw.To.Plan = desired.Source, desired.Plan
 	if equality.Semantic.DeepEqual(sw.Policy, t.Choice.Policy) {
 		return
 	}

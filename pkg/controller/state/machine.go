@@ -164,7 +164,7 @@ func (t *turn) idle() {
 		return
 	}
 	if a := t.Status.Applied; a != nil && a.Hash == desired.Hash && t.node.Applied == desired.Hash {
-		a.Source = desired.Source
+		a.Source, a.Plan = desired.Source, desired.Plan
 		return
 	}
 	t.begin(desired, 1)

@@ -147,7 +147,7 @@ const (
 	EventPlanStopped = "PlanStopped"
 	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back to an earlier revision.
 	EventPlanUndo = "PlanUndo"
-	// EventPlanComplete (Normal, on the PartitionPlan): all nodes have the target.
+	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"
 	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
 	// Nodes that name them keep what they have.

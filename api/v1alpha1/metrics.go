@@ -58,8 +58,8 @@ const (
 	MetricSwitchStateDuration = "tranche_switch_state_duration_seconds"
 	// MetricSwitches: Finished switches.
 	MetricSwitches = "tranche_switches_total"
-	// MetricSwitchingNodesLimit: Nodes that may be in a switch at once.
+	// MetricSwitchingNodesLimit: Nodes without a PartitionPlan that may be in a switch at once.
 	MetricSwitchingNodesLimit = "tranche_switching_nodes_limit"
-	// MetricSwitchingNodes: Nodes in a switch, as maxUnavailable counts them.
+	// MetricSwitchingNodes: Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.
 	MetricSwitchingNodes = "tranche_switching_nodes"
 )

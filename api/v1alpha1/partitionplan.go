@@ -123,7 +123,8 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:Pattern=`^([0-9]|[1-9][0-9]|100)%$`
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
-	// Windows are the times at which nodes may start. Default: at all times.
+	// Windows are the times at which nodes may start, unless a revision is undone. Default: at
+	// all times.
 	//
 	// +optional
 	// +listType=atomic

@@ -82,7 +82,7 @@ const (
 	ReasonUndone = "Undone"
 	// ReasonBlocked: the remaining nodes are set aside or not ready.
 	ReasonBlocked = "Blocked"
-	// ReasonComplete: all nodes have the target.
+	// ReasonComplete: the nodes that can be switched have the target.
 	ReasonComplete = "Complete"
 	// ReasonNoNodes: the plan has no nodes. Check its nodeSelector and other plans' priority.
 	ReasonNoNodes = "NoNodes"

@@ -197,7 +197,6 @@ func (r *planRun) checked(ctx context.Context) error {
 	if p.ResourceVersion == "" {
 		created = metav1.Time{}
 	}
-	p.Spec.DeepCopyInto(&r.plan.Spec)
 	r.plan.CreationTimestamp = created
 	return nil
 }

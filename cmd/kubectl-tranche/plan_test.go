@@ -54,7 +54,9 @@ func planCluster() (kube, ours []runtime.Object) {
 		kube, ours = append(kube, node), append(ours, &g.GPUNode)
 	}
 	labelled := nodeNamed("node-d", v1alpha1.LabelProfile, "whole")
-	return append(kube, labelled), append(ours, &gpunodes.WithProfile("node-d", "whole").GPUNode)
+	g := gpunodes.WithProfile("node-d", "whole")
+	g.Status.Node.Count = 1
+	return append(kube, labelled), append(ours, &g.GPUNode)
 }
 
 func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *planRun {

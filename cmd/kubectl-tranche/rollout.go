@@ -47,10 +47,10 @@ func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
 	for _, c := range []struct{ use, short, long string }{
 		{"pause PLAN", "Start no more nodes", "Set spec.paused of a PartitionPlan: no more nodes start. Those that have started go on."},
 		{"resume PLAN", "Continue a plan that is paused or has stopped",
-			"Unset spec.paused of a PartitionPlan. If the plan has stopped because nodes failed, accept these\nfailures: it stops again when spec.strategy.maxFailures more nodes have failed."},
+			"Unset spec.paused of a PartitionPlan. If the plan has stopped because nodes failed, accept these\nfailures: it stops again when more nodes than spec.strategy.maxFailures fail after that."},
 		{"approve PLAN", "Approve the step that a plan waits for", "Set spec.approved of a PartitionPlan, so that the next step begins."},
 		{"undo PLAN", "Go back to an earlier revision",
-			"Set spec.undo of a PartitionPlan: its nodes go back, in the plan's steps. A later change of the\nprofile is rolled out again."},
+			"Set spec.undo of a PartitionPlan: its nodes go back, without steps and\nwindows. A later change of the profile is rolled out again."},
 	} {
 		cmd.AddCommand(newRolloutEdit(o, out, c.use, c.short, c.long))
 	}

@@ -29,9 +29,10 @@ func newRolloutStatusCommand(o *options, out io.Writer) *cobra.Command {
 		Short: "Follow a plan until it is complete or stops",
 		Long: "Show the progress of a PartitionPlan until it is complete or stops: on a terminal as a bar,\n" +
 			"otherwise a line for each change.\n\n" +
-			"The exit code is 0 when all nodes have the newest revision, and 1 when the plan has stopped,\n" +
-			"was undone, cannot be carried out, or takes longer than --timeout.\n\n" +
-			"Requires permission to list and watch PartitionPlans.",
+			"The exit code is 0 when the newest revision is complete, and 1 when the plan has stopped,\n" +
+			"was undone, cannot be carried out, or takes longer than --timeout. Nodes that failed, within\n" +
+			"spec.strategy.maxFailures, or that are not ready can be missing.\n\n" +
+			"Requires permission to get, list and watch PartitionPlans.",
 		Args:          onePlan("rollout status PLAN"),
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -63,13 +63,13 @@ var (
 	overdueDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesOverdue,
 		"Nodes whose switch has passed the deadline of its state.", nil, nil)
 	unavailableDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodes,
-		"Nodes in a switch, as maxUnavailable counts them.", nil, nil)
+		"Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.", nil, nil)
 	planNodesDesc = prometheus.NewDesc(v1alpha1.MetricPlanNodes,
 		"Nodes of a PartitionPlan, by what status.nodes counts.", []string{"plan", "state"}, nil)
 	planStoppedDesc = prometheus.NewDesc(v1alpha1.MetricPlanStopped,
 		"1 if the PartitionPlan has stopped because nodes failed, otherwise 0.", []string{"plan"}, nil)
 	limitDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodesLimit,
-		"Nodes that may be in a switch at once.", nil, nil)
+		"Nodes without a PartitionPlan that may be in a switch at once.", nil, nil)
 )
 
 // nodeCollector reads the nodes when metrics are scraped.

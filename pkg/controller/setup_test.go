@@ -95,10 +95,10 @@ func TestTheControllerByHTTP(t *testing.T) {
 	var differs error
 	assert.Eventually(t, func() bool {
 		differs = testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP tranche_switching_nodes Nodes in a switch, as maxUnavailable counts them.
+# HELP tranche_switching_nodes Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.
 # TYPE tranche_switching_nodes gauge
 tranche_switching_nodes 0
-# HELP tranche_switching_nodes_limit Nodes that may be in a switch at once.
+# HELP tranche_switching_nodes_limit Nodes without a PartitionPlan that may be in a switch at once.
 # TYPE tranche_switching_nodes_limit gauge
 tranche_switching_nodes_limit 1
 `), "tranche_switching_nodes", "tranche_switching_nodes_limit")

@@ -94,16 +94,19 @@ func Of(in Input) (Forecast, error) {
 		byName[in.Nodes[i].Name] = &in.Nodes[i]
 	}
 	var nodes []*rollout.Node
-	eligible := 0
+	eligible, done := 0, 0
 	for i := range in.GPUNodes {
 		g := &in.GPUNodes[i]
 		node := byName[g.Name]
-		if node == nil || !selects.Matches(labels.Set(node.Labels)) {
+		if node == nil || !selects.Matches(labels.Set(node.Labels)) || g.Status.Node != nil && len(g.Status.Node.GPUs) == 0 && g.Status.Node.Count == 0 {
 			continue
 		}
 		why, counts := in.notSwitched(g, node)
 		if counts {
 			eligible++
+		}
+		if why == alreadyThere {
+			done++
 		}
 		if why != "" {
 			out.Others = append(out.Others, Other{Name: g.Name, Why: why})
@@ -116,7 +119,7 @@ func Of(in Input) (Forecast, error) {
 	strategy := &in.Plan.Spec.Strategy
 	rollout.Ordered(nodes, strategy.Order)
 	out.eligible = eligible
-	done, rooms := eligible-len(nodes), roomsOf(strategy, eligible)
+	rooms := roomsOf(strategy, eligible)
 	out.Steps = len(rooms) + 1
 	for i, n := range nodes {
 		step := 1
@@ -167,6 +170,9 @@ func roomsOf(s *v1alpha1.RolloutStrategy, eligible int) (rooms []int) {
 // controlPlaneLabel marks the nodes of the control plane.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
+// alreadyThere is why a node with the profile is not switched.
+const alreadyThere = "it has the profile already"
+
 // notSwitched says why a selected node would not be switched, empty: it would be. counts tells
 // whether it is one of those that can get the target.
 func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string, counts bool) {
@@ -174,7 +180,7 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 		return "it belongs to the control plane", false
 	}
 	for i := range in.Others {
-		if p := &in.Others[i]; p.Name != in.Plan.Name && before(p, in.Plan) && Selects(p, node) {
+		if p := &in.Others[i]; p.Name != in.Plan.Name && before(p, in.Plan) && rollout.Gives(p) && Selects(p, node) {
 			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
@@ -192,7 +198,7 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 	case s.Desired != nil && !slices.Contains([]v1alpha1.Source{v1alpha1.FromPlan, v1alpha1.FromDefault, v1alpha1.FromLabel, v1alpha1.FromSpec}, s.Desired.Source):
 		return fmt.Sprintf("a label of another project has precedence (%s)", s.Desired.Source), false
 	case s.Applied != nil && s.Applied.Hash == in.Target.Hash:
-		return "it has the profile already", true
+		return alreadyThere, true
 	case s.Node == nil:
 		return "its plugin has not reported yet", true
 	case len(s.Node.Owners) > 0:

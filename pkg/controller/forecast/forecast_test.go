@@ -28,7 +28,7 @@ func fleet(n int) Input {
 	for i := range n {
 		name := fmt.Sprintf("node-%d", i)
 		g := gpunodes.WithProfile(name, "").Had("", "old", v1alpha1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1alpha1.ResultFailed, "", "", time.Hour, 0)
-		g.Status.Node.Held = int32(i)
+		g.Status.Node.Held, g.Status.Node.Count = int32(i), 1
 		in.GPUNodes = append(in.GPUNodes, g.GPUNode)
 		in.Nodes = append(in.Nodes, corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "a", zone: fmt.Sprint(i % 2)}},

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -108,6 +109,36 @@ func TestAClaimWakesABlockedSwitch(t *testing.T) {
 	w.blocks(nil)
 	w.clock.Step(leastLook)
 	w.r.ofClaim(t.Context(), &claim)
+	w.round("node-a")
+	assert.NotEqual(t, v1alpha1.Failed, w.gpuNode("node-a").Status.State)
+}
+
+// The plugin reports that a pod has left while the controller writes that it may begin: what the
+// controller saw is looked at again soon.
+func TestALookThatIsLostIsRepeatedSoon(t *testing.T) {
+	w, _ := begun(t)
+	w.blocks(onlyFor("web"))
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	for range 10 {
+		w.round("node-a")
+		w.clock.Step(time.Minute)
+	}
+	var claim resourceapi.ResourceClaim
+	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
+	w.blocks(nil)
+	w.r.ofClaim(t.Context(), &claim)
+	conflicts := 0
+	w.refuse = func(verb string, o client.Object) error {
+		if _, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && conflicts == 0 {
+			conflicts++
+			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
+		}
+		return nil
+	}
+	w.round("node-a")
+	require.Equal(t, 1, conflicts)
+	w.clock.Step(leastLook)
 	w.round("node-a")
 	assert.NotEqual(t, v1alpha1.Failed, w.gpuNode("node-a").Status.State)
 }

@@ -198,6 +198,7 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 			taken = r.report(ctx, node, step.Labels)
 		}
 		if err := errors.Join(looking, evicting, taken); err != nil {
+			r.memory.lookSoon(gpuNode.Name) // What was seen is lost.
 			return time.Time{}, err
 		}
 		if !moved {

@@ -109,7 +109,8 @@ func (m *memory) looked(node string, now time.Time) time.Time {
 	return l.next
 }
 
-// lookSoon has the blockers of a node checked soon, because a claim changed.
+// lookSoon has the blockers of a node checked soon: a claim changed, or the last check led to
+// nothing.
 func (m *memory) lookSoon(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -213,12 +213,11 @@ func TestOneNodeAtATime(t *testing.T) {
 	s.setProfileLabel(nodeA, "changes-all")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	s.setProfileLabel(nodeC, "changes-all")
-	n := s.waitGPUNode(nodeC, "waits", inState(v1alpha1.Waiting))
-	s.eventually("it names the pods that it waits for", func() (bool, string) {
-		n = s.gpuNode(nodeC)
-		said := s.requireCondition(n, v1alpha1.ConditionSwitching, metav1.ConditionTrue, string(n.Status.State))
-		return containsAll(said, []string{"waits for other nodes", nodeA}), said
+	n := s.waitGPUNode(nodeC, "waits for another node", func(g *v1alpha1.GPUNode) bool {
+		return meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionRolloutPending)
 	})
+	said := s.requireCondition(n, v1alpha1.ConditionRolloutPending, metav1.ConditionTrue, v1alpha1.ReasonWaitsForNodes)
+	assert.Contains(t, said, "profile changes-all waits for other nodes: 1 may be switched at once")
 	assert.Empty(t, s.switchTaints(nodeC))
 	assert.Equal(t, corev1.PodRunning, s.pod("slow-amd").Status.Phase)
 	s.waitFollows(nodeA, "changes-all")

@@ -91,7 +91,8 @@ func (f *planFlags) check() error {
 
 // readPlan reads the plan in a file, and the profiles beside it. Other objects are ignored.
 func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.PartitionProfile, error) {
-	data, err := []byte(nil), error(nil)
+	var data []byte
+	var err error
 	if file == "-" {
 		data, err = io.ReadAll(in)
 	} else {

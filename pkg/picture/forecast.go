@@ -21,11 +21,12 @@ func DrawForecast(w io.Writer, screen terminal.Screen, f forecast.Forecast, note
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
 		rows = append(rows, []string{fmt.Sprint(n.Step), n.Name, forecastRemarks(n)})
-		if n.Unfit != "" {
+		switch {
+		case n.Unfit != "":
 			unfit++
-		} else if len(n.Blocked) > 0 {
+		case len(n.Blocked) > 0:
 			blocked++
-		} else {
+		default:
 			evicts += len(n.Evicts)
 		}
 	}

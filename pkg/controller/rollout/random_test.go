@@ -20,7 +20,6 @@ type storm struct {
 	rand    *rand.Rand
 	edits   int
 	damaged map[string]bool
-	log     []string
 }
 
 // outside is how many nodes have neither their old nor their new state.

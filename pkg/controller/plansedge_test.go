@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -82,4 +83,21 @@ func TestAnInvalidSelectorKeepsItsNodes(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, s.Nodes.Selected)
 	assert.Equal(t, []string{"node-0"}, w.have("cpx"))
+}
+
+// Nodes report their status every few minutes. That changes no decision.
+func TestWhatMattersToPlans(t *testing.T) {
+	node := func(change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: map[string]string{"pool": "a"}}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		change(n)
+		return n
+	}
+	before := node(func(*corev1.Node) {})
+	assert.False(t, matters(before, node(func(n *corev1.Node) { n.ResourceVersion = "2" })))
+	assert.True(t, matters(before, node(func(n *corev1.Node) { n.Labels["pool"] = "b" })))
+	assert.True(t, matters(before, node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })))
+	gpuNode := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	assert.False(t, matters(gpuNode, gpuNode))
+	assert.True(t, matters(gpuNode, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}))
 }

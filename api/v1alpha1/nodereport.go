@@ -169,3 +169,6 @@ type GPUReport struct {
 	// +kubebuilder:validation:MaxLength=4096
 	Pending string `json:"pending,omitempty"`
 }
+
+// HasGPUs tells whether a node has GPUs. Of many, it reports only the count.
+func (r *NodeReport) HasGPUs() bool { return r.Count > 0 || len(r.GPUs) > 0 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -74,20 +72,7 @@ func heldByAny(report *v1alpha1.NodeReport, device string) bool {
 	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
 }
 
-// switches tells whether the cache has a switch of the node that disturbs pods.
-func (r *Reconciler) switches(ctx context.Context, node string) bool {
-	var gpuNode v1alpha1.GPUNode
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {
-		return false
-	}
-	return gpuNode.Status.OrdersTaints()
-}
-
-// blockedBy tells whether the cache has a switch of the node that failed because of blockers.
-func (r *Reconciler) blockedBy(ctx context.Context, node string) bool {
-	var gpuNode v1alpha1.GPUNode
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {
-		return false
-	}
-	return gpuNode.Status.State == v1alpha1.Failed && gpuNode.Status.Switch != nil && len(gpuNode.Status.Switch.Blockers) > 0
+// blocked tells whether a switch of the node failed because of blockers.
+func blocked(s *v1alpha1.GPUNodeStatus) bool {
+	return s.State == v1alpha1.Failed && s.Switch != nil && len(s.Switch.Blockers) > 0
 }

@@ -94,9 +94,7 @@ func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *queue) error {
 	for _, o := range []client.Object{&v1alpha1.PartitionPlan{}, &v1alpha1.PartitionProfile{}, &v1alpha1.GPUNode{}, &corev1.Node{}} {
 		b = b.Watches(o, changed)
 	}
-	return b.WithOptions(controller.Options{
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
-	}).Complete(reconcile.Func(r.decidePlans))
+	return b.WithOptions(controller.Options{RateLimiter: retries()}).Complete(reconcile.Func(r.decidePlans))
 }
 
 // matters tells whether a change of an object can change a decision. Nodes report their status

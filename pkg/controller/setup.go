@@ -151,8 +151,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.ofConfigMap))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers,
-			// Reconciliation resumes soon after an outage of the API server.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
+			RateLimiter:             retries(),
 		})
 	if err := b.Complete(r); err != nil {
 		return err
@@ -170,6 +169,12 @@ func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 		}
 	}
 	return nil
+}
+
+// retries are the waits after errors. Reconciliation resumes soon after an outage of the API
+// server.
+func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry)
 }
 
 // afterStart maps objects that change after the controller has started. All nodes are reconciled
@@ -226,12 +231,18 @@ func (r *Reconciler) ofConfigMap(ctx context.Context, o client.Object) []reconci
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, node := range drain.NodesOf(o) {
-		if r.switches(ctx, node) {
-			requests = append(requests, requestFor(node))
-		} else if r.blockedBy(ctx, node) {
-			r.memory.lookSoon(node)
-			requests = append(requests, requestFor(node))
+		var gpuNode v1alpha1.GPUNode
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {
+			continue
 		}
+		switch s := &gpuNode.Status; {
+		case s.OrdersTaints():
+		case blocked(s):
+			r.memory.lookSoon(node)
+		default:
+			continue
+		}
+		requests = append(requests, requestFor(node))
 	}
 	return requests
 }

@@ -98,7 +98,7 @@ func Of(in Input) (Forecast, error) {
 	for i := range in.GPUNodes {
 		g := &in.GPUNodes[i]
 		node := byName[g.Name]
-		if node == nil || !selects.Matches(labels.Set(node.Labels)) || g.Status.Node != nil && len(g.Status.Node.GPUs) == 0 && g.Status.Node.Count == 0 {
+		if node == nil || !selects.Matches(labels.Set(node.Labels)) || g.Status.Node != nil && !g.Status.Node.HasGPUs() {
 			continue
 		}
 		why, counts := in.notSwitched(g, node)

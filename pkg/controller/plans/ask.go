@@ -22,7 +22,7 @@ func (k *Keeper) Of(g *v1alpha1.GPUNode, labels map[string]string) *state.Given 
 	k.mu.Lock()
 	order := k.order
 	k.mu.Unlock()
-	return k.given(selecting(order, g, labels), joining(&g.Status))
+	return k.given(selecting(order, g, labels), rollout.Joins(&g.Status))
 }
 
 func (k *Keeper) given(p *plan, joining bool) *state.Given {
@@ -30,11 +30,6 @@ func (k *Keeper) given(p *plan, joining bool) *state.Given {
 		return nil
 	}
 	return &state.Given{Plan: p.Name, Profile: p.Spec.Profile, Snapshot: rollout.Assign(p.PartitionPlan, joining)}
-}
-
-// joining tells whether a node never had a profile, and nobody uses its GPUs.
-func joining(s *v1alpha1.GPUNodeStatus) bool {
-	return s.Applied == nil && (s.Node == nil || s.Node.Held == 0)
 }
 
 // Keeps makes the keeper know that a node keeps what it has, so that it takes no place.
@@ -63,7 +58,7 @@ func (k *Keeper) Admit(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *s
 	}
 	fromPlan := wanted.Source == v1alpha1.FromPlan
 	before, had := k.wants[g.Name]
-	if fromPlan || hashOf(s.Desired) == wanted.Hash {
+	if fromPlan || rollout.HashOf(s.Desired) == wanted.Hash {
 		delete(k.wants, g.Name)
 	} else if !had || before != wanted.Hash {
 		if k.wants == nil {
@@ -74,7 +69,7 @@ func (k *Keeper) Admit(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *s
 	}
 	stopped := k.result.Stopped[wanted.Hash]
 	switch {
-	case s.Desired == nil, s.Desired.Hash == wanted.Hash, hashOf(s.Applied) == wanted.Hash, joining(s):
+	case s.Desired == nil, s.Desired.Hash == wanted.Hash, rollout.HashOf(s.Applied) == wanted.Hash, rollout.Joins(s):
 		return nil // It has it, or nothing has to change for it, or nobody is disturbed.
 	case k.result.Granted[g.Name] == wanted.Hash:
 		return nil
@@ -120,7 +115,7 @@ func (k *Keeper) Granted(g *v1alpha1.GPUNode) (ok bool, others string) {
 func (k *Keeper) mayBegin(g *v1alpha1.GPUNode) bool {
 	s := &g.Status
 	to := s.Switch.To.Hash
-	return k.result.Granted[g.Name] == to || hashOf(s.Applied) == to || joining(s) || s.OrdersTaints()
+	return k.result.Granted[g.Name] == to || rollout.HashOf(s.Applied) == to || rollout.Joins(s) || s.OrdersTaints()
 }
 
 // Begins makes the keeper know that a node is about to begin its switch. It tells whether the

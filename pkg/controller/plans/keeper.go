@@ -178,22 +178,15 @@ func (k *Keeper) refresh(ctx context.Context, p *plan, known *v1alpha1.ProfileSn
 	if err != nil {
 		return false, err
 	}
-	same := live.ResourceVersion == p.ResourceVersion && hashOf(profile) == hashOf(known)
+	same := live.ResourceVersion == p.ResourceVersion && rollout.HashOf(profile) == rollout.HashOf(known)
 	k.mu.Lock()
 	k.plans[p.Name] = &live
 	k.mu.Unlock()
 	*p = *newPlan(&live)
-	if hashOf(profile) != hashOf(known) {
+	if rollout.HashOf(profile) != rollout.HashOf(known) {
 		return false, fmt.Errorf("%w: PartitionProfile %s in the cache is not the newest", ErrOutdated, p.Spec.Profile)
 	}
 	return same, nil
-}
-
-func hashOf(p *v1alpha1.ProfileSnapshot) string {
-	if p == nil {
-		return ""
-	}
-	return p.Hash
 }
 
 // ErrOutdated says that something has changed since it was read. It is read again soon.

@@ -153,7 +153,7 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 	maps.DeleteFunc(k.chosen, func(name string, _ chosen) bool { return byName[name] == nil })
 	for _, g := range k.newest(gpuNodes.Items) {
 		node := byName[g.Name]
-		if node == nil || g.Status.Node != nil && len(g.Status.Node.GPUs) == 0 && g.Status.Node.Count == 0 {
+		if node == nil || g.Status.Node != nil && !g.Status.Node.HasGPUs() {
 			continue
 		}
 		ready, until := k.isReady(node, now)
@@ -237,7 +237,7 @@ func (k *Keeper) want(g *v1alpha1.GPUNode) string {
 	if want, ok := k.wants[g.Name]; ok {
 		return want
 	}
-	return hashOf(g.Status.Desired)
+	return rollout.HashOf(g.Status.Desired)
 }
 
 // isReady tells whether a node can be switched; if its status could not be written, until when

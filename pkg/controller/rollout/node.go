@@ -58,17 +58,21 @@ type Trouble struct {
 // publishes the taints. A plugin that is gone does not keep other nodes waiting for longer.
 const UntaintPatience = 30 * time.Second
 
+// Joins tells whether a node never had a profile, and no claim holds its GPUs.
+func Joins(s *v1alpha1.GPUNodeStatus) bool {
+	return s.Applied == nil && (s.Node == nil || s.Node.Held == 0)
+}
+
 // Observe says what is known of a node. The caller adds Overruled.
 func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, now time.Time) Node {
 	s := &gpuNode.Status
 	n := Node{
 		Name: gpuNode.Name, Labels: labels, Created: gpuNode.CreationTimestamp.Time,
-		State: s.State, Desired: hashOf(s.Desired), Applied: hashOf(s.Applied),
-		Joining: s.Applied == nil, Ready: ready && s.Node != nil,
+		State: s.State, Desired: HashOf(s.Desired), Applied: HashOf(s.Applied),
+		Joining: Joins(s), Ready: ready && s.Node != nil,
 	}
 	if s.Node != nil {
 		n.Held, n.Free, n.Reported = s.Node.Held, s.Node.Free, s.Node.Applied
-		n.Joining = n.Joining && n.Held == 0
 	}
 	n.move(s, now)
 	n.judge(s)
@@ -76,7 +80,8 @@ func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, no
 	return n
 }
 
-func hashOf(p *v1alpha1.ProfileSnapshot) string {
+// HashOf is the hash of a profile, empty if there is none.
+func HashOf(p *v1alpha1.ProfileSnapshot) string {
 	if p == nil {
 		return ""
 	}

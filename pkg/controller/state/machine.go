@@ -152,7 +152,7 @@ func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
 
 // desired returns the profile that a new switch would apply, nil: none.
 func (t *turn) desired() *v1alpha1.ProfileSnapshot {
-	if t.Choice.Desired == nil || t.conflict() || t.node.Count == 0 && len(t.node.GPUs) == 0 {
+	if t.Choice.Desired == nil || t.conflict() || !t.node.HasGPUs() {
 		return nil
 	}
 	return t.Choice.Desired

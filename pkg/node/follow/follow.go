@@ -87,8 +87,8 @@ type Config struct {
 }
 
 // Follower carries out switches on the node, and reports its state. All methods but Nudge,
-// TakeOver, Undecided, Prepared and Unprepared are for the goroutine of Run. Without a controller or without the
-// CRD of GPUNode, it does nothing: claims are prepared, and profiles do not change.
+// TakeOver, Undecided, Prepared and Unprepared are for the goroutine of Run. Without a controller
+// or without the CRD of GPUNode, it does nothing: claims are prepared, and profiles do not change.
 type Follower struct {
 	Config
 	informer cache.SharedIndexInformer

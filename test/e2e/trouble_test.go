@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,10 @@ func TestForeignPartitionsAreAdopted(t *testing.T) {
 	})
 	instance := s.machine(nodeA).GPUs[used].Instances[0].ID
 	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: gpus[used].PCI, GPUInstance: &instance, PID: 4711}}})
+	s.eventually("what they cover is tainted", func() (bool, string) {
+		tainted := s.taintedDevices(nodeA, foreignTaint)
+		return slices.Contains(tainted, idle) && slices.Contains(tainted, busy), strings.Join(tainted, "\n")
+	})
 	s.gpuPodOn("waits", classWhole, gpus[left].PCI)
 	s.waitUnschedulable("waits")
 	s.helm("upgrade", release, chart, "--reuse-values", "--set", "foreignPartitions=adopt", "--wait", "--timeout", "3m")

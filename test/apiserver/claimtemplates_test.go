@@ -146,10 +146,7 @@ func TestMoreAmountsThanANamespaceCanHave(t *testing.T) {
 // Who takes over the controller gets no more than its templates.
 func TestWhatTheControllerMayWrite(t *testing.T) {
 	tr := startTranslator(t)
-	config := tr.asController()
-	// RBAC is not what is tested.
-	config.Impersonate.Groups = []string{"system:masters"}
-	as := kubernetes.NewForConfigOrDie(config).ResourceV1()
+	as := tr.asControllerWithoutRBAC()
 	template := func(name string, change func(*resourceapi.ResourceClaimTemplate)) *resourceapi.ResourceClaimTemplate {
 		asked, err := claimtemplate.Parse("tranche-fraction-500")
 		require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,9 +94,24 @@ func startTranslator(t *testing.T) *translator {
 				return false
 			}
 		}
-		return true
+		// The policy on the controller's own templates becomes active on its own.
+		refused := &resourceapi.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: "not-from-an-amount"},
+			Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+				Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "nic.example.com"}}},
+			}}},
+		}
+		_, err := tr.asControllerWithoutRBAC().ResourceClaimTemplates("kai").Create(t.Context(), refused, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err)
 	})
 	return tr
+}
+
+// asControllerWithoutRBAC is the controller with every right, so that only the policies are tested.
+func (tr *translator) asControllerWithoutRBAC() resourceclient.ResourceV1Interface {
+	config := tr.asController()
+	config.Impersonate.Groups = []string{"system:masters"}
+	return kubernetes.NewForConfigOrDie(config).ResourceV1()
 }
 
 func (tr *translator) await(what string, done func() bool) {

@@ -142,7 +142,7 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	@$(MAKE) -j2 -Oline --no-print-directory test-packages test-apiserver
-	$(GO) test -timeout 30m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*test\/race/ {print $$1}')
+	$(GO) test -timeout 60m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*test\/race/ {print $$1}')
 	cd test/cluster && $(GO) test ./cmd/cluster/... ./internal/...
 	cd test/autoscalers && $(GO) test ./...
 	cd test/gitops && $(GO) test ./...
@@ -151,13 +151,13 @@ test-unit: compiler cluster-parts ## Run the tests that need no cluster
 # test-packages and test-apiserver are parts of test-unit.
 .PHONY: test-packages
 test-packages:
-	HELM=$(HELM) $(GO) test -race -p 4 -timeout 30m ./...
+	HELM=$(HELM) $(GO) test -race -p 4 -timeout 60m ./...
 
 # An API server that other tests starve of time answers too late, so these tests have a second
 # attempt, as the end-to-end tests have.
 .PHONY: test-apiserver
 test-apiserver:
-	@run() { HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -timeout 30m ./test/apiserver; }; \
+	@run() { HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -timeout 60m ./test/apiserver; }; \
 	run || { echo "running the tests with an API server again …"; run; }
 
 .PHONY: test-e2e

@@ -68,8 +68,8 @@ func (c *cluster) ask(node string, template *resourceapi.ResourceClaimTemplate) 
 	claim := allocator.Claim(fmt.Sprint("claim-", c.claims))
 	claim.Spec = *template.Spec.Spec.DeepCopy()
 	defaults(claim)
-	// The scheduler gives up after ten seconds.
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	// The scheduler gives up after ten seconds, on a machine that does nothing else.
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	grant, err := c.Allocate(ctx, node, claim)
 	require.NoError(c.t, err)

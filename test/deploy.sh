@@ -10,6 +10,6 @@ export KUBECONFIG=$dir/kubeconfig
 PATH=$(bin/cluster path):$PATH
 echo "installing the chart …"
 helm upgrade --install tranche deployments/helm/tranche \
-  --namespace tranche-system --create-namespace --wait --timeout 3m \
+  --namespace tranche-system --create-namespace --wait --timeout 8m \
   --set image.repository="${image%:*}" --set image.tag="${image##*:}" \
   "$@" >/dev/null

@@ -8,7 +8,7 @@ log=$results/${name//\//-}.log
 
 run() ( # DIRECTORY
   cd test/e2e
-  TRANCHE_E2E_CLUSTER=$1 ../../build/e2e.test -test.v -test.timeout 30m -test.run "^${name//\//\$/^}\$"
+  TRANCHE_E2E_CLUSTER=$1 ../../build/e2e.test -test.v -test.timeout 60m -test.run "^${name//\//\$/^}\$"
 )
 
 without() { # GATE [gates that depend on it]

@@ -8,8 +8,8 @@ export KUBECONFIG=$dir/kubeconfig
 PATH=$(bin/cluster path):$PATH
 if [ "${2:-}" = uninstall ]; then
   # Nothing else removes Kueue's finalizers.
-  kubectl wait workloads --all --all-namespaces --for=delete --timeout=1m
-  helm uninstall kueue --namespace kueue-system --ignore-not-found --wait --timeout 2m
+  kubectl wait workloads --all --all-namespaces --for=delete --timeout=6m
+  helm uninstall kueue --namespace kueue-system --ignore-not-found --wait --timeout 6m
   kubectl delete namespace kueue-system --ignore-not-found
   exit
 fi
@@ -23,9 +23,9 @@ helm upgrade --install kueue "$kueue/chart.tgz" --namespace kueue-system --creat
   --set controllerManager.readinessProbe.periodSeconds=1 >/dev/null
 # Kueue writes its certificate into a Secret. A new pod has it at once, the first one
 # waits minutes until the kubelet updates its volume.
-kubectl -n kueue-system wait secret kueue-webhook-server-cert --for='jsonpath={.data.tls\.crt}' --timeout=2m >/dev/null
+kubectl -n kueue-system wait secret kueue-webhook-server-cert --for='jsonpath={.data.tls\.crt}' --timeout=6m >/dev/null
 kubectl -n kueue-system delete pod --all --wait=false >/dev/null
-kubectl -n kueue-system rollout status deployment kueue-controller-manager --timeout=3m
+kubectl -n kueue-system rollout status deployment kueue-controller-manager --timeout=6m
 # The pod is ready a moment before the API server knows its address.
 probe='{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "probe"}}'
 for _ in {1..60}; do

@@ -35,7 +35,7 @@ cmp "$work/tranche-$version.tgz" "dist/tranche-$version.tgz"
 step "install"
 tar -C "$work" -xzf "dist/kubectl-tranche-$version-linux-$(go env GOARCH).tar.gz" kubectl-tranche
 kubectl tranche version | grep -F " $version "
-helm install tranche "$work/tranche-$version.tgz" --namespace tranche-system --create-namespace --wait --timeout 3m \
+helm install tranche "$work/tranche-$version.tgz" --namespace tranche-system --create-namespace --wait --timeout 8m \
   --set image.repository=$address/team/tranche --set simulate.inventory=h100x8
 kubectl -n tranche-system get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\t"}{.status.containerStatuses[0].imageID}{"\n"}{end}'
 

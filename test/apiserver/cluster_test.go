@@ -37,7 +37,7 @@ import (
 const (
 	nodeName = "node-a"
 	// patience is how long a condition may take, glance how often it is looked at.
-	patience, glance = time.Minute, 50 * time.Millisecond
+	patience, glance = 3 * time.Minute, 50 * time.Millisecond
 )
 
 // inventory is that of the node. Its GPUs change without delays.

@@ -86,9 +86,21 @@ func (c *cluster) end(k *kubelet, pod *corev1.Pod, claim *resourceapi.ResourceCl
 	}
 	held.Status = resourceapi.ResourceClaimStatus{}
 	_, err = claims.UpdateStatus(ctx, held, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) { // the plugin writes the devices' status
+		return false
+	}
 	assert.NoError(c.t, err)
 	assert.NoError(c.t, pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	return false
+}
+
+// awaitPartitions waits until the node's pool is complete, which the allocator needs.
+func (c *cluster) awaitPartitions() {
+	c.t.Helper()
+	c.await("the node does not publish all its devices", func() bool {
+		all := c.slices()
+		return len(all) > 0 && int64(len(all)) == all[0].Spec.Pool.ResourceSliceCount && c.devices(isPartition) > 0
+	})
 }
 
 func (c *cluster) gpuNode() *v1alpha1.GPUNode {
@@ -106,7 +118,7 @@ func TestASwitch(t *testing.T) {
 	c := startCluster(t)
 	k, _ := c.startPlugin()
 	c.startController()
-	c.await("the node publishes no partitions", func() bool { return c.devices(isPartition) > 0 })
+	c.awaitPartitions()
 	c.await("the node reports nothing", func() bool {
 		n := c.gpuNode()
 		return n.Status.Node != nil && n.Status.Node.Count == 2 && n.Status.State == v1alpha1.Idle
@@ -142,7 +154,7 @@ func TestAPluginThatStartsAgain(t *testing.T) {
 	c := startCluster(t)
 	k, stop := c.startPlugin()
 	c.startController()
-	c.await("the node publishes no partitions", func() bool { return c.devices(isPartition) > 0 })
+	c.awaitPartitions()
 	_, claim := c.schedule()
 	prepared := k.prepare(claim)
 	versions := func() map[string]string {

@@ -79,8 +79,10 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 		}
 		return len(halves) == 2, fmt.Sprintf("there are %d", len(halves))
 	})
-	why := s.kubectl("tranche", "why", "-n", namespace, halves[0].Name)
-	assert.Contains(s.t, strings.Join(strings.Fields(why), " "), "All 8 GPUs are in CPX", why)
+	s.eventually("kubectl tranche why says why", func() (bool, string) {
+		why, _ := s.try("kubectl", "tranche", "why", "-n", namespace, halves[0].Name)
+		return strings.Contains(strings.Join(strings.Fields(why), " "), "All 8 GPUs are in CPX"), why
+	})
 
 	s.kubectl("-n", namespace, "scale", "deployment", "eighths", "--replicas=0")
 	s.eventually("the two pods run", func() (bool, string) {

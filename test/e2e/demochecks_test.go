@@ -54,6 +54,17 @@ func checkFirstAvailable(s *suite, pods map[string]*corev1.Pod) {
 	s.deletePods()
 }
 
+// waitQuota waits until a quota has counted what is used: each claim once.
+func (s *suite) waitQuota(namespace, name string, resource corev1.ResourceName, want int64) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("quota %s counts %d", name, want), func() (bool, string) {
+		quota, err := s.client.CoreV1().ResourceQuotas(namespace).Get(s.ctx, name, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		used := quota.Status.Used[resource]
+		return used.Value() == want, used.String()
+	})
+}
+
 // Three partitions are allocated, and a fourth one is refused.
 func checkQuota(s *suite, _ map[string]*corev1.Pod) {
 	const namespace = "demo-quota"
@@ -61,18 +72,14 @@ func checkQuota(s *suite, _ map[string]*corev1.Pod) {
 		return len(s.demoPods(namespace)) == 3, "there are fewer"
 	})
 	assert.Equal(s.t, 3, s.machine(nodeA).instances())
-	used, err := s.client.CoreV1().ResourceQuotas(namespace).Get(s.ctx, "three-partitions", metav1.GetOptions{})
-	require.NoError(s.t, err)
-	counted := used.Status.Used["requests.nvidia.com/mig-1g.10gb"]
-	assert.EqualValues(s.t, 3, counted.Value(), "each counts once")
-
+	s.waitQuota(namespace, "three-partitions", "requests.nvidia.com/mig-1g.10gb", 3)
 	s.requireQuotaRefuses("quota", namespace, "three-partitions")
 
 	// Every class is an extended resource, too. The pod itself is no claim; the
 	// one that the scheduler makes for it is refused.
 	pod := newPod("dodge")
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"deviceclass.resource.kubernetes.io/gpu-mig.tranche.dev": resource.MustParse("1")}
-	_, err = s.client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{})
+	_, err := s.client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	s.eventually("the scheduler is refused", func() (bool, string) {
 		said, err := s.try("kubectl", "-n", namespace, "describe", "pod", "dodge")

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -56,7 +55,10 @@ func checkShareInitContainer(s *suite, pods map[string]*corev1.Pod) {
 		return s.kubectl("-n", pod.Namespace, "logs", pod.Name, "-c", container)
 	}
 	assert.Contains(s.t, log("prepare"), "GPU_PORTION=0.50")
-	assert.Equal(s.t, log("main"), log("prepare"))
+	s.eventually("the main container says the same", func() (bool, string) {
+		said := log("main")
+		return said == log("prepare"), said
+	})
 }
 
 // Halves of two GPUs are in one container, with one daemon for both.
@@ -144,9 +146,6 @@ func checkShareQuota(s *suite, _ map[string]*corev1.Pod) {
 	s.eventually("three pods run", func() (bool, string) {
 		return len(s.demoPods(namespace)) == 3, "there are fewer"
 	})
-	used, err := s.client.CoreV1().ResourceQuotas(namespace).Get(s.ctx, "three-shares", metav1.GetOptions{})
-	require.NoError(s.t, err)
-	counted := used.Status.Used["requests.nvidia.com/gpu.shared"]
-	assert.EqualValues(s.t, 3, counted.Value(), "each counts once")
+	s.waitQuota(namespace, "three-shares", "requests.nvidia.com/gpu.shared", 3)
 	s.requireQuotaRefuses("sharing-quota", namespace, "three-shares")
 }

@@ -51,10 +51,10 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 			s.labelNode(nodeA, key, "")
 		}
 		// Without the format, the node is in no profile again.
-		s.helm("rollback", release, "--wait", "--timeout", "3m")
+		s.helm("rollback", release, "--wait", "--timeout", "8m")
 		s.waitFollows(nodeA, "")
 	})
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "formats.migParted.enabled=true,formats.migParted.configMap="+s.namespace+"/mig-configs", "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "formats.migParted.enabled=true,formats.migParted.configMap="+s.namespace+"/mig-configs", "--wait", "--timeout", "8m")
 
 	s.gpuPod("before", classWhole)
 	s.waitRunning("before")

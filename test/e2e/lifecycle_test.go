@@ -43,8 +43,8 @@ func TestUpgradeAndRollback(t *testing.T) {
 	versions := published.all()
 
 	for _, change := range [][]string{
-		{"upgrade", release, chart, "--reuse-values", "--set", "kubeletPlugin.logVerbosity=3", "--wait", "--timeout", "3m"},
-		{"rollback", release, "--wait", "--timeout", "3m"},
+		{"upgrade", release, chart, "--reuse-values", "--set", "kubeletPlugin.logVerbosity=3", "--wait", "--timeout", "8m"},
+		{"rollback", release, "--wait", "--timeout", "8m"},
 	} {
 		old := s.plugin(nodeA).UID
 		churn := s.churnDuring(func() error {

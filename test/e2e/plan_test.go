@@ -118,13 +118,15 @@ func TestPlanWithACanary(t *testing.T) {
 	s.gpuPodAt(nodeB, "holder", classWhole, "")
 	holder := s.waitRunning("holder")
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
-	s.setPlan("canary", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1, soak: 8s}, {nodes: 50%}]}}")
+	s.setPlan("canary", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1, soak: 15s}, {nodes: 50%}]}}")
 	s.waitPlan("canary", "watches the canary", progresses(v1alpha1.ReasonSoaking))
 	s.requireByPlan("canary", "planned", nodeA)
 	s.requireUntouched(nodeB, nodeC)
 	for _, node := range []string{nodeB, nodeC} {
-		n := s.gpuNode(node)
-		s.requireCondition(n, v1alpha1.ConditionRolloutPending, metav1.ConditionTrue, v1alpha1.ReasonWaitsForPlan)
+		s.waitGPUNode(node, "waits for the plan", func(n *v1alpha1.GPUNode) bool {
+			c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionRolloutPending)
+			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonWaitsForPlan
+		})
 	}
 	p := s.waitComplete("canary", 1)
 	assert.EqualValues(t, 3, p.Status.Nodes.Updated)
@@ -133,7 +135,7 @@ func TestPlanWithACanary(t *testing.T) {
 	_, canary := s.lastSwitch(nodeA)
 	second, _ := s.lastSwitch(nodeB)
 	third, _ := s.lastSwitch(nodeC)
-	assert.GreaterOrEqual(t, second.Sub(canary), 7*time.Second, "the soak")
+	assert.GreaterOrEqual(t, second.Sub(canary), 12*time.Second, "the soak")
 	assert.True(t, third.After(second))
 	out, err := s.rollout("status", "canary")
 	require.NoError(t, err, out)
@@ -188,7 +190,7 @@ func TestPlanPauseAndResume(t *testing.T) {
 	s := start(t)
 	s.orderNodes()
 	s.setProfileSpec("planned", cutNVIDIA)
-	s.slowPod(nodeA, "slow", classWhole, 6)
+	s.slowPod(nodeA, "slow", classWhole, 30)
 	s.setPlan("all", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 1}}")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	out, err := s.rollout("pause", "all")

@@ -71,7 +71,7 @@ func TestPlanAndAJoiningNode(t *testing.T) {
 	require.NoError(t, s.tranche.GPUNodes().Delete(s.ctx, nodeB, metav1.DeleteOptions{}))
 	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeB, v1alpha1.TaintStartup+"-") })
 	s.kubectl("taint", "node", nodeB, v1alpha1.TaintStartup+":NoSchedule")
-	s.slowPod(nodeA, "slow", classWhole, 60)
+	slow := s.slowPod(nodeA, "slow", classWhole, 540)
 	s.setPlan("all", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 1}}")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	back()
@@ -83,7 +83,8 @@ func TestPlanAndAJoiningNode(t *testing.T) {
 	})
 	require.Equal(t, v1alpha1.Draining, s.gpuNode(nodeA).Status.State, "it was too slow, so this test shows nothing")
 	s.requireUntouched(nodeC)
-	s.delete("slow")
+	s.killProcesses(slow)
+	s.waitGone("slow")
 	s.waitComplete("all", 1)
 }
 
@@ -141,7 +142,7 @@ func TestPlanAndTheControllerKilledInEveryStep(t *testing.T) {
 	s := start(t)
 	s.orderNodes()
 	s.setProfileSpec("planned", cutNVIDIA)
-	s.slowPod(nodeA, "slow", classWhole, 5)
+	s.slowPod(nodeA, "slow", classWhole, 20)
 	begun := time.Now()
 	s.setPlan("all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1, soak: 10s}, {nodes: 2, approval: true}]}}")
 	s.waitGPUNode(nodeA, "has asked the pod to leave", func(g *v1alpha1.GPUNode) bool {

@@ -67,7 +67,7 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 			require.Equal(t, s.nodesOf(nodeA, s.allocated(pod, "")), s.seen(pod, "main"))
 			again := s.plugin(nodeA)
 			assert.Equal(t, plugin.UID, again.UID)
-			assert.EqualValues(t, 1, again.Status.ContainerStatuses[0].RestartCount)
+			assert.GreaterOrEqual(t, again.Status.ContainerStatuses[0].RestartCount, int32(1))
 			s.delete("patient")
 			assert.Zero(t, s.machine(nodeA).instances())
 		})

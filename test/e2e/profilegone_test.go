@@ -75,8 +75,8 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	s := start(t)
 	before := s.published(nodeA)
 	const rules = "{rules: [" + cutInThree + "], switch: {drainDeadline: "
-	s.setProfileSpec("cut-in-three", rules+"15s}}")
-	s.slowPod(nodeA, "slow", classWhole, 3)
+	s.setProfileSpec("cut-in-three", rules+"60s}}")
+	s.slowPod(nodeA, "slow", classWhole, 20)
 	s.labelProfile(nodeA, "cut-in-three")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	back := s.keepPluginOff(nodeA)
@@ -93,7 +93,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	s.eventually("the node publishes what it did", func() (bool, string) {
 		return assert.ObjectsAreEqual(before, s.published(nodeA)), ""
 	})
-	s.setProfileSpec("cut-in-three", rules+"16s}}") // a new policy, so it is tried at once
+	s.setProfileSpec("cut-in-three", rules+"61s}}") // a new policy, so it is tried at once
 	s.waitFollows(nodeA, "cut-in-three")
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 }
@@ -103,7 +103,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
-	s.slowCuts(3 * time.Second)
+	s.slowCuts(15 * time.Second)
 	s.labelProfile(nodeA, "cut-in-three")
 	s.eventually("some partitions are made", func() (bool, string) {
 		m := s.machine(nodeA)

@@ -55,7 +55,7 @@ func TestThePluginKilledWhileItChangesGPUs(t *testing.T) {
 	// A new pod, so that the kubelet starts its container again at once.
 	plugin := s.restartPlugin(nodeA)
 	s.setProfile("cut-in-three", cutInThree)
-	s.slowPartitions()
+	s.slowCuts(5 * time.Second)
 	s.labelProfile(nodeA, "cut-in-three")
 	s.eventually("some partitions are made", func() (bool, string) {
 		m := s.machine(nodeA)

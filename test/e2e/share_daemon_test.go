@@ -65,6 +65,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 	s.killPlugin(plugin)
 	pod := s.waitRunning("patient")
 	require.Len(t, s.daemons(nodeA), 1)
+	assert.Contains(t, s.leftOfDaemons(nodeA), s.controlGroup(), "what other tests look for when they end")
 	assert.Equal(t, "2000M", s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"))
 	assert.Equal(t, plugin.UID, s.plugin(nodeA).UID)
 	s.clearFaults(nodeA)
@@ -76,7 +77,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 func TestShareDaemonThatTakesItsTimeHoldsUpNobody(t *testing.T) {
 	s := start(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
-	s.onNode(nodeA, "sh", "-c", `printf 'mps: {startDelay: 15s}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
+	s.onNode(nodeA, "sh", "-c", `printf 'mps: {startDelay: 25s}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
 	s.sharePodAt(nodeA, "slow", pci, classMemoryShare, amounts{"memory": "2000Mi"})
 	s.eventually("its daemon has read how slow it is, and written the first file", func() (bool, string) {
 		return s.onNode(nodeA, "sh", "-c", `find "$1" -name control.log 2>/dev/null; true`, "sh", mpsDir) != "", s.eventsText("slow")

@@ -90,11 +90,11 @@ func TestSharePluginRestartAndUpgradeLeaveDaemonsAlone(t *testing.T) {
 	assert.Equal(t, before, s.daemons(nodeA))
 
 	old := s.plugin(nodeA).UID
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "kubeletPlugin.logVerbosity=3", "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "kubeletPlugin.logVerbosity=3", "--wait", "--timeout", "8m")
 	require.NoError(t, s.rolledOut())
 	assert.NotEqual(t, old, s.plugin(nodeA).UID)
 	assert.Equal(t, before, s.daemons(nodeA))
-	s.helm("rollback", release, "--wait", "--timeout", "3m")
+	s.helm("rollback", release, "--wait", "--timeout", "8m")
 	require.NoError(t, s.rolledOut())
 
 	assert.Equal(t, before, s.daemons(nodeA))

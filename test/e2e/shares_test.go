@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/stretchr/testify/assert"
@@ -155,11 +158,19 @@ func (s *suite) askDaemon(pod *corev1.Pod, container, command string) string {
 	return strings.TrimSpace(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", fmt.Sprintf("echo %s | nvidia-cuda-mps-control", command)))
 }
 
-// leftOfDaemons is what a node has of MPS daemons: folders, control groups, and
-// processes that have one of the folders open or in their environment.
+// controlGroup is the control group of the cluster (test/cluster/internal/cluster).
+func (s *suite) controlGroup() string {
+	dir, err := filepath.EvalSymlinks(absolute(s.cluster))
+	require.NoError(s.t, err)
+	sum := sha256.Sum256([]byte(dir))
+	return "/tranche-" + hex.EncodeToString(sum[:4])
+}
+
+// leftOfDaemons is what a node has of MPS daemons: folders and control groups. A node sees the
+// control groups of the whole machine, those of other clusters' nodes with the same name, too.
 func (s *suite) leftOfDaemons(node string) string {
 	s.t.Helper()
 	return s.onNode(node, "sh", "-c", `ls -d "$1"/*/ 2>/dev/null
-		find /sys/fs/cgroup -type d -path "*/$2/tranche-mps*" 2>/dev/null
-		true`, "sh", mpsDir, node)
+		find /sys/fs/cgroup -type d -path "*$2/$3/tranche-mps*" 2>/dev/null
+		true`, "sh", mpsDir, s.controlGroup(), node)
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +41,7 @@ const (
 
 	// patience is how long a wait lasts before the test fails. It is long
 	// because the machine may be small and busy.
-	patience = 2 * time.Minute
+	patience = 6 * time.Minute
 	// glance is the time between two looks.
 	glance = 200 * time.Millisecond
 )
@@ -77,6 +78,9 @@ func start(t *testing.T) *suite {
 	}
 	s := begin(t, cluster, nodeA, nodeB, nodeC)
 	s.useValues()
+	for _, node := range s.nodes {
+		s.settled(node)
+	}
 	return s
 }
 
@@ -100,6 +104,24 @@ func startAlone(t *testing.T) *suite {
 	return begin(t, os.Getenv(clusterVariable), nodeA, nodeB, nodeC)
 }
 
+// repeatedReads repeats reads that the API server could not answer, because it or etcd was starved
+// of time.
+type repeatedReads struct{ http.RoundTripper }
+
+func (n repeatedReads) RoundTrip(r *http.Request) (*http.Response, error) {
+	for range 10 {
+		response, err := n.RoundTripper.RoundTrip(r)
+		if r.Method != http.MethodGet || r.URL.Query().Has("watch") || err == nil && response.StatusCode < http.StatusInternalServerError {
+			return response, err
+		}
+		if err == nil {
+			response.Body.Close()
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	return n.RoundTripper.RoundTrip(r)
+}
+
 // on is the suite for a part of the test.
 func (s *suite) on(t *testing.T) *suite {
 	part := *s
@@ -114,6 +136,7 @@ func begin(t *testing.T, cluster string, nodes ...string) *suite {
 	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(cluster, "kubeconfig"))
 	require.NoError(t, err)
 	s.config.QPS, s.config.Burst = 200, 400
+	s.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return repeatedReads{next} })
 	s.client, err = kubernetes.NewForConfig(s.config)
 	require.NoError(t, err)
 	s.tranche, err = client.New(s.config)

@@ -26,7 +26,7 @@ func (s *suite) installAgain() (install func()) {
 	require.NoError(s.t, os.WriteFile(values, []byte(s.helm("get", "values", release, "-o", "yaml")), 0o600))
 	install = func() {
 		s.t.Helper()
-		s.helm("upgrade", "--install", release, chart, "--reset-values", "--values", values, "--wait", "--timeout", "3m")
+		s.helm("upgrade", "--install", release, chart, "--reset-values", "--values", values, "--wait", "--timeout", "8m")
 		require.NoError(s.t, s.rolledOut())
 		for _, node := range s.nodes {
 			s.eventually(node+" publishes", func() (bool, string) { return len(s.slices(node)) > 0, "nothing" })
@@ -55,13 +55,16 @@ func TestUninstallRefused(t *testing.T) {
 		assert.Contains(t, out, part)
 	}
 	assert.True(t, published.lastChange().IsZero(), "slices have changed")
-	assert.Empty(t, s.leftInCluster("tranche-uninstall"))
+	s.eventually("nothing is left of what uninstalls", func() (bool, string) {
+		left := s.leftInCluster("tranche-uninstall")
+		return left == "", left
+	})
 
 	// What it says to keep Tranche, word by word.
 	command := regexp.MustCompile(`helm -n \S+ rollback \S+ \d+`).FindString(out)
 	require.NotEmpty(t, command, out)
 	s.helm(strings.Fields(command)[3:]...)
-	s.helm("upgrade", release, chart, "--reuse-values", "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reuse-values", "--wait", "--timeout", "8m")
 	assert.Equal(t, container, s.container("holder"))
 	s.gpuPod("after", class1g10gb)
 	s.waitRunning("after")
@@ -75,7 +78,7 @@ func TestUninstallForced(t *testing.T) {
 	s.waitRunning("holder")
 	container := s.container("holder")
 
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "uninstall.force=true", "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "uninstall.force=true", "--wait", "--timeout", "8m")
 	out := s.helm("uninstall", release)
 	assert.Contains(t, out, s.namespace+"/holder")
 	s.waitPluginsGone()
@@ -103,7 +106,7 @@ func TestUninstall(t *testing.T) {
 	s.gpuPod("before", class1g10gb)
 	s.gpuPodAt(nodeC, "before-amd", classCPX, "")
 	s.waitRunning("before", "before-amd")
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "nodeLabels=true,legacyResources.nvidia=true", "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "nodeLabels=true,legacyResources.nvidia=true", "--wait", "--timeout", "8m")
 	s.eventually("the nodes are labelled", func() (bool, string) {
 		return s.label(nodeA, "product") == "NVIDIA-H100-80GB-HBM3" && s.label(nodeA, "count") == "8" && s.label(nodeA, "memory") == "81559" &&
 			s.label(nodeB, "product") == "NVIDIA-L4" && s.label(nodeB, "count") == "4", s.label(nodeA, "product") + s.label(nodeA, "memory")
@@ -143,7 +146,7 @@ func TestUninstallWithDefinitions(t *testing.T) {
 	s := start(t)
 	install := s.installAgain()
 	s.kubectl("apply", "-f", s.profileFile("of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "crds.keep=false", "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "crds.keep=false", "--wait", "--timeout", "8m")
 	s.helm("uninstall", release)
 	s.waitPluginsGone()
 	s.eventually("nothing is left in the cluster", func() (bool, string) {

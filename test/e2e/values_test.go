@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,7 +11,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // The release of a cluster has the chart's default values, beside image and simulated GPUs.
@@ -98,13 +105,47 @@ func (s *suite) useValues() {
 	file := filepath.Join(s.t.TempDir(), "values.yaml")
 	require.NoError(s.t, os.WriteFile(file, text, 0o600))
 	began := time.Now()
-	s.helm("upgrade", release, chart, "--reset-values", "--values", file, "--wait", "--timeout", "3m")
+	s.helm("upgrade", release, chart, "--reset-values", "--values", file, "--wait", "--timeout", "8m")
 	require.NoError(s.t, s.rolledOut())
 	for _, node := range s.nodes {
 		s.eventually(node+" publishes by these values", func() (bool, string) { return s.publishesBy(node, want) })
 		s.settled(node)
 	}
+	translate, _ := want["translate"].(map[string]any)
+	for project, on := range translate {
+		if on == true {
+			s.waitTranslated(project)
+		}
+	}
 	s.t.Logf("%5.1fs the release has the values %q", time.Since(began).Seconds(), needed(s.t.Name()))
+}
+
+// waitTranslated waits until the API server applies the policies that translate the pods of a
+// project, some time after they were created.
+func (s *suite) waitTranslated(project string) {
+	s.t.Helper()
+	asks := func(amount string) *corev1.Pod {
+		pod := newPod("translated")
+		switch project {
+		case "kai":
+			pod.Annotations = map[string]string{"gpu-fraction": amount}
+		case "hami":
+			pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpumem": resource.MustParse(amount)}
+		case "nos":
+			pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceName("nvidia.com/gpu-" + amount + "gb"): resource.MustParse("1")}
+		}
+		return pod
+	}
+	good := map[string]string{"kai": "0.5", "hami": "1", "nos": "1"}[project]
+	require.NotEmpty(s.t, good, project)
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelTranslate+"="+project)
+	defer s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelTranslate+"-")
+	s.eventually("pods of "+project+" are translated", func() (bool, string) {
+		_, refused := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, asks("0"), dry)
+		pod, err := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, asks(good), dry)
+		return apierrors.IsInvalid(refused) && err == nil && len(pod.Spec.ResourceClaims) > 0, fmt.Sprint(refused, err)
+	})
 }
 
 // publishesBy says whether whole GPUs of a node stand for the resources that the values name,

@@ -189,7 +189,7 @@ func AwaitEventOn(t *testing.T, client *fake.Clientset, kind, name, reason, part
 
 const (
 	// Patience is how long a condition may take on a busy machine.
-	Patience = time.Minute
+	Patience = 3 * time.Minute
 	// Tick is the time between two looks.
 	Tick = 20 * time.Millisecond
 )

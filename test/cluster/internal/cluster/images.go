@@ -68,7 +68,7 @@ func lastLine(text string) string {
 // awaitContainerd waits until containerd answers and has all images that a
 // node starts with.
 func (c *Cluster) awaitContainerd(ctx context.Context, node machine.Machine) error {
-	err := c.wait(ctx, "containerd on "+node.Name, time.Minute, func(ctx context.Context) error {
+	err := c.wait(ctx, "containerd on "+node.Name, 3*time.Minute, func(ctx context.Context) error {
 		return c.ctr(ctx, node, nil, "version")
 	}, node)
 	if err != nil {

@@ -51,7 +51,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.wait(ctx, "the API server", 2*time.Minute, api.ready)
+	return c.wait(ctx, "the API server", 6*time.Minute, api.ready)
 }
 
 // Reboot ends everything on a node as a power cut does, and starts the node
@@ -96,7 +96,7 @@ func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	if err := c.awaitNode(ctx, api, name, boot, started); err != nil {
 		return err
 	}
-	return c.wait(ctx, "the pods of "+name, 2*time.Minute, func(ctx context.Context) error {
+	return c.wait(ctx, "the pods of "+name, 6*time.Minute, func(ctx context.Context) error {
 		return api.podsReportedSince(ctx, name, booted)
 	}, started)
 }
@@ -127,7 +127,7 @@ func (c *Cluster) awaitKubelet(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.wait(ctx, "the kubelet of "+name, time.Minute, func(ctx context.Context) error {
+	return c.wait(ctx, "the kubelet of "+name, 3*time.Minute, func(ctx context.Context) error {
 		return api.kubeletWorks(ctx, name)
 	})
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // apiPatience is how long the API server may take to start.
-const apiPatience = 2 * time.Minute
+const apiPatience = 6 * time.Minute
 
 // Up starts a cluster and returns when its nodes are ready. What it had
 // started when something failed is ended again; logs stay.
@@ -189,7 +189,7 @@ func (c *Cluster) complete(ctx context.Context, router machine.Machine, boots ma
 			return err
 		}
 	}
-	return c.wait(ctx, "the default service account", time.Minute, api.defaultServiceAccount, machines...)
+	return c.wait(ctx, "the default service account", 3*time.Minute, api.defaultServiceAccount, machines...)
 }
 
 func (c *Cluster) startKubelet(name string) (machine.Machine, error) {
@@ -205,7 +205,7 @@ func (c *Cluster) startKubelet(name string) (machine.Machine, error) {
 }
 
 func (c *Cluster) awaitNode(ctx context.Context, api *api, name, boot string, machines ...machine.Machine) error {
-	err := c.wait(ctx, "node "+name, 2*time.Minute, func(ctx context.Context) error {
+	err := c.wait(ctx, "node "+name, 6*time.Minute, func(ctx context.Context) error {
 		return api.nodeReady(ctx, name, boot)
 	}, machines...)
 	if err == nil {

@@ -15,20 +15,22 @@ import (
 
 // View selects the content of a Summary.
 type View struct {
-	// Nodes are the nodes to show, none for all.
-	Nodes []string
+	// Nodes are the nodes to show, nil for all. Selector is the label selector that chose them,
+	// if one did.
+	Nodes    []string
+	Selector string
 	// Namespace is the namespace whose holders are named, empty for all. Holders of other
 	// namespaces are anonymous, because their devices are not free.
 	Namespace string
 }
 
 func (v View) shows(node string) bool {
-	return len(v.Nodes) == 0 || slices.Contains(v.Nodes, node)
+	return v.Nodes == nil || slices.Contains(v.Nodes, node)
 }
 
 // Summary sums up the GPUs of the nodes.
 func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
-	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(ctx, v.Namespace)}
+	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Selector: v.Selector, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(ctx, v.Namespace)}
 	nodes := map[string]*Node{}
 	for _, p := range c.Pools {
 		if p.GPU == "" || !v.shows(p.Node) {
@@ -89,21 +91,23 @@ func (n *Node) finish(known *corev1.Node) {
 	}
 	n.DriverVersion = strings.Join(versions, ", ")
 	if known != nil {
-		n.State = nodeState(known)
+		n.setState(known)
 	}
 }
 
-func nodeState(n *corev1.Node) string {
+func (n *Node) setState(known *corev1.Node) {
+	n.NotReady = slices.ContainsFunc(known.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+	n.Cordoned = known.Spec.Unschedulable
 	var states []string
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			states = append(states, "NotReady")
-		}
+	if n.NotReady {
+		states = append(states, "NotReady")
 	}
-	if n.Spec.Unschedulable {
+	if n.Cordoned {
 		states = append(states, "cordoned")
 	}
-	return strings.Join(states, ", ")
+	n.State = strings.Join(states, ", ")
 }
 
 // gpu sums up one GPU. It has no free capacity if the scheduler does not use the GPU, or if
@@ -121,7 +125,8 @@ func (c *Cluster) gpu(p *Pool, v View) GPU {
 		}
 		h := Held{Device: d.Name, Pool: p.Name, Label: d.Label, Type: string(d.Type), Positions: d.positions}
 		if sure && d.Shared() {
-			h.Left = texts(d.Left())
+			left := d.Left()
+			h.Left, h.LeftBytes = texts(left), d.leftMemory(left)
 		}
 		out.Held = append(out.Held, h.by(d.Holders, v))
 	}

@@ -95,6 +95,15 @@ func (d *Device) Left() map[string]resource.Quantity {
 	return rest
 }
 
+// leftMemory is the memory of what is left of a share.
+func (d *Device) leftMemory(left map[string]resource.Quantity) int64 {
+	if q, ok := left["fraction"]; ok {
+		return int64(q.AsApproximateFloat64() * float64(d.memory()))
+	}
+	q := left[gpu.CounterMemory]
+	return max(0, q.Value())
+}
+
 // Users are the claims that hold devices with a mode, each once, and that mode. It is empty if
 // there are none.
 func (p *Pool) Users() (mode string, holders []Holder) {

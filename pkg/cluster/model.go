@@ -21,8 +21,9 @@ type Summary struct {
 	// Notes say what could not be read, and the consequence.
 	Notes []string `json:"notes,omitempty"`
 
-	// Only are the selected nodes, none for all.
-	Only []string `json:"-"`
+	// Only are the selected nodes, nil for all. Selector is the label selector that chose them.
+	Only     []string `json:"-"`
+	Selector string   `json:"-"`
 	// System is the namespace of Tranche, empty if it is not known.
 	System string `json:"-"`
 	// Now is when the objects were read.
@@ -33,7 +34,10 @@ type Summary struct {
 type Node struct {
 	Name string `json:"name"`
 	// State is the state of the node: "NotReady", "cordoned", empty if it is ready.
-	State         string `json:"state,omitempty"`
+	State string `json:"state,omitempty"`
+	// NotReady and Cordoned are what State consists of.
+	NotReady      bool   `json:"-"`
+	Cordoned      bool   `json:"-"`
 	DriverVersion string `json:"driverVersion,omitempty"`
 	// Profile is the node's progress with its PartitionProfile, nil without a GPUNode.
 	Profile *Progress `json:"profile,omitempty"`
@@ -130,6 +134,8 @@ type Held struct {
 	// Left is the free amount of a shared device, by capacity. It is left out if holders may be
 	// missing.
 	Left map[string]string `json:"left,omitempty"`
+	// LeftBytes is the memory of it.
+	LeftBytes int64 `json:"-"`
 }
 
 // Holder is a claim with the pods that use it.

@@ -24,6 +24,11 @@ func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
 
 func TestNodeState(t *testing.T) {
 	n := &corev1.Node{}
+	nodeState := func(n *corev1.Node) string {
+		var out Node
+		out.setState(n)
+		return out.State
+	}
 	assert.Empty(t, nodeState(n))
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	assert.Empty(t, nodeState(n))

@@ -4,6 +4,6 @@
 //
 // Everything is pure.
 //
-// Imports: api/v1alpha1, pkg/cluster, pkg/controller/forecast, pkg/gpu, pkg/terminal, pkg/text,
-// pkg/why.
+// Imports: api/v1alpha1, pkg/cluster, pkg/cluster/overview, pkg/controller/forecast, pkg/gpu,
+// pkg/terminal, pkg/text, pkg/why.
 package picture

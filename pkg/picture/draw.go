@@ -150,11 +150,10 @@ type product struct {
 }
 
 func productName(g cluster.GPU) string {
-	if g.ProductName == "" {
-		return "GPU of unknown model"
-	}
-	return g.ProductName
+	return cmp.Or(g.ProductName, unknownModel)
 }
+
+const unknownModel = "GPU of unknown model"
 
 func products(n cluster.Node) []product {
 	var out []product

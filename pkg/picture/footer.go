@@ -13,9 +13,15 @@ import (
 
 // empty says what to check if there are no GPUs.
 func (d *drawing) empty() {
-	if len(d.summary.Only) > 0 {
+	switch {
+	case d.summary.Selector != "" && len(d.summary.Only) == 0:
+		d.Flow(nil, terminal.Text("No node has the labels "+d.summary.Selector+".", terminal.Bold))
+		return
+	case d.summary.Selector != "":
+		d.Flow(nil, terminal.Text("No GPUs are published by the nodes with the labels "+d.summary.Selector+".", terminal.Bold))
+	case len(d.summary.Only) > 0:
 		d.Flow(nil, terminal.Text("No GPUs are published by "+strings.Join(d.summary.Only, ", ")+".", terminal.Bold))
-	} else {
+	default:
 		d.Flow(nil, terminal.Text("No node publishes GPUs yet.", terminal.Bold))
 	}
 	d.Blank()

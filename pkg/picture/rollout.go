@@ -79,7 +79,7 @@ func rolloutBar(r cluster.Rollout, width int) []terminal.Span {
 
 // shareOut divides a width in proportion to counts. A count that is not zero gets at least one
 // column, so there must be a column for each.
-func shareOut(counts []int32, width int) []int {
+func shareOut[N int32 | int64](counts []N, width int) []int {
 	out := make([]int, len(counts))
 	sum, before, used := 0, 0, 0
 	for _, c := range counts {

@@ -2,6 +2,8 @@ package text
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -26,6 +28,16 @@ func Cut(text string, most int) string {
 
 // Clock is a time of day for people: "15:04:05 UTC".
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// Bytes is an amount of memory in the largest unit of which there is one: "79.6 GiB".
+func Bytes(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	value, unit := float64(n), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) + " " + units[unit]
+}
 
 // Capital puts the first letter of a text in upper case, if it is one of ASCII.
 func Capital(text string) string {

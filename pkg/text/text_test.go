@@ -22,6 +22,12 @@ func TestCut(t *testing.T) {
 	assert.Equal(t, "a...", text.Cut("aäöü", 5), "not within a character")
 }
 
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 80 << 30: "80 GiB", 85520809984: "79.6 GiB", 1 << 40: "1 TiB", 3 << 60: "3072 PiB"} {
+		assert.Equal(t, want, text.Bytes(n))
+	}
+}
+
 func TestClock(t *testing.T) {
 	assert.Equal(t, "14:05:00 UTC", text.Clock(time.Date(2026, 11, 21, 15, 5, 0, 0, time.FixedZone("CET", 3600))))
 }

@@ -1,0 +1,179 @@
+package overview
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+)
+
+// Changes are the differences of two summaries, a line for each.
+func Changes(before, after *cluster.Summary) []string {
+	var out []string
+	old := map[string]*cluster.Node{}
+	for i := range before.Nodes {
+		old[before.Nodes[i].Name] = &before.Nodes[i]
+	}
+	for i := range after.Nodes {
+		n := &after.Nodes[i]
+		was := old[n.Name]
+		delete(old, n.Name)
+		if was == nil {
+			out = append(out, fmt.Sprintf("%s: publishes %s", n.Name, count(len(n.GPUs), "GPU")))
+			was = &cluster.Node{Name: n.Name, GPUs: n.GPUs}
+		}
+		for _, text := range nodeChanges(was, n) {
+			out = append(out, n.Name+": "+text)
+		}
+	}
+	for i := range before.Nodes {
+		if n := &before.Nodes[i]; old[n.Name] != nil {
+			out = append(out, n.Name+": publishes no GPUs any more")
+		}
+	}
+	if len(before.Waiting) != len(after.Waiting) {
+		out = append(out, waiting(after))
+	}
+	return out
+}
+
+// Line is a summary in one line.
+func Line(s *cluster.Summary) string {
+	o := Of(s)
+	parts := []string{count(o.NodeCount, "node"), count(o.GPUCount, "GPU")}
+	for _, state := range o.States {
+		parts = append(parts, fmt.Sprintf("%d %s", state.Count, state.State))
+	}
+	return strings.Join(append(parts, waiting(s)), ", ")
+}
+
+func waiting(s *cluster.Summary) string {
+	if len(s.Waiting) == 1 {
+		return "1 claim waits"
+	}
+	return fmt.Sprintf("%d claims wait", len(s.Waiting))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func nodeChanges(was, is *cluster.Node) []string {
+	var out []string
+	if was.State != is.State {
+		state := is.State
+		if state == "" {
+			state = "ready"
+		}
+		out = append(out, state)
+	}
+	if text := profileText(is); text != "" && text != profileText(was) {
+		out = append(out, text)
+	}
+	for i := range is.GPUs {
+		g := &is.GPUs[i]
+		at := slices.IndexFunc(was.GPUs, func(o cluster.GPU) bool { return o.Name == g.Name })
+		if at < 0 {
+			out = append(out, g.Name+": published")
+			continue
+		}
+		for _, text := range gpuChanges(&was.GPUs[at], g) {
+			out = append(out, g.Name+": "+text)
+		}
+	}
+	for i := range was.GPUs {
+		if name := was.GPUs[i].Name; !slices.ContainsFunc(is.GPUs, func(o cluster.GPU) bool { return o.Name == name }) {
+			out = append(out, name+": not published any more")
+		}
+	}
+	return out
+}
+
+// profileText describes the profile of a node without times, which change all the time.
+func profileText(n *cluster.Node) string {
+	p := n.Profile
+	if p == nil {
+		return ""
+	}
+	text := p.Title()
+	if p.State != "" && !p.UpToDate {
+		text += ", " + string(p.State)
+		if p.Doing != "" && p.Switching() {
+			text += ": " + p.Doing
+		} else if p.Message != "" {
+			text += ": " + p.Message
+		}
+	}
+	return strings.TrimPrefix(text, ", ")
+}
+
+func gpuChanges(was, is *cluster.GPU) []string {
+	var out []string
+	added, removed := difference(holds(was), holds(is))
+	for _, text := range removed {
+		out = append(out, "released: "+text)
+	}
+	for _, text := range added {
+		out = append(out, "held: "+text)
+	}
+	added, removed = difference(taints(was), taints(is))
+	for _, text := range removed {
+		out = append(out, "no longer tainted: "+text)
+	}
+	for _, text := range added {
+		out = append(out, "tainted: "+text)
+	}
+	if was.Problem != is.Problem {
+		if is.Problem == "" {
+			out = append(out, "no problem any more")
+		} else {
+			out = append(out, "problem: "+is.Problem)
+		}
+	}
+	if was.HardwareMode != is.HardwareMode && is.HardwareMode != "" {
+		out = append(out, "mode "+is.HardwareMode)
+	}
+	return out
+}
+
+// holds names each device that is held with each holder.
+func holds(g *cluster.GPU) []string {
+	var out []string
+	for _, h := range g.Held {
+		for _, o := range h.Holders {
+			who := o.Namespace + "/" + o.Claim
+			switch {
+			case o.Hidden:
+				who = "another namespace"
+			case len(o.Pods) > 0:
+				who = o.Namespace + "/" + strings.Join(o.Pods, "+")
+			}
+			out = append(out, fmt.Sprintf("%s (%s) by %s", h.Label, h.Device, who))
+		}
+	}
+	return out
+}
+
+func taints(g *cluster.GPU) []string {
+	var out []string
+	for _, t := range g.Taints {
+		value := ""
+		if t.Value != "" {
+			value = "=" + t.Value
+		}
+		out = append(out, fmt.Sprintf("%s%s:%s", t.Key, value, t.Effect))
+	}
+	return out
+}
+
+// difference are the texts that only the second list has, and those that only the first has.
+func difference(was, is []string) (added, removed []string) {
+	without := func(all, others []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(others, s) })
+	}
+	return without(is, was), without(was, is)
+}

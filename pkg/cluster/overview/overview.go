@@ -1,0 +1,189 @@
+package overview
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Overview is what `kubectl tranche --summary` shows. Its JSON form is what `kubectl tranche
+// --summary -o json` prints: fields may be added, and never change their meaning.
+type Overview struct {
+	NodeCount int `json:"nodeCount"`
+	GPUCount  int `json:"gpuCount"`
+	// States counts the nodes by state, the best first.
+	States []StateCount `json:"states"`
+	Models []Model      `json:"models"`
+	// Trouble has the nodes that somebody should look at, by name.
+	Trouble []Trouble `json:"trouble,omitempty"`
+	// Waiting are the claims and pods that wait for a device.
+	Waiting []cluster.Waiting `json:"waiting,omitempty"`
+	// Partial is set if not all claims could be read, so that free capacity is not known.
+	Partial bool     `json:"partial,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
+}
+
+// StateCount is how many nodes are in a state.
+type StateCount struct {
+	State State `json:"state"`
+	Count int   `json:"count"`
+}
+
+// Model sums up the GPUs of one model.
+type Model struct {
+	// Name is the product name, empty if the driver does not tell it.
+	Name   string `json:"name"`
+	Vendor string `json:"vendor,omitempty"`
+	Nodes  int    `json:"nodes"`
+	GPUs   int    `json:"gpus"`
+	// Unused is how many GPUs nobody holds any part of.
+	Unused int    `json:"unused"`
+	Memory Memory `json:"memory"`
+	// Held counts the devices that claims hold, and the claims that hold shares.
+	Held []Held `json:"held,omitempty"`
+	// Fits is how often each placement would still fit, each counted alone.
+	Fits []cluster.Fit `json:"fits,omitempty"`
+}
+
+// Held is how many devices of one kind are held.
+type Held struct {
+	Label string `json:"label"`
+	Count int    `json:"count"`
+}
+
+// Memory is the memory of GPUs by what can be done with it. A part of a GPU counts as the part of
+// its memory.
+type Memory struct {
+	TotalBytes int64 `json:"totalBytes"`
+	HeldBytes  int64 `json:"heldBytes"`
+	FreeBytes  int64 `json:"freeBytes"`
+	// BlockedBytes cannot be allocated because of a taint or because the node takes no pods,
+	// LeftoverBytes because no placement is left that fits, and of UnknownBytes nothing is known.
+	BlockedBytes  int64 `json:"blockedBytes,omitempty"`
+	LeftoverBytes int64 `json:"leftoverBytes,omitempty"`
+	UnknownBytes  int64 `json:"unknownBytes,omitempty"`
+}
+
+// Of sums up the nodes of a summary.
+func Of(s *cluster.Summary) Overview {
+	o := Overview{NodeCount: len(s.Nodes), States: []StateCount{}, Models: []Model{}, Waiting: s.Waiting, Partial: s.Partial, Notes: s.Notes}
+	states, models := map[State]int{}, map[string][]cluster.GPU{}
+	nodes := map[string]int{}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		state, reasons := StateOf(n, s.Now)
+		states[state]++
+		if state.Trouble() {
+			o.Trouble = append(o.Trouble, Trouble{Node: n.Name, State: state, Reasons: reasons})
+		}
+		o.GPUCount += len(n.GPUs)
+		here := map[string]bool{}
+		for j := range n.GPUs {
+			model := n.GPUs[j].ProductName
+			models[model] = append(models[model], usable(n, n.GPUs[j]))
+			if !here[model] {
+				here[model] = true
+				nodes[model]++
+			}
+		}
+	}
+	for _, state := range order {
+		if states[state] > 0 {
+			o.States = append(o.States, StateCount{state, states[state]})
+		}
+	}
+	for name, gpus := range models {
+		o.Models = append(o.Models, newModel(name, nodes[name], gpus))
+	}
+	slices.SortFunc(o.Models, func(a, b Model) int { return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(a.Name, b.Name)) })
+	o.Trouble = append(o.Trouble, lost(s)...)
+	slices.SortFunc(o.Trouble, func(a, b Trouble) int { return cmp.Compare(a.Node, b.Node) })
+	return o
+}
+
+// usable is the GPU, without what is free if its node takes no pods.
+func usable(n *cluster.Node, g cluster.GPU) cluster.GPU {
+	if !n.NotReady && !n.Cordoned {
+		return g
+	}
+	g.Fits, g.Bar = nil, slices.Clone(g.Bar)
+	for i := range g.Bar {
+		if g.Bar[i].State == cluster.Free {
+			g.Bar[i].State = cluster.Blocked
+		}
+	}
+	return g
+}
+
+func newModel(name string, nodes int, gpus []cluster.GPU) Model {
+	m := Model{Name: name, Nodes: nodes, GPUs: len(gpus)}
+	held := map[string]int{}
+	for i := range gpus {
+		g := &gpus[i]
+		m.Vendor = cmp.Or(m.Vendor, g.Vendor)
+		m.Memory.add(MemoryOf(g))
+		used := false
+		for _, h := range g.Held {
+			if n := holders(h); n > 0 {
+				held[h.Label] += n
+				used = true
+			}
+		}
+		if !used {
+			m.Unused++
+		}
+	}
+	m.Fits = cluster.Plain(cluster.Sum(gpus))
+	for _, label := range slices.Sorted(maps.Keys(held)) {
+		m.Held = append(m.Held, Held{label, held[label]})
+	}
+	slices.SortStableFunc(m.Held, func(a, b Held) int { return cmp.Compare(b.Count, a.Count) })
+	return m
+}
+
+// holders is how often a device is held: once, or by each claim that has a share of it.
+func holders(h cluster.Held) int {
+	n := 0
+	for _, o := range h.Holders {
+		if !o.Admin {
+			n++
+		}
+	}
+	if h.Type != string(gpu.TypeShare) {
+		return min(n, 1)
+	}
+	return n
+}
+
+// MemoryOf divides the memory of a GPU as its bar does.
+func MemoryOf(g *cluster.GPU) Memory {
+	m := Memory{TotalBytes: g.MemoryBytes}
+	if g.Positions == 0 {
+		return m
+	}
+	sums := map[cluster.State]int64{}
+	for _, s := range g.Bar {
+		sums[s.State] += g.MemoryBytes * int64(s.Start+s.Size) / int64(g.Positions)
+		sums[s.State] -= g.MemoryBytes * int64(s.Start) / int64(g.Positions)
+	}
+	m.HeldBytes, m.FreeBytes, m.BlockedBytes = sums[cluster.Taken], sums[cluster.Free], sums[cluster.Blocked]
+	m.LeftoverBytes, m.UnknownBytes = sums[cluster.Leftover], sums[cluster.Unknown]
+	for _, h := range g.Held {
+		// What is left of a share is not held.
+		left := min(h.LeftBytes, m.HeldBytes)
+		m.HeldBytes, m.FreeBytes = m.HeldBytes-left, m.FreeBytes+left
+	}
+	return m
+}
+
+func (m *Memory) add(o Memory) {
+	m.TotalBytes += o.TotalBytes
+	m.HeldBytes += o.HeldBytes
+	m.FreeBytes += o.FreeBytes
+	m.BlockedBytes += o.BlockedBytes
+	m.LeftoverBytes += o.LeftoverBytes
+	m.UnknownBytes += o.UnknownBytes
+}

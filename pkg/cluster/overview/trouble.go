@@ -1,0 +1,155 @@
+package overview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// State is the state of a node. A node for which several hold is in the last of them.
+type State string
+
+// The states.
+const (
+	// Ready: nothing is known against the node.
+	Ready State = "Ready"
+	// Waiting: it waits for another profile, or for another version of its profile.
+	Waiting State = "Waiting"
+	// Cordoned: the node takes no new pods.
+	Cordoned State = "Cordoned"
+	// Switching: its profile is being changed.
+	Switching State = "Switching"
+	// Tainted: GPUs have a taint that no switch and no driver upgrade explains.
+	Tainted State = "Tainted"
+	// NotApplied: its profile cannot be applied.
+	NotApplied State = "NotApplied"
+	// Overdue: a switch has passed the deadline of its state.
+	Overdue State = "Overdue"
+	// Failed: its profile could not be changed.
+	Failed State = "Failed"
+	// Incomplete: GPUs are not published in full, so that the scheduler ignores the node's GPUs.
+	Incomplete State = "Incomplete"
+	// Unhealthy: something is wrong with GPUs.
+	Unhealthy State = "Unhealthy"
+	// NotReady: the kubelet says that the node is not ready, or says nothing.
+	NotReady State = "NotReady"
+	// Gone: claims hold devices of the node, and it does not publish these GPUs.
+	Gone State = "Gone"
+)
+
+// order has the states from the best to the worst.
+var order = []State{Ready, Waiting, Cordoned, Switching, Tainted, NotApplied, Overdue, Failed, Incomplete, Unhealthy, NotReady, Gone}
+
+// Trouble tells whether somebody should look at a node in this state.
+func (s State) Trouble() bool { return slices.Index(order, s) > slices.Index(order, Switching) }
+
+// Trouble is a node in a state of trouble.
+type Trouble struct {
+	Node  string `json:"node"`
+	State State  `json:"state"`
+	// Reasons say what is wrong, of all states of trouble that hold. They may be missing.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// StateOf is the state of a node, and what speaks for it if it is in trouble.
+func StateOf(n *cluster.Node, now time.Time) (State, []string) {
+	worst, reasons := Ready, []string(nil)
+	is := func(s State, reason string) {
+		if slices.Index(order, s) > slices.Index(order, worst) {
+			worst = s
+		}
+		if reason != "" && s.Trouble() {
+			reasons = append(reasons, reason)
+		}
+	}
+	if n.NotReady {
+		is(NotReady, "")
+	}
+	if n.Cordoned {
+		is(Cordoned, "")
+	}
+	for i := range n.GPUs {
+		stateOfGPU(&n.GPUs[i], is)
+	}
+	if n.Profile != nil {
+		stateOfProfile(n.Profile, now, is)
+	}
+	return worst, reasons
+}
+
+func stateOfGPU(g *cluster.GPU, is func(State, string)) {
+	if g.Problem != "" {
+		is(Unhealthy, "GPU "+g.Name+": "+g.Problem)
+	}
+	if g.Incomplete != "" {
+		is(Incomplete, "GPU "+g.Name+" is not published in full: "+g.Incomplete)
+	}
+	for _, t := range g.Taints {
+		if t.Effect == string(resourceapi.DeviceTaintEffectNone) {
+			continue
+		}
+		what := t.Key
+		if t.Value != "" {
+			what += "=" + t.Value
+		}
+		what = fmt.Sprintf("GPU %s: %d of %d devices have the taint %s:%s", g.Name, t.Devices, t.Of, what, t.Effect)
+		switch t.Key {
+		case v1alpha1.TaintRepartitioning, v1alpha1.TaintDriverUpgrade:
+			is(Switching, "")
+		case v1alpha1.TaintNotOffered: // Claims of before a change of the profile.
+		case v1alpha1.TaintUnhealthy:
+			is(Unhealthy, what)
+		default:
+			is(Tainted, what)
+		}
+	}
+}
+
+func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) {
+	switch {
+	case p.State == v1alpha1.Failed:
+		is(Failed, p.Failure(now))
+	case p.State == v1alpha1.RollingBack:
+		is(Failed, p.Doings(now))
+	case p.Switching() && p.Deadline != nil && p.Deadline.Before(now):
+		is(Overdue, p.Doings(now))
+	case p.State == v1alpha1.Waiting:
+		is(Waiting, "")
+	case p.Switching():
+		is(Switching, "")
+	case p.Conflict != "":
+		is(NotApplied, cluster.Sentence(p.Conflict))
+	case p.Pending != "":
+		is(Waiting, "")
+	default:
+		for _, s := range p.Sentences(now) {
+			if s.Warning && p.Kept != "" {
+				is(NotApplied, s.Text)
+			}
+		}
+	}
+}
+
+// lost are the nodes whose GPUs are held and not published.
+func lost(s *cluster.Summary) []Trouble {
+	count := map[string]int{}
+	for _, h := range s.Lost {
+		count[gpu.NodeOfPool(h.Pool)]++
+	}
+	var out []Trouble
+	for _, node := range slices.Sorted(maps.Keys(count)) {
+		reason := fmt.Sprintf("claims hold %d devices of GPUs that the node does not publish", count[node])
+		if count[node] == 1 {
+			reason = "a claim holds a device of a GPU that the node does not publish"
+		}
+		out = append(out, Trouble{Node: node, State: Gone, Reasons: []string{reason}})
+	}
+	return out
+}

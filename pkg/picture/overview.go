@@ -1,0 +1,179 @@
+package picture
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// stateWords are the states of nodes in a sentence.
+var stateWords = map[overview.State]string{
+	overview.Ready: "ready", overview.Waiting: "waiting for their turn", overview.Cordoned: "cordoned", overview.Switching: "being switched",
+	overview.Tainted: "tainted", overview.NotApplied: "without their profile", overview.Overdue: "overdue", overview.Failed: "failed",
+	overview.Incomplete: "published in part", overview.Unhealthy: "unhealthy", overview.NotReady: "not ready", overview.Gone: "gone",
+}
+
+// reasonsSayAll has the states that their reasons name.
+var reasonsSayAll = map[overview.State]bool{overview.NotApplied: true, overview.Overdue: true, overview.Failed: true, overview.Gone: true}
+
+// memoryParts are the parts of a bar of memory, from left to right.
+var memoryParts = []struct {
+	char, word string
+	style      terminal.Style
+	bytes      func(overview.Memory) int64
+}{
+	{"━", "held", terminal.Normal, func(m overview.Memory) int64 { return m.HeldBytes }},
+	{"·", "free", terminal.Green, func(m overview.Memory) int64 { return m.FreeBytes }},
+	{"x", "left over", terminal.Dim, func(m overview.Memory) int64 { return m.LeftoverBytes }},
+	{"!", "blocked", terminal.Yellow, func(m overview.Memory) int64 { return m.BlockedBytes }},
+	{"?", "not known", terminal.Dim, func(m overview.Memory) int64 { return m.UnknownBytes }},
+}
+
+// DrawOverview draws the sums of many nodes. Wide adds a line for each node.
+func DrawOverview(w io.Writer, s *cluster.Summary, o Options) error {
+	d := &drawing{summary: s, wide: o.Wide}
+	d.Screen = o.Screen
+	d.Width = max(MinWidth, o.Width)
+	if len(s.Nodes) == 0 {
+		d.empty()
+	} else {
+		d.overview(overview.Of(s))
+	}
+	d.waiting()
+	d.notes()
+	if len(s.Nodes) > 0 {
+		d.overviewLegend(o.Wide)
+	}
+	_, err := d.WriteTo(w)
+	return err
+}
+
+func (d *drawing) overview(o overview.Overview) {
+	var states []string
+	for _, s := range o.States {
+		states = append(states, fmt.Sprintf("%d %s", s.Count, stateWords[s.State]))
+	}
+	head := fmt.Sprintf("%s, %s: ", countOf(o.NodeCount, "node"), countOf(o.GPUCount, "GPU"))
+	d.Flow([]terminal.Span{terminal.Phrase(head, terminal.Bold)}, terminal.List(states, terminal.Normal)...)
+	for _, m := range o.Models {
+		d.Blank()
+		d.model(m, o.Partial)
+	}
+	d.trouble(o.Trouble)
+	if d.wide {
+		d.nodeTable()
+	}
+}
+
+func (d *drawing) model(m overview.Model, partial bool) {
+	d.Flow([]terminal.Span{terminal.Phrase(cmp.Or(m.Name, unknownModel), terminal.Bold), plain(": ")},
+		terminal.List([]string{countOf(m.Nodes, "node"), countOf(m.GPUs, "GPU"), fmt.Sprintf("%d of them unused", m.Unused)}, terminal.Normal)...)
+	const indent = "  "
+	counts, width := make([]int64, len(memoryParts)), min(widestRollout, d.Width-len(indent)-2)
+	var said []string
+	for i, part := range memoryParts {
+		if counts[i] = part.bytes(m.Memory); counts[i] > 0 {
+			said = append(said, text.Bytes(counts[i])+" "+part.word)
+		}
+	}
+	bar := []terminal.Span{plain(indent + "│")}
+	for i, columns := range shareOut(counts, width) {
+		bar = append(bar, terminal.Phrase(strings.Repeat(memoryParts[i].char, columns), memoryParts[i].style))
+	}
+	d.Line(append(bar, plain("│"))...)
+	d.Flow([]terminal.Span{plain(indent + "memory: ")}, terminal.List(said, terminal.Normal)...)
+	var held []string
+	for _, h := range m.Held {
+		held = append(held, fmt.Sprintf("%s ×%d", h.Label, h.Count))
+	}
+	if len(held) > 0 {
+		d.Flow([]terminal.Span{plain(indent + "held:   ")}, terminal.List(held, terminal.Normal)...)
+	}
+	free := fitWords(m.Fits)
+	if len(free) == 0 && !partial {
+		free = []terminal.Span{terminal.Text("nothing, all GPUs are full or blocked", terminal.Normal)}
+	}
+	if !partial {
+		d.Flow([]terminal.Span{plain(indent + "free:   ")}, free...)
+	}
+}
+
+// trouble lists nodes that somebody should look at.
+func (d *drawing) trouble(all []overview.Trouble) {
+	if len(all) == 0 {
+		return
+	}
+	d.Blank()
+	d.Flow(nil, terminal.Text(fmt.Sprintf("%s in trouble:", countOf(len(all), "node")), terminal.Red))
+	for i, t := range all {
+		if i == mostNodes && !d.wide {
+			d.Wrap("  ", fmt.Sprintf("and %d more, which -o%swide lists", len(all)-i, terminal.NoBreak), terminal.Yellow)
+			break
+		}
+		var said []terminal.Span
+		if len(t.Reasons) == 0 || !reasonsSayAll[t.State] {
+			said = append(said, terminal.Phrase(text.Capital(stateWords[t.State])+".", terminal.Yellow))
+		}
+		for _, reason := range t.Reasons {
+			said = append(said, terminal.Text(cluster.Sentence(reason), terminal.Normal))
+		}
+		d.Flow([]terminal.Span{plain("  "), terminal.Phrase(t.Node, terminal.Bold), plain(": ")}, said...)
+	}
+}
+
+// nodeTable has a line for each node.
+func (d *drawing) nodeTable() {
+	var rows [][]string
+	for i := range d.summary.Nodes {
+		n := &d.summary.Nodes[i]
+		state, _ := overview.StateOf(n, d.summary.Now)
+		var models, memory = []string{}, overview.Memory{}
+		for _, p := range products(*n) {
+			models = append(models, fmt.Sprintf("%d × %s", p.count, p.name))
+		}
+		for j := range n.GPUs {
+			m := overview.MemoryOf(&n.GPUs[j])
+			memory.TotalBytes, memory.FreeBytes = memory.TotalBytes+m.TotalBytes, memory.FreeBytes+m.FreeBytes
+		}
+		free := fmt.Sprintf("%s of %s", text.Bytes(memory.FreeBytes), text.Bytes(memory.TotalBytes))
+		if d.summary.Partial {
+			free = "-"
+		}
+		profile := "-"
+		if n.Profile != nil && n.Profile.Title() != "" {
+			profile = strings.TrimPrefix(n.Profile.Title(), "profile ")
+		}
+		rows = append(rows, []string{n.Name, string(state), profile, free, strings.Join(models, ", ")})
+	}
+	d.Blank()
+	d.Table([]string{"NODE", "STATE", "PROFILE", "FREE MEMORY", "GPUS"}, rows)
+}
+
+func (d *drawing) overviewLegend(wide bool) {
+	var out []string
+	for _, part := range memoryParts {
+		if slices.ContainsFunc(overview.Of(d.summary).Models, func(m overview.Model) bool { return part.bytes(m.Memory) > 0 }) {
+			out = append(out, part.char+" "+part.word)
+		}
+	}
+	said := "Memory: " + strings.Join(out, ", ") + ". Draw a node: kubectl tranche --node " + d.summary.Nodes[0].Name + ". Draw all nodes: --summary=false."
+	if !wide {
+		said += " A line for each node: -o" + terminal.NoBreak + "wide."
+	}
+	d.Blank()
+	d.Flow(nil, terminal.Text(said, terminal.Dim))
+}
+
+func countOf(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

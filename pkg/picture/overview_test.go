@@ -1,0 +1,46 @@
+package picture
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+func TestPicturesOfOverviews(t *testing.T) {
+	partial := scenes.Fleet()
+	partial.Partial = true
+	partial.Notes = []string{"you are allowed to list ResourceClaims in the namespace \"team-a\" only."}
+	for name, scene := range map[string]scenes.Scene{
+		"overview": scenes.Fleet(), "overview-partial": partial, "overview-shared": scenes.Shared(), "overview-none": {View: cluster.View{Selector: "gpu=yes", Nodes: []string{}}},
+	} {
+		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+			return DrawOverview(w, scene.Summary(), Options{Screen: screen})
+		})
+		golden(t, name+"-wide", func(w io.Writer, screen terminal.Screen) error {
+			return DrawOverview(w, scene.Summary(), Options{Screen: screen, Wide: true})
+		})
+	}
+}
+
+// Every scene can be summed up.
+func TestOverviewsFitTheTerminal(t *testing.T) {
+	for name, scene := range scenes.All {
+		for _, width := range []int{40, 80, 140} {
+			var b bytes.Buffer
+			require.NoError(t, DrawOverview(&b, scene().Summary(), Options{Screen: terminal.Screen{Width: width}}))
+			for line := range strings.Lines(b.String()) {
+				if !strings.Contains(line, "kubectl") && !strings.Contains(line, "/") {
+					assert.LessOrEqual(t, terminal.Width(strings.TrimSuffix(line, "\n")), width, "%s: %s", name, line)
+				}
+			}
+		}
+	}
+}

@@ -1,21 +1,19 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -24,6 +22,12 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
 
   # Show one node, with a line for every holder
   kubectl tranche --node node-a -o wide
+
+  # Show the sums of many nodes, with a line for each
+  kubectl tranche -l pool=training --summary -o wide
+
+  # Show changes as they happen
+  kubectl tranche --watch
 
   # Name only the holders of one namespace
   kubectl tranche -n team-a
@@ -47,7 +51,10 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
 type options struct {
 	config        *genericclioptions.ConfigFlags
 	nodes         []string
+	selector      string
 	allNamespaces bool
+	summary       bool
+	watch         bool
 	output        string
 	noColor       bool
 	ascii         bool
@@ -58,42 +65,33 @@ func newCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-tranche",
 		Short: "Show the partitions of each GPU, and who holds them",
-		Long: "Show the partitions of each GPU of the cluster, who holds them, and what still fits.\n\n" +
+		Long: "Show the partitions of each GPU of the cluster, who holds them, and what still fits. With more than\n" +
+			"5 nodes: sums by model and state, and the nodes in trouble.\n\n" +
 			"Requires permission to list ResourceSlices, and ResourceClaims to name the holders.",
 		Example:       examples,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tranche"},
-		RunE:          func(cmd *cobra.Command, _ []string) error { return o.show(cmd.Context(), out) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return (&showRun{options: o, out: out, forced: cmd.Flags().Changed("summary")}).run(cmd.Context())
+		},
 	}
 	cmd.SetOut(out)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.nodes, "node", nil, "show only this node; repeatable")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: wide or json")
+	flags.StringVarP(&o.selector, "selector", "l", "", "show only the nodes with these labels")
+	flags.BoolVar(&o.summary, "summary", false, "show sums by model and state, and the nodes in trouble (default with more than 5 nodes); --summary=false draws all nodes")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "show changes as they happen")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json, yaml or name")
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
 	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out))
 	return cmd
-}
-
-func (o *options) show(ctx context.Context, out io.Writer) error {
-	if err := checkFormat(o.output, "wide", "json"); err != nil {
-		return err
-	}
-	in, view, err := o.read(ctx)
-	if err != nil {
-		return err
-	}
-	summary := cluster.New(in).Summary(ctx, view)
-	if o.output == "json" {
-		return terminal.WriteJSON(out, summary)
-	}
-	return picture.Draw(out, summary, picture.Options{Screen: o.screen(out), Wide: o.output == "wide"})
 }
 
 // screen is what is written to, as the flags say.
@@ -109,19 +107,6 @@ func checkFormat(format string, allowed ...string) error {
 		return nil
 	}
 	return fmt.Errorf("unsupported output format %q: use %s", format, strings.Join(allowed, " or "))
-}
-
-func (o *options) read(ctx context.Context) (cluster.Objects, cluster.View, error) {
-	c, own, err := o.connect()
-	if err != nil {
-		return cluster.Objects{}, cluster.View{}, err
-	}
-	view := cluster.View{Nodes: o.nodes}
-	if !o.allNamespaces {
-		view.Namespace = *o.config.Namespace
-	}
-	in, err := reader{connection: c, nodes: o.nodes, namespace: view.Namespace, own: own, now: time.Now()}.read(ctx)
-	return in, view, err
 }
 
 // connection has a client for the kinds of Kubernetes, and one for ours.
@@ -140,7 +125,7 @@ func (o *options) connect() (connection, string, error) {
 	// A handful of lists in many pages need not be slowed down.
 	config.QPS, config.Burst = 50, 100
 	var c connection
-	if c.kubernetes, err = kubernetes.NewForConfig(config); err != nil {
+	if c.kubernetes, err = kubernetes.NewForConfig(compact(config)); err != nil {
 		return connection{}, "", fmt.Errorf("client for the API server: %w", err)
 	}
 	if c.ours, err = client.New(config); err != nil {
@@ -151,4 +136,13 @@ func (o *options) connect() (connection, string, error) {
 		return connection{}, "", fmt.Errorf("namespace of the kubeconfig: %w", err)
 	}
 	return c, namespace, nil
+}
+
+// compact asks for Kubernetes' own kinds in a shorter form than JSON: the ResourceSlices of a
+// thousand nodes are a hundred megabytes of that.
+func compact(config *rest.Config) *rest.Config {
+	c := rest.CopyConfig(config)
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return c
 }

@@ -130,11 +130,43 @@ func TestOutput(t *testing.T) {
 	assert.Contains(t, out, `"name": "gpu-0000-0f-00-0"`)
 
 	_, err = run(t, append(base, "-o", "xml")...)
-	require.EqualError(t, err, `unsupported output format "xml": use wide or json`)
+	require.EqualError(t, err, `unsupported output format "xml": use wide or json or yaml or name`)
 
 	out, err = run(t, append(base, "--ascii")...)
 	require.NoError(t, err)
 	assert.Contains(t, out, "|......")
+}
+
+// More than a handful of nodes are summed up, unless the user says otherwise.
+func TestSummary(t *testing.T) {
+	var six []*resourceapi.ResourceSlice
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		six = append(six, slice(name, "node-"+name))
+	}
+	many := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": newServer(t, six...)}), "--context", "one"}
+	few := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": newServer(t, six[:5]...)}), "--context", "one"}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"many":           {many, "6 nodes, 6 GPUs: 6 ready\n"},
+		"many, drawn":    {append(many, "--summary=false"), "node-f: 1 × GPU of unknown model"},
+		"many, some":     {append(many, "--node", "node-f"), "node-f: 1 × GPU of unknown model"},
+		"a line each":    {append(many, "-o", "wide"), "node-f  Ready  -        0 B of 0 B   1 × GPU of unknown model\n"},
+		"few":            {few, "node-e: 1 × GPU of unknown model"},
+		"few, summed up": {append(few, "--summary"), "5 nodes, 5 GPUs: 5 ready\n"},
+		"names":          {append(few, "-o", "name"), "node/node-a\nnode/node-b\nnode/node-c\nnode/node-d\nnode/node-e\n"},
+		"as JSON":        {append(many, "--summary", "-o", "json"), `"nodeCount": 6`},
+		"all as JSON":    {append(many, "-o", "json"), `"name": "node-f"`},
+		"as YAML":        {append(many, "--summary", "-o", "yaml"), "nodeCount: 6\n"},
+		"all as YAML":    {append(many, "-o", "yaml"), "  name: node-f\n"},
+	} {
+		out, err := run(t, c.args...)
+		require.NoError(t, err, name)
+		assert.Contains(t, out, c.want, name)
+	}
+	_, err := run(t, append(many, "--watch", "-o", "json")...)
+	require.EqualError(t, err, "--watch draws, or writes a line for each change: leave out -o json")
 }
 
 func TestEmptyCluster(t *testing.T) {

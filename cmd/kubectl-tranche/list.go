@@ -18,8 +18,20 @@ import (
 // list returns all objects of a kind, read in pages, as a typed client's List returns
 // them. No objects are an empty list, an unreadable kind is nil.
 func list[T any, L runtime.Object](ctx context.Context, selector string, page func(context.Context, metav1.ListOptions) (L, error)) ([]T, error) {
-	found, _, err := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return page(ctx, o) }).
-		List(ctx, metav1.ListOptions{FieldSelector: selector})
+	return listWith[T](ctx, metav1.ListOptions{FieldSelector: selector}, page)
+}
+
+func listWith[T any, L runtime.Object](ctx context.Context, options metav1.ListOptions, page func(context.Context, metav1.ListOptions) (L, error)) ([]T, error) {
+	progress, read := progressOf(ctx), 0
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		part, err := page(ctx, o)
+		if err == nil {
+			read += meta.LenList(part)
+			progress.Say("Read %d objects (%T).", read, *new(T))
+		}
+		return part, err
+	})
+	found, _, err := pages.List(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -51,27 +63,39 @@ func (c connection) listNodes(ctx context.Context) ([]corev1.Node, error) {
 	return list[corev1.Node](ctx, "", c.kubernetes.CoreV1().Nodes().List)
 }
 
+func (c connection) nodes(ctx context.Context, labels string) ([]corev1.Node, error) {
+	return listWith[corev1.Node](ctx, metav1.ListOptions{LabelSelector: labels}, c.kubernetes.CoreV1().Nodes().List)
+}
+
 func (c connection) listPods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
 	return list[corev1.Pod](ctx, selector, c.kubernetes.CoreV1().Pods(namespace).List)
 }
 
 // listRules lists the DeviceTaintRules. A cluster that does not serve them has none.
 func (c connection) listRules(ctx context.Context) ([]resourceapi.DeviceTaintRule, error) {
-	rules, err := list[resourceapi.DeviceTaintRule](ctx, "", c.kubernetes.ResourceV1().DeviceTaintRules().List)
+	return unlessMissing(list[resourceapi.DeviceTaintRule](ctx, "", c.kubernetes.ResourceV1().DeviceTaintRules().List))
+}
+
+// unlessMissing has no objects if the API server does not serve the kind.
+func unlessMissing[T any](all []T, err error) ([]T, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return rules, err
+	return all, err
+}
+
+// unlessHidden has no objects if the user is not allowed to read them, or there is no such kind.
+func unlessHidden[T any](all []T, err error) ([]T, error) {
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	return unlessMissing(all, err)
 }
 
 // listGPUNodes lists the GPUNodes; none if the kind does not exist, or if the user is not
 // allowed to read it.
 func (c connection) listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {
-	nodes, err := list[v1alpha1.GPUNode](ctx, "", c.ours.GPUNodes().List)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, nil
-	}
-	return nodes, err
+	return unlessHidden(list[v1alpha1.GPUNode](ctx, "", c.ours.GPUNodes().List))
 }
 
 // listProfiles lists the PartitionProfiles.

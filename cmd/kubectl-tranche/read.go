@@ -3,46 +3,95 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
+// source has the objects that a picture shows: the lists of the API server, or what watches keep.
+type source interface {
+	listSlices(ctx context.Context, selector string) ([]resourceapi.ResourceSlice, error)
+	listClaims(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error)
+	listClasses(ctx context.Context) ([]resourceapi.DeviceClass, error)
+	listRules(ctx context.Context) ([]resourceapi.DeviceTaintRule, error)
+	listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error)
+	listPods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error)
+	// nodes lists the nodes with these labels, empty for all.
+	nodes(ctx context.Context, labels string) ([]corev1.Node, error)
+}
+
 // reader reads what the picture shows.
 type reader struct {
-	connection
-	nodes []string
-	now   time.Time
+	source
+	// only are the nodes that were asked for, nil for all; selector is for their labels.
+	only     []string
+	selector string
+	now      time.Time
 	// namespace is the one that was asked for, empty for all.
 	namespace string
 	// own is the namespace of the kubeconfig, which is read if not all may be.
 	own string
 }
 
-func (r reader) read(ctx context.Context) (cluster.Objects, error) {
+func (r reader) read(ctx context.Context) (cluster.Objects, cluster.View, error) {
 	in := cluster.Objects{Now: r.now}
+	view := cluster.View{Namespace: r.namespace, Nodes: r.only, Selector: r.selector}
 	var err error
-	if in.Slices, err = r.slices(ctx); err != nil {
-		return in, err
+	if r.selector != "" {
+		if in.Nodes, err = r.nodes(ctx, r.selector); err != nil {
+			return in, view, fmt.Errorf("list the nodes with the labels %s: %w", r.selector, err)
+		}
+		view.Nodes = r.selected(in.Nodes)
+	}
+	if in.Slices, err = r.slices(ctx, view.Nodes); err != nil {
+		return in, view, err
 	}
 	if err := r.claims(ctx, &in); err != nil {
-		return in, err
+		return in, view, err
 	}
 	r.extras(ctx, &in)
-	return in, nil
+	return in, view, nil
 }
 
-func (r reader) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
-	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: gpu.DriverName}
-	if len(r.nodes) == 1 {
-		selector[resourceapi.ResourceSliceSelectorNodeName] = r.nodes[0]
+// selected are the names of nodes, of those that were asked for.
+func (r reader) selected(nodes []corev1.Node) []string {
+	names := []string{}
+	for i := range nodes {
+		if r.only == nil || slices.Contains(r.only, nodes[i].Name) {
+			names = append(names, nodes[i].Name)
+		}
 	}
+	return names
+}
+
+// slices reads those of the nodes, nil for all. A handful of nodes is read one by one.
+func (r reader) slices(ctx context.Context, nodes []string) ([]resourceapi.ResourceSlice, error) {
+	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: gpu.DriverName}
+	if nodes == nil || len(nodes) > handful {
+		return r.some(ctx, selector)
+	}
+	var all []resourceapi.ResourceSlice
+	for _, node := range nodes {
+		selector[resourceapi.ResourceSliceSelectorNodeName] = node
+		some, err := r.some(ctx, selector)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func (r reader) some(ctx context.Context, selector fields.Set) ([]resourceapi.ResourceSlice, error) {
 	slices, err := r.listSlices(ctx, selector.String())
 	switch {
 	case apierrors.IsForbidden(err):
@@ -90,8 +139,8 @@ func (r reader) fallback() string {
 // GPUs look free that are not.
 func (r reader) extras(ctx context.Context, in *cluster.Objects) {
 	in.Classes, _ = r.listClasses(ctx)
-	if len(in.Slices) > 0 {
-		in.Nodes, _ = r.listNodes(ctx)
+	if len(in.Slices) > 0 && r.selector == "" {
+		in.Nodes, _ = r.nodes(ctx, "")
 	}
 	var err error
 	if in.Rules, err = r.listRules(ctx); err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,7 +55,7 @@ func newFake() *fake.Clientset {
 }
 
 func TestReadsAllNamespaces(t *testing.T) {
-	in, err := reader{connection: connection{newFake(), clientfake.New()}, own: "default"}.read(context.Background())
+	in, _, err := reader{source: connection{newFake(), clientfake.New()}, own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, in.Slices, 1)
 	assert.Len(t, in.Claims, 2)
@@ -65,7 +67,7 @@ func TestReadsAllNamespaces(t *testing.T) {
 
 // Otherwise a piece that another namespace holds would look free.
 func TestReadsAllNamespacesEvenForOne(t *testing.T) {
-	in, err := reader{connection: connection{newFake(), clientfake.New()}, namespace: "team-a"}.read(context.Background())
+	in, _, err := reader{source: connection{newFake(), clientfake.New()}, namespace: "team-a"}.read(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, in.Claims, 2)
 }
@@ -73,7 +75,7 @@ func TestReadsAllNamespacesEvenForOne(t *testing.T) {
 func TestWithoutClusterWideRightTheOwnNamespaceIsShown(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "")
-	in, err := reader{connection: connection{client, clientfake.New()}, own: "team-a"}.read(context.Background())
+	in, _, err := reader{source: connection{client, clientfake.New()}, own: "team-a"}.read(context.Background())
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	require.Len(t, in.Claims, 1)
@@ -84,7 +86,7 @@ func TestWithoutClusterWideRightTheOwnNamespaceIsShown(t *testing.T) {
 func TestWithoutAnyRightToClaimsThePictureHasNoHolders(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "", "default")
-	in, err := reader{connection: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
+	in, _, err := reader{source: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	assert.Empty(t, in.Claims)
@@ -97,7 +99,7 @@ func TestExtrasAreOptional(t *testing.T) {
 	for _, resource := range []string{"nodes", "pods", "deviceclasses"} {
 		forbid(client, resource, "", "default")
 	}
-	in, err := reader{connection: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
+	in, _, err := reader{source: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.False(t, in.PodsKnown)
 	assert.Len(t, in.Claims, 2)
@@ -107,19 +109,19 @@ func TestDeviceTaintRules(t *testing.T) {
 	client := newFake()
 	_, err := client.ResourceV1().DeviceTaintRules().Create(t.Context(), &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	in, err := reader{connection: connection{client, clientfake.New()}}.read(t.Context())
+	in, _, err := reader{source: connection{client, clientfake.New()}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.Rules, 1)
 
 	forbid(client, "devicetaintrules", "")
-	in, err = reader{connection: connection{client, clientfake.New()}}.read(t.Context())
+	in, _, err = reader{source: connection{client, clientfake.New()}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, in.Notes[0], "the taints that they add are not shown")
 
 	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	in, err = reader{connection: connection{client, clientfake.New()}}.read(t.Context())
+	in, _, err = reader{source: connection{client, clientfake.New()}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
 }
@@ -127,7 +129,7 @@ func TestDeviceTaintRules(t *testing.T) {
 func TestWithoutRightToSlicesTheErrorSaysWhatToAskFor(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceslices", "")
-	_, err := reader{connection: connection{client, clientfake.New()}}.read(context.Background())
+	_, _, err := reader{source: connection{client, clientfake.New()}}.read(context.Background())
 	require.ErrorContains(t, err, "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io")
 }
 
@@ -136,7 +138,7 @@ func TestAnOldClusterIsNamed(t *testing.T) {
 	client.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	_, err := reader{connection: connection{client, clientfake.New()}}.read(context.Background())
+	_, _, err := reader{source: connection{client, clientfake.New()}}.read(context.Background())
 	require.ErrorContains(t, err, "Kubernetes 1.36 or later")
 }
 
@@ -145,7 +147,7 @@ func TestAnErrorOtherThanForbiddenIsOne(t *testing.T) {
 	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("etcd is away")
 	})
-	_, err := reader{connection: connection{client, clientfake.New()}}.read(context.Background())
+	_, _, err := reader{source: connection{client, clientfake.New()}}.read(context.Background())
 	require.EqualError(t, err, "list ResourceClaims: etcd is away")
 }
 
@@ -192,7 +194,7 @@ func TestListStartsAgainWhenThePlaceIsForgotten(t *testing.T) {
 // before there were any.
 func TestReadsGPUNodes(t *testing.T) {
 	ours := clientfake.New(follows("node-a", "cpx"))
-	in, err := reader{connection: connection{newFake(), ours}}.read(t.Context())
+	in, _, err := reader{source: connection{newFake(), ours}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.GPUNodes, 1)
 
@@ -202,13 +204,77 @@ func TestReadsGPUNodes(t *testing.T) {
 		apierrors.NewNotFound(schema.GroupResource{Resource: "gpunodes"}, ""),
 		apierrors.NewForbidden(schema.GroupResource{Resource: "gpunodes"}, "", errors.New("no")),
 	} {
-		in, err = reader{connection: connection{newFake(), ours}}.read(t.Context())
+		in, _, err = reader{source: connection{newFake(), ours}}.read(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, in.GPUNodes)
 		assert.Empty(t, in.Notes)
 	}
 	answer = errors.New("away")
-	in, err = reader{connection: connection{newFake(), ours}}.read(t.Context())
+	in, _, err = reader{source: connection{newFake(), ours}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"GPUNodes cannot be read, so profiles and switches are not shown: away."}, in.Notes)
+}
+
+// A handful of nodes with labels is read one by one, and no other.
+func TestSelector(t *testing.T) {
+	for nodes, lists := range map[int]int{0: 0, 1: 1, handful: handful, handful + 1: 1} {
+		client := newFake()
+		for i := range nodes {
+			labelled := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("gpu-%d", i), Labels: map[string]string{"pool": "x"}}}
+			_, err := client.CoreV1().Nodes().Create(t.Context(), labelled, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+		in, view, err := reader{source: connection{client, clientfake.New()}, selector: "pool=x"}.read(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, view.Nodes, nodes)
+		assert.NotNil(t, view.Nodes, "none is not all")
+		assert.Equal(t, "pool=x", view.Selector)
+		assert.Len(t, in.Nodes, nodes)
+		var asked []string
+		for _, a := range client.Actions() {
+			if l, ok := a.(clienttesting.ListAction); ok && a.GetResource().Resource == "resourceslices" {
+				asked = append(asked, l.GetListRestrictions().Fields.String())
+			}
+		}
+		assert.Len(t, asked, lists, "%d nodes", nodes)
+		if nodes == handful {
+			assert.Contains(t, asked, "spec.driver=gpu.tranche.dev,spec.nodeName=gpu-4")
+		}
+	}
+	in, view, err := reader{source: connection{newFake(), clientfake.New()}, selector: "!pool", only: []string{"node-b"}}.read(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, view.Nodes, "nodes that were asked for, of those with the labels")
+	assert.Len(t, in.Nodes, 1)
+
+	client := newFake()
+	forbid(client, "nodes", "")
+	_, _, err = reader{source: connection{client, clientfake.New()}, selector: "x"}.read(t.Context())
+	require.ErrorContains(t, err, "list the nodes with the labels x: ")
+}
+
+// A thousand nodes and more come in pages.
+func TestListReadsManyPages(t *testing.T) {
+	const all = 2300
+	asked := 0
+	got, err := list[corev1.Pod](t.Context(), "", func(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+		asked++
+		from := 0
+		if o.Continue != "" {
+			var err error
+			from, err = strconv.Atoi(o.Continue)
+			require.NoError(t, err)
+		}
+		to := min(all, from+int(o.Limit))
+		page := pods("")
+		if to < all {
+			page.Continue = strconv.Itoa(to)
+		}
+		for i := from; i < to; i++ {
+			page.Items = append(page.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}})
+		}
+		return page, nil
+	})
+	require.NoError(t, err)
+	assert.Len(t, got, all)
+	assert.Equal(t, 5, asked, "pages of 500")
 }

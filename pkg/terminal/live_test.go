@@ -3,6 +3,7 @@ package terminal
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,4 +16,44 @@ func TestLiveReplacesWhatItDrew(t *testing.T) {
 	require.NoError(t, l.Draw("three\n"))
 	require.NoError(t, l.Draw("four\n"))
 	assert.Equal(t, "one\ntwo\n\r\x1b[2A\x1b[Jthree\n\r\x1b[A\x1b[Jfour\n", b.String())
+}
+
+func TestLiveOnASmallScreen(t *testing.T) {
+	var b strings.Builder
+	l := Live{Out: &b}
+	l.On(Screen{Width: 20, Height: 4})
+	require.NoError(t, l.Draw("1\n2\n3\n"))
+	assert.Equal(t, "1\n2\n3\n", b.String(), "it fits")
+	b.Reset()
+	require.NoError(t, l.Draw("1\n2\n3\n4\n5\n"))
+	assert.Equal(t, "\r\x1b[3A\x1b[J1\n2\n(3 more lines: make the terminal larger)\n", b.String())
+	b.Reset()
+	l.On(Screen{Width: 30, Height: 40})
+	require.NoError(t, l.Draw("1\n"))
+	assert.Equal(t, "\x1b[H\x1b[2J1\n", b.String(), "the screen has another width")
+}
+
+func TestProgress(t *testing.T) {
+	at := time.Unix(0, 0)
+	for live, want := range map[bool]string{
+		true:  "\r\x1b[Kread 2 of …\r\x1b[Kread 4\r\x1b[K",
+		false: "read 2 of many\nread 4\n",
+	} {
+		var b strings.Builder
+		p := NewProgress(&b)
+		p.live, p.width, p.quiet, p.every, p.now, p.last = live, 12, time.Minute, time.Second, func() time.Time { return at }, at
+		p.Say("read 1")
+		at = at.Add(time.Minute)
+		p.Say("read %d of %s", 2, "many")
+		p.Say("read 3")
+		at = at.Add(time.Second)
+		p.Say("read 4")
+		p.Done()
+		p.Done()
+		p.Say("something else, which is quick")
+		assert.Equal(t, want, b.String())
+	}
+	var none *Progress
+	none.Say("nothing")
+	none.Done()
 }

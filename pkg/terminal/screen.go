@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
 )
 
 // defaultWidth is the width of text that is written to a file or a pipe.
@@ -17,7 +18,9 @@ const defaultWidth = 100
 type Screen struct {
 	// Width is the number of columns.
 	Width int
-	Color bool
+	// Height is the number of lines, 0 if there is no limit.
+	Height int
+	Color  bool
 	// ASCII replaces the characters that are not ASCII.
 	ASCII bool
 	// Live: what was written can be replaced.
@@ -31,8 +34,8 @@ func ScreenOf(out io.Writer) Screen {
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		s.Live = os.Getenv("TERM") != "dumb"
 		s.Color = s.Live && os.Getenv("NO_COLOR") == ""
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			s.Width = width
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			s.Width, s.Height = width, height
 		}
 	}
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
@@ -48,6 +51,18 @@ func WriteJSON(out io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+// WriteYAML writes a value as YAML, with the names of its JSON.
+func WriteYAML(out io.Writer, v any) error {
+	data, err := yaml.Marshal(v)
+	if err == nil {
+		_, err = out.Write(data)
+	}
+	if err != nil {
+		return fmt.Errorf("write YAML: %w", err)
 	}
 	return nil
 }

@@ -111,4 +111,6 @@ func TestWriteErrors(t *testing.T) {
 	_, err := p.WriteTo(full{})
 	require.EqualError(t, err, "write: disk full")
 	require.EqualError(t, terminal.WriteJSON(full{}, 1), "write JSON: disk full")
+	require.EqualError(t, terminal.WriteYAML(full{}, 1), "write YAML: disk full")
+	require.ErrorContains(t, terminal.WriteYAML(full{}, make(chan int)), "write YAML: ")
 }

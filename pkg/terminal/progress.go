@@ -1,0 +1,77 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Progress tells how far a command is that takes long: on a terminal in one line that it replaces,
+// otherwise in a line now and then. Commands that are done soon tell nothing. A nil Progress tells
+// nothing at all.
+type Progress struct {
+	out  io.Writer
+	live bool
+	// quiet is how long nothing is told at first, every is how long at least until the next line.
+	quiet, every time.Duration
+	now          func() time.Time
+
+	mu    sync.Mutex // for the rest
+	last  time.Time  // when something was told, or the start
+	drawn bool
+	width int
+}
+
+// NewProgress writes to a terminal or to a file, usually to standard error.
+func NewProgress(out io.Writer) *Progress {
+	s := ScreenOf(out)
+	p := &Progress{out: out, live: s.Live, width: s.Width, now: time.Now, quiet: time.Second, every: 100 * time.Millisecond}
+	if !p.live {
+		p.quiet, p.every = 10*time.Second, 10*time.Second
+	}
+	p.last = p.now()
+	return p
+}
+
+// Say tells how far the command is.
+func (p *Progress) Say(format string, args ...any) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait := p.every
+	if !p.drawn {
+		wait = p.quiet
+	}
+	now := p.now()
+	if now.Sub(p.last) < wait {
+		return
+	}
+	p.last, p.drawn = now, true
+	line := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
+	if p.live {
+		line = "\r" + ansi.EraseLineRight + Cut(line, p.width-1)
+	} else {
+		line += "\n"
+	}
+	// Progress that cannot be told is no reason to fail.
+	_, _ = io.WriteString(p.out, line)
+}
+
+// Done removes the line from the terminal.
+func (p *Progress) Done() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live && p.drawn {
+		_, _ = io.WriteString(p.out, "\r"+ansi.EraseLineRight)
+	}
+	p.last, p.drawn = p.now(), false
+}

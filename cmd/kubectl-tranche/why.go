@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,13 +14,17 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 const whyExamples = `  # Explain why a pod does not run
   kubectl tranche why train-7 -n team-a
 
-  # Explain why a job creates no pods
-  kubectl tranche why nightly -n team-a
+  # Explain what a job waits for
+  kubectl tranche why job/nightly -n team-a
+
+  # Explain the objects of a file
+  kubectl tranche why -f job.yaml
 
   # Show every node, not only the most likely ones
   kubectl tranche why train-7 -n team-a -o wide
@@ -33,44 +37,59 @@ requests, and for every node with GPUs why it does not fit: no such profile, all
 devices are held (with the holders), a taint, or a node that the pod cannot use. For
 a scheduled pod: what the kubelet reports about its devices.
 
-The scheduler's own allocator decides what fits. POD can also be the name of a
-job or a deployment whose pods cannot be created.
+For a job, deployment, statefulset, replicaset or jobset: whether it is suspended,
+what Kueue waits for, why its pods are refused, and one pod of each kind that waits.
+For a resourceclaim: who uses it, and what its pods wait for.
 
-Requires permission to get the pod and to list the ResourceClaims of its
+The scheduler's own allocator decides what fits.
+
+Requires permission to get the object and to list the pods and ResourceClaims of its
 namespace. With permission to list ResourceSlices, DeviceClasses,
 DeviceTaintRules, nodes, events and other ResourceClaims, the explanation is
-more complete. It says what it could not read.`
+more complete. It says what it could not read, and what it therefore cannot tell.`
 
 // errNotThere ends the program with an error after the explanation is written.
 var errNotThere = errors.New("no such pod")
 
 func newWhyCommand(o *options, out io.Writer) *cobra.Command {
-	output := ""
+	var w whyOptions
 	cmd := &cobra.Command{
-		Use:           "why POD",
+		Use:           "why (POD | TYPE/NAME | -f FILE)",
 		Short:         "Explain why a pod that requests a GPU does not run",
 		Long:          whyLong,
 		Example:       whyExamples,
-		Args:          onePod,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.why(cmd.Context(), out, strings.TrimPrefix(strings.TrimPrefix(args[0], "pod/"), "pods/"), output)
+			targets, err := w.targets(args)
+			if err != nil {
+				return err
+			}
+			return o.why(cmd.Context(), out, targets, w.output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: wide (every node) or json")
+	cmd.Flags().StringVarP(&w.output, "output", "o", "", "output format: wide (every node) or json")
+	cmd.Flags().StringVarP(&w.file, "filename", "f", "", "file with the objects to explain; - is standard input")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
 
-func onePod(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("name one pod: kubectl tranche why POD [-n NAMESPACE]")
+// whyOptions are the flags.
+type whyOptions struct{ output, file string }
+
+// targets are the objects that arguments and flags name.
+func (w *whyOptions) targets(args []string) ([]target, error) {
+	switch {
+	case w.file != "" && len(args) > 0:
+		return nil, errOneTarget
+	case w.file != "":
+		return targetsIn(os.Stdin, w.file)
 	}
-	return nil
+	t, err := parseTarget(args)
+	return []target{t}, err
 }
 
-func (o *options) why(ctx context.Context, out io.Writer, name, output string) error {
+func (o *options) why(ctx context.Context, out io.Writer, targets []target, output string) error {
 	if err := checkFormat(output, "wide", "json"); err != nil {
 		return err
 	}
@@ -78,24 +97,62 @@ func (o *options) why(ctx context.Context, out io.Writer, name, output string) e
 	if err != nil {
 		return err
 	}
-	r := whyReader{connection: c, namespace: namespace, name: name, now: time.Now()}
-	in, err := r.read(ctx)
+	var errs []error
+	for i, t := range targets {
+		if t.namespace == "" {
+			t.namespace = namespace
+		}
+		if i > 0 && output != "json" {
+			fmt.Fprintln(out)
+		}
+		r := newWhyReader(c, t.namespace, time.Now())
+		errs = append(errs, r.explain(ctx, t, printer{out, output, picture.Options{Screen: o.screen(out), Wide: output == "wide"}}))
+	}
+	return errors.Join(errs...)
+}
+
+// explain writes the explanation of an object.
+func (r *whyReader) explain(ctx context.Context, t target, p printer) error {
+	if t.kind != podKind {
+		e, err := r.explainOwner(ctx, t)
+		if err != nil {
+			return err
+		}
+		return p.owner(e)
+	}
+	in, err := r.read(ctx, t.name)
 	var e *why.Explanation
 	switch {
 	case apierrors.IsNotFound(err):
-		e = why.ExplainAbsence(r.absent(ctx))
+		e = why.ExplainAbsence(r.absent(ctx, t.name))
 	case err != nil:
 		return err
 	default:
 		e = why.Explain(ctx, in)
 	}
-	if output == "json" {
-		err = terminal.WriteJSON(out, e)
-	} else {
-		err = picture.DrawExplanation(out, e, picture.Options{Screen: o.screen(out), Wide: output == "wide"})
-	}
-	if err == nil && e.State == why.Absent {
-		return fmt.Errorf("%w: %s in namespace %s", errNotThere, name, namespace)
+	if err = p.pod(e); err == nil && e.State == why.Absent {
+		return fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
 	}
 	return err
+}
+
+// printer writes explanations in a format.
+type printer struct {
+	out     io.Writer
+	format  string
+	picture picture.Options
+}
+
+func (p printer) pod(e *why.Explanation) error {
+	if p.format == "json" {
+		return terminal.WriteJSON(p.out, e)
+	}
+	return picture.DrawExplanation(p.out, e, p.picture)
+}
+
+func (p printer) owner(e *owner.Explanation) error {
+	if p.format == "json" {
+		return terminal.WriteJSON(p.out, e)
+	}
+	return picture.DrawOwner(p.out, e, p.picture)
 }

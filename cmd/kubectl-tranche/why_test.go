@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -20,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 func podIn(namespace, name string) *corev1.Pod {
@@ -32,12 +35,17 @@ func whyFake() *fake.Clientset {
 		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "e"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p"}})
 }
 
-func reading(client *fake.Clientset, name string) whyReader {
-	return whyReader{connection: connection{client, clientfake.New()}, namespace: "team-a", name: name, now: time.Unix(0, 0)}
+func reading(client *fake.Clientset) *whyReader {
+	return &whyReader{connection: connection{kubernetes: client, ours: clientfake.New()}, namespace: "team-a", now: time.Unix(0, 0), raw: notServed}
+}
+
+// notServed is an API server without Kueue and JobSet.
+func notServed(context.Context, string) ([]byte, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 }
 
 func TestWhyReadsEverything(t *testing.T) {
-	in, err := reading(whyFake(), "p").read(t.Context())
+	in, err := reading(whyFake()).read(t.Context(), "p")
 	require.NoError(t, err)
 	assert.Equal(t, "p", in.Pod.Name)
 	assert.Len(t, in.Claims, 2)
@@ -46,7 +54,7 @@ func TestWhyReadsEverything(t *testing.T) {
 	assert.Len(t, in.Events, 1)
 	assert.NotNil(t, in.Templates, "none is not the same as unreadable")
 	assert.False(t, in.Partial)
-	assert.Empty(t, in.Notes)
+	assert.Empty(t, in.Unread)
 }
 
 // What decides whether the controller creates a template is read if one is missing.
@@ -65,21 +73,21 @@ func TestWhyReadsWhatIsTranslated(t *testing.T) {
 	} {
 		require.NoError(t, client.Tracker().Add(o))
 	}
-	in, err := reading(client, "half").read(t.Context())
+	in, err := reading(client).read(t.Context(), "half")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"kai"}, in.Translated)
 	assert.NotNil(t, in.Namespace)
-	assert.Empty(t, in.Notes)
+	assert.Empty(t, in.Unread)
 
 	forbid(client, "validatingadmissionpolicybindings", "")
 	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no right")
 	})
-	in, err = reading(client, "half").read(t.Context())
+	in, err = reading(client).read(t.Context(), "half")
 	require.NoError(t, err)
 	assert.Nil(t, in.Translated)
 	assert.Nil(t, in.Namespace)
-	assert.Len(t, in.Notes, 2)
+	assert.Len(t, in.Unread, 2)
 }
 
 func TestWhyWithoutRights(t *testing.T) {
@@ -89,29 +97,32 @@ func TestWhyWithoutRights(t *testing.T) {
 	}
 	forbid(client, "resourceclaimtemplates", "team-a")
 	forbid(client, "events", "", "team-a")
-	in, err := reading(client, "p").read(t.Context())
+	in, err := reading(client).read(t.Context(), "p")
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	assert.Len(t, in.Claims, 1, "those of the pod's namespace")
-	assert.Len(t, in.Notes, 8)
-	assert.Contains(t, in.Notes, "the nodes are not known, so their labels and taints are not compared with what the pod asks for (you may not list nodes).")
+	assert.Len(t, in.Unread, 8)
+	assert.Contains(t, in.Unread, unread.New(unread.Nodes, "you may not list nodes"))
+	assert.Equal(t, "the nodes are not known, so their labels, taints and resources are not compared with what the pod asks for (you may not list nodes).",
+		unread.New(unread.Nodes, "you may not list nodes").Note())
 	assert.Equal(t, why.NoDevices, why.Explain(t.Context(), in).State)
 
 	forbid(client, "resourceclaims", "", "team-a")
-	_, err = reading(client, "p").read(t.Context())
-	require.ErrorContains(t, err, "list ResourceClaims")
+	in, err = reading(client).read(t.Context(), "p")
+	require.NoError(t, err)
+	assert.Contains(t, in.Unread, unread.New(unread.OwnClaims, "you may not list resourceclaims"))
 }
 
 func TestWhyWithoutThePod(t *testing.T) {
-	_, err := reading(whyFake(), "nightly").read(t.Context())
+	_, err := reading(whyFake()).read(t.Context(), "nightly")
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	in := reading(whyFake(), "p").absent(t.Context())
+	in := reading(whyFake()).absent(t.Context(), "p")
 	assert.Len(t, in.Pods, 2)
 	assert.Len(t, in.Events, 1)
 
 	client := whyFake()
 	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	_, err = reading(client, "p").read(t.Context())
+	_, err = reading(client).read(t.Context(), "p")
 	require.EqualError(t, err, "read pod team-a/p: away")
 }
 
@@ -121,11 +132,11 @@ func TestWhyCommand(t *testing.T) {
 	base := []string{"--kubeconfig", file, "--context", "one", "-n", "team-a", "why"}
 
 	_, err := run(t, base...)
-	require.EqualError(t, err, "name one pod: kubectl tranche why POD [-n NAMESPACE]")
+	require.EqualError(t, err, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE")
 	_, err = run(t, append(base, "p", "-o", "xml")...)
 	require.EqualError(t, err, `unsupported output format "xml": use wide or json`)
 	_, err = run(t, append(base, "p")...)
-	require.ErrorContains(t, err, "read pod team-a/p: ")
+	require.ErrorContains(t, err, "you may not get pods in the namespace team-a")
 
 	s.pods = map[string]*corev1.Pod{"p": podIn("team-a", "p")}
 	out, err := run(t, append(base, "pod/p")...)

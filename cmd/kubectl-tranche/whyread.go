@@ -9,67 +9,117 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
-// whyReader reads what explains a pod.
+// whyReader reads what explains pods of a namespace. What it has read it keeps for the next pod.
 type whyReader struct {
 	connection
-	namespace, name string
-	now             time.Time
+	namespace string
+	now       time.Time
+	// raw reads a path of the API server: of kinds that this program has no client for.
+	raw func(ctx context.Context, path string) ([]byte, error)
+	// common is what is the same for all pods, nil before it was read.
+	common *why.Input
 }
 
-// read reads the pod, which must exist, and as much of the rest as the user is allowed
-// to. What is missing is said in a note.
-func (r whyReader) read(ctx context.Context) (why.Input, error) {
-	var in why.Input
-	in.Now = r.now
+func newWhyReader(c connection, namespace string, now time.Time) *whyReader {
+	return &whyReader{connection: c, namespace: namespace, now: now, raw: func(ctx context.Context, path string) ([]byte, error) {
+		return c.kubernetes.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	}}
+}
+
+// read reads a pod, which must exist, and as much of the rest as the user is allowed to.
+func (r *whyReader) read(ctx context.Context, name string) (why.Input, error) {
+	pod, err := r.kubernetes.CoreV1().Pods(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsForbidden(err) {
+		return why.Input{}, fmt.Errorf("you may not get pods in the namespace %s, so nothing can be said about %s; ask for the role view or tranche-user-namespace: %w", r.namespace, name, err)
+	}
+	if err != nil {
+		return why.Input{}, fmt.Errorf("read pod %s/%s: %w", r.namespace, name, err)
+	}
+	return r.readFor(ctx, pod)
+}
+
+// readFor reads what explains a pod.
+func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, error) {
+	if r.common == nil {
+		in, err := r.readCommon(ctx)
+		if err != nil {
+			return in, err
+		}
+		r.common = &in
+	}
+	in := *r.common
+	in.Unread = append([]unread.Kind{}, in.Unread...)
+	in.Pod = pod
+	n := notes{&in.Unread}
+	if len(why.MissingTemplates(pod, in.Templates)) > 0 {
+		r.readTranslation(ctx, &in, n)
+	}
+	if len(demand.Volumes(pod, demand.Storage{})) > 0 {
+		r.readStorage(ctx, &in, n)
+	}
 	var err error
-	if in.Pod, err = r.kubernetes.CoreV1().Pods(r.namespace).Get(ctx, r.name, metav1.GetOptions{}); err != nil {
-		return in, fmt.Errorf("read pod %s/%s: %w", r.namespace, r.name, err)
+	if why.WaitsForClaims(pod) {
+		in.Quotas, err = r.quotas(ctx)
+		n.add(unread.Quotas, err)
 	}
-	if err := r.claims(ctx, &in); err != nil {
-		return in, err
+	if why.WaitsForKueue(pod) {
+		in.Workloads, err = r.workloads(ctx)
+		n.add(unread.Workloads, err)
 	}
-	note := func(err error, consequence string) {
-		if err != nil {
-			in.Notes = append(in.Notes, fmt.Sprintf("%s (%s).", consequence, unreadable(err)))
-		}
-	}
-	in.Slices, err = r.listSlices(ctx, "")
-	note(err, "without the ResourceSlices nothing can be said about the GPUs")
-	in.Classes, err = r.listClasses(ctx)
-	note(err, "without the DeviceClasses it cannot be told which devices would do")
-	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)
-	note(err, "it cannot be told whether the pod's claim templates exist")
-	if len(why.MissingTemplates(in.Pod, in.Templates)) > 0 {
-		in.Namespace, err = r.kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
-		if err != nil {
-			in.Namespace = nil
-		}
-		note(err, "it cannot be told whether the namespace has the label "+v1alpha1.LabelTranslate)
-		in.Translated, err = r.translated(ctx)
-		note(err, "it cannot be told which projects the chart translates")
-	}
-	in.Rules, err = r.listRules(ctx)
-	note(err, "taints that DeviceTaintRules set are not known, so what looks free may be tainted")
-	in.Nodes, err = r.listNodes(ctx)
-	note(err, "the nodes are not known, so their labels and taints are not compared with what the pod asks for")
-	in.GPUNodes, err = r.listGPUNodes(ctx)
-	note(err, "profiles and switches of nodes are not known")
-	in.Events, err = r.events(ctx, r.namespace, "")
-	note(err, "events are not known, so nobody's messages are quoted")
-	in.NodeEvents, err = r.events(ctx, metav1.NamespaceAll, "involvedObject.kind=Node")
-	note(err, "events of nodes are not known")
 	return in, nil
 }
 
-// unreadable says why something could not be listed.
+// notes collect what could not be read.
+type notes struct{ all *[]unread.Kind }
+
+func (n notes) add(what unread.Resource, err error) {
+	if err != nil {
+		*n.all = append(*n.all, unread.New(what, unreadable(err)))
+	}
+}
+
+// readCommon reads what is the same for all pods of the namespace.
+func (r *whyReader) readCommon(ctx context.Context) (why.Input, error) {
+	var in why.Input
+	in.Now = r.now
+	n := notes{&in.Unread}
+	if err := r.claims(ctx, &in, n); err != nil {
+		return in, err
+	}
+	var err error
+	in.Slices, err = r.listSlices(ctx, "")
+	n.add(unread.Slices, err)
+	in.Classes, err = r.listClasses(ctx)
+	n.add(unread.Classes, err)
+	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)
+	n.add(unread.Templates, err)
+	in.Rules, err = r.listRules(ctx)
+	n.add(unread.Rules, err)
+	in.Nodes, err = r.listNodes(ctx)
+	n.add(unread.Nodes, err)
+	in.GPUNodes, err = list[v1alpha1.GPUNode](ctx, "", r.ours.GPUNodes().List)
+	if !apierrors.IsNotFound(err) {
+		n.add(unread.GPUNodes, err)
+	}
+	in.Events, err = r.events(ctx, r.namespace, "")
+	n.add(unread.Events, err)
+	in.NodeEvents, err = r.events(ctx, metav1.NamespaceAll, "involvedObject.kind=Node")
+	n.add(unread.NodeEvents, err)
+	return in, nil
+}
+
+// unreadable says why something could not be read.
 func unreadable(err error) string {
 	var status apierrors.APIStatus
 	if apierrors.IsForbidden(err) && errors.As(err, &status) && status.Status().Details != nil {
@@ -80,14 +130,16 @@ func unreadable(err error) string {
 }
 
 // claims reads the claims of all namespaces, or at least those of the pod's.
-func (r whyReader) claims(ctx context.Context, in *why.Input) error {
+func (r *whyReader) claims(ctx context.Context, in *why.Input, n notes) error {
 	var err error
 	in.Claims, err = r.listClaims(ctx, metav1.NamespaceAll)
 	if apierrors.IsForbidden(err) {
 		in.Partial = true
-		in.Notes = append(in.Notes, fmt.Sprintf("you may not list the ResourceClaims of all namespaces, so holders outside %s are not known, "+
-			"and what looks free may be held.", r.namespace))
-		in.Claims, err = r.listClaims(ctx, r.namespace)
+		n.add(unread.Claims, err)
+		if in.Claims, err = r.listClaims(ctx, r.namespace); apierrors.IsForbidden(err) {
+			n.add(unread.OwnClaims, err)
+			return nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("list ResourceClaims: %w", err)
@@ -95,8 +147,39 @@ func (r whyReader) claims(ctx context.Context, in *why.Input) error {
 	return nil
 }
 
+// readTranslation reads what decides whether the controller creates templates.
+func (r *whyReader) readTranslation(ctx context.Context, in *why.Input, n notes) {
+	namespace, err := r.kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+	if err == nil {
+		in.Namespace = namespace
+	}
+	n.add(unread.Namespaces, err)
+	in.Translated, err = r.translated(ctx)
+	n.add(unread.Policies, err)
+}
+
+// readStorage reads the objects behind the pod's volumes, of PersistentVolumes those only.
+func (r *whyReader) readStorage(ctx context.Context, in *why.Input, n notes) {
+	var err error
+	in.Storage.Claims, err = list[corev1.PersistentVolumeClaim](ctx, "", r.kubernetes.CoreV1().PersistentVolumeClaims(r.namespace).List)
+	n.add(unread.VolumeClaims, err)
+	in.Storage.Classes, err = list[storagev1.StorageClass](ctx, "", r.kubernetes.StorageV1().StorageClasses().List)
+	n.add(unread.StorageClasses, err)
+	for _, v := range demand.Volumes(in.Pod, in.Storage) {
+		if v.PV == "" {
+			continue
+		}
+		volume, err := r.kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
+		if err != nil {
+			n.add(unread.Volumes, err)
+			break
+		}
+		in.Storage.Volumes = append(in.Storage.Volumes, *volume)
+	}
+}
+
 // translated are the values of the namespace label that the chart's policies are bound to.
-func (r whyReader) translated(ctx context.Context) ([]string, error) {
+func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 	bindings, err := list[admissionv1.ValidatingAdmissionPolicyBinding](ctx, "", r.kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List)
 	if err != nil {
 		return nil, err
@@ -110,16 +193,20 @@ func (r whyReader) translated(ctx context.Context) ([]string, error) {
 	return projects, nil
 }
 
-func (r whyReader) events(ctx context.Context, namespace, selector string) ([]corev1.Event, error) {
+func (r *whyReader) events(ctx context.Context, namespace, selector string) ([]corev1.Event, error) {
 	return list[corev1.Event](ctx, selector, r.kubernetes.CoreV1().Events(namespace).List)
 }
 
-// absent reads what may tell why the pod does not exist.
-func (r whyReader) absent(ctx context.Context) why.NotThere {
-	in := why.NotThere{Namespace: r.namespace, Name: r.name, Now: r.now}
+func (r *whyReader) quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
+	return list[corev1.ResourceQuota](ctx, "", r.kubernetes.CoreV1().ResourceQuotas(r.namespace).List)
+}
+
+// absent reads what may tell why a pod does not exist.
+func (r *whyReader) absent(ctx context.Context, name string) why.NotThere {
+	in := why.NotThere{Namespace: r.namespace, Name: name, Now: r.now}
 	var err error
 	if in.Events, err = r.events(ctx, r.namespace, ""); err != nil {
-		in.Notes = append(in.Notes, fmt.Sprintf("events are not known, so refusals are not shown (%v).", err))
+		in.Notes = append(in.Notes, fmt.Sprintf("events are not known, so refusals are not shown (%s).", unreadable(err)))
 	}
 	// Without the right to list pods there are no others to propose.
 	in.Pods, _ = r.listPods(ctx, r.namespace, "")

@@ -16,9 +16,9 @@ import (
 // classDomain ends the names of all device classes that the chart installs.
 const classDomain = ".tranche.dev"
 
-// isOurs tells whether a class selects our devices. Classes of the chart are known by their
+// IsOurs tells whether a class selects our devices. Classes of the chart are known by their
 // names, also if they could not be read or do not exist any more.
-func (c *Cluster) isOurs(ctx context.Context, class string) bool {
+func (c *Cluster) IsOurs(ctx context.Context, class string) bool {
 	if strings.HasSuffix(class, classDomain) {
 		return true
 	}

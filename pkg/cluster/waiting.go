@@ -14,7 +14,7 @@ func (c *Cluster) waiting(ctx context.Context, namespace string) []Waiting {
 	known := map[string]bool{}
 	isOurs := func(class string) bool {
 		if _, ok := known[class]; !ok {
-			known[class] = c.isOurs(ctx, class)
+			known[class] = c.IsOurs(ctx, class)
 		}
 		return known[class]
 	}

@@ -1,9 +1,10 @@
 // Package picture draws the model of pkg/cluster for a terminal of a given width: each GPU as a
 // bar, divided into the partitions that are held, with their holders and the free capacity, and
-// the progress of nodes with their profiles. explanation.go writes the explanations of pkg/why.
+// the progress of nodes with their profiles. explanation.go writes the explanations of pkg/why
+// and pkg/why/owner.
 //
 // Everything is pure.
 //
 // Imports: api/v1alpha1, pkg/cluster, pkg/cluster/overview, pkg/controller/forecast, pkg/gpu,
-// pkg/terminal, pkg/text, pkg/why.
+// pkg/terminal, pkg/text, pkg/why, pkg/why/owner.
 package picture

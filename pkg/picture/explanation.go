@@ -9,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 // maxNodes is how many nodes are explained without Options.Wide.
@@ -26,9 +27,22 @@ func (t *writing) say(head, said string) { t.Wrap(head, said, terminal.Normal) }
 // DrawExplanation writes why a pod does not run: the likeliest nodes and the number of the
 // others, or all nodes with Options.Wide.
 func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
+	t := newWriting(o)
+	t.explanation(e)
+	t.end(e.Quotes, e.Remedies, e.Notes)
+	_, err := t.WriteTo(w)
+	return err
+}
+
+func newWriting(o Options) *writing {
 	t := &writing{all: o.Wide}
 	t.Screen = o.Screen
 	t.Width = max(MinWidth, o.Width)
+	return t
+}
+
+// explanation writes what a pod has, what it asks for, and what each node has of it.
+func (t *writing) explanation(e *why.Explanation) {
 	t.Wrap("", e.Summary, terminal.Bold)
 	t.list("It holds:", len(e.Holds), func(i int) (string, string) {
 		h := e.Holds[i]
@@ -46,25 +60,68 @@ func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
 		return a.Request, a.Text
 	})
 	t.nodes(e)
-	for _, q := range e.Quotes {
+}
+
+// end writes messages, remedies and notes.
+func (t *writing) end(quotes []why.Quote, remedies []why.Remedy, notes []string) {
+	for _, q := range quotes {
 		t.quote(q)
 	}
-	if len(e.Remedies) > 0 {
+	if len(remedies) > 0 {
 		t.Blank()
 		t.Wrap("", "What to do:", terminal.Bold)
-		for _, r := range e.Remedies {
+		for _, r := range remedies {
 			t.say("  - ", r.Text)
 			if r.Command != "" { // on one line, for copying
 				t.Line(terminal.Text("      "+r.Command, terminal.Normal))
 			}
 		}
 	}
-	for _, n := range e.Notes {
+	for _, n := range notes {
 		t.Blank()
 		t.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(n, terminal.Yellow))
 	}
+}
+
+// DrawOwner writes why the pods of a job or another owner do not run, and the explanation of one pod
+// for each way in which they wait.
+func DrawOwner(w io.Writer, e *owner.Explanation, o Options) error {
+	t := newWriting(o)
+	t.Wrap("", e.Summary, terminal.Bold)
+	var notes []string
+	t.end(e.Quotes, e.Remedies, nil)
+	for _, pod := range e.Pods {
+		t.Blank()
+		t.explanation(pod)
+		t.end(pod.Quotes, pod.Remedies, nil)
+		if more := othersLike(e.Groups, pod.Pod); len(more) > 0 {
+			t.Blank()
+			t.say("", "In the same state: "+text.List(more, maxAlike)+".")
+		}
+		notes = append(notes, pod.Notes...)
+	}
+	for _, n := range e.Notes {
+		if !slices.Contains(notes, n) {
+			notes = append(notes, n)
+		}
+	}
+	slices.Sort(notes)
+	t.end(nil, nil, slices.Compact(notes))
 	_, err := t.WriteTo(w)
 	return err
+}
+
+// maxAlike is how many pods are named that wait like another.
+const maxAlike = 6
+
+// othersLike are the other pods of the group of a pod.
+func othersLike(groups []owner.Group, pod string) []string {
+	for _, g := range groups {
+		if i := slices.Index(g.Pods, pod); i >= 0 {
+			return slices.Delete(slices.Clone(g.Pods), i, i+1)
+		}
+	}
+	return nil
 }
 
 // list writes a heading and an aligned table of two columns.
@@ -99,7 +156,7 @@ func (t *writing) nodes(e *why.Explanation) {
 			t.say("  ", text.Capital(r))
 		}
 		t.requests(n)
-		if n.Verdict == why.Fits && len(n.Requests) > 0 {
+		if n.Verdict == why.Fits && len(n.Requests) > 0 && e.State != why.Unknown && e.State != why.NoRoom {
 			t.say("  ", "The pod's devices fit here now.")
 		} else if len(n.Free) > 0 && n.Verdict != why.Fits {
 			t.say("  ", "Free here: "+strings.Join(n.Free, " or ")+".")

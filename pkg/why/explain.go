@@ -3,7 +3,6 @@ package why
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,25 +12,27 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // Explain explains why a pod does not run.
 func Explain(ctx context.Context, in Input) *Explanation {
 	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
 	defer cancel()
-	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: in.Notes}
+	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: slices.Clone(in.Notes)}
 	c, d := newWorld(&in), in.demand()
 	drawn := c.Summary(ctx, cluster.View{})
-	e.Holds = holdings(drawn, d)
+	e.Holds = holdings(&in, drawn, d)
 	switch pod := in.Pod; {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		e.finished(pod)
 	case pod.DeletionTimestamp != nil:
 		e.terminating(&in)
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
-		e.gated(pod)
+		e.gated(&in)
 	case pod.Spec.NodeName == "":
 		e.unscheduled(ctx, c, d, drawn)
+		e.Answer = e.answer()
 	case pod.Status.Phase == corev1.PodRunning:
 		e.running(&in)
 		if text := c.ofTheSwitch(e.Holds); text != "" {
@@ -40,11 +41,12 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	default:
 		e.starting(&in, d)
 	}
+	e.tellUnread(&in)
 	return e
 }
 
 // holdings lists the devices that the pod's claims hold.
-func holdings(drawn *cluster.Summary, d demand.Demand) []Holding {
+func holdings(in *Input, drawn *cluster.Summary, d demand.Demand) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
 	for _, c := range d.Allocated {
@@ -58,7 +60,7 @@ func holdings(drawn *cluster.Summary, d demand.Demand) []Holding {
 					continue
 				}
 				holding := Holding{Claim: o.Claim, Label: h.Label, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
-				if gone || h.Unpublished {
+				if (gone || h.Unpublished) && in.Slices != nil {
 					holding.Health = "no longer published by any node"
 				}
 				out = append(out, holding)
@@ -99,71 +101,6 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 	if len(e.Holds) > 0 {
 		e.remedy("what it held is being released by kube-controller-manager; that takes seconds.", "")
 	}
-}
-
-func (e *Explanation) gated(pod *corev1.Pod) {
-	e.State = Gated
-	var gates []string
-	for _, g := range pod.Spec.SchedulingGates {
-		gates = append(gates, g.Name)
-	}
-	e.Summary = fmt.Sprintf("%s/%s has scheduling gates (%s); the scheduler ignores it until they are removed.",
-		e.Namespace, e.Pod, strings.Join(gates, ", "))
-	e.remedy("the component that set the gates, for example Kueue, must remove them.", "")
-}
-
-// unscheduled explains a pod without a node.
-func (e *Explanation) unscheduled(ctx context.Context, c *world, d demand.Demand, drawn *cluster.Summary) {
-	in := c.in
-	e.Asks = c.asks(ctx, d)
-	e.Quotes = append(e.Quotes, schedulerSays(in)...)
-	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
-	switch {
-	case len(d.Missing) > 0:
-		e.State = ClaimMissing
-		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(d.Missing, " "))
-		if !e.missingTemplate(in) {
-			e.remedyMissing()
-		}
-		return
-	case len(d.Unallocated) == 0 && len(d.Allocated) == 0:
-		e.State = NoDevices
-		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
-		odd := unservedResources(in)
-		switch {
-		case len(odd) == 0:
-		case in.Classes == nil:
-			e.State = Unknown
-			e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s; without the DeviceClasses it cannot be told whether that is a device, and so not what is in its way.", e.Namespace, e.Pod, strings.Join(odd, " and "))
-			e.remedyClasses()
-		default:
-			e.State = Invalid
-			e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin.", e.Namespace, e.Pod, strings.Join(odd, " and "))
-			e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
-		}
-		return
-	}
-	if bad := c.invalid(d); len(bad) > 0 {
-		e.State = Invalid
-		e.Summary = fmt.Sprintf("%s/%s can run nowhere: %s", e.Namespace, e.Pod, strings.Join(bad, " "))
-		e.remedy("see which classes there are:", "kubectl get deviceclass")
-		return
-	}
-	for _, node := range c.nodes() {
-		if in.Classes == nil {
-			break // nothing can be compared
-		}
-		i := slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })
-		n := c.node(ctx, node, drawn.Nodes[i], d)
-		c.addSwitch(&n)
-		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
-		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {
-			e.Quotes = append(e.Quotes, nodeWarnings(in, node.Name)...)
-		}
-		e.Nodes = append(e.Nodes, n)
-	}
-	e.Nodes = append(e.Nodes, c.unpublished(e.Nodes)...)
-	e.judge(c, d)
 }
 
 // asks describes the requests of the unallocated claims.
@@ -220,41 +157,6 @@ func (c *world) details(claim *resourceapi.ResourceClaim, ch demand.Choice, what
 	return text
 }
 
-// invalid says what no node can ever satisfy.
-func (c *world) invalid(d demand.Demand) []string {
-	var out []string
-	for _, claim := range d.Unallocated {
-		if claim.DeletionTimestamp != nil {
-			out = append(out, fmt.Sprintf("the claim %s is being deleted.", claim.Name))
-		}
-		for _, r := range claim.Spec.Devices.Requests {
-			for _, ch := range demand.Choices(r) {
-				if c.in.Classes != nil && c.DeviceClasses[ch.Class] == nil {
-					out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
-				}
-			}
-		}
-	}
-	return out
-}
-
-// unservedResources lists extended resources of the pod that no device plugin serves. If the classes
-// are known, only resources of GPU vendors count; otherwise each may belong to a class.
-func unservedResources(in *Input) []string {
-	names := map[string]bool{}
-	for _, c := range demand.Containers(in.Pod) {
-		for name := range c.Resources.Requests {
-			domain, _, extended := strings.Cut(string(name), "/")
-			ofGPU := domain == "nvidia.com" || domain == "amd.com"
-			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
-			if extended && !plugin && (ofGPU || in.Classes == nil) {
-				names[string(name)] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
 func (e *Explanation) running(in *Input) {
 	e.State = Running
 	e.Summary = fmt.Sprintf("%s/%s runs on %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
@@ -286,7 +188,7 @@ func (e *Explanation) running(in *Input) {
 func (e *Explanation) starting(in *Input, d demand.Demand) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-	if len(d.Missing) > 0 {
+	if len(d.Missing) > 0 && !in.unread(unread.OwnClaims) {
 		e.Summary += " But " + strings.Join(d.Missing, " ")
 	}
 	var waits []string
@@ -305,6 +207,9 @@ func (e *Explanation) starting(in *Input, d demand.Demand) {
 		e.Summary = fmt.Sprintf("%s/%s is scheduled to %s, but the node could not prepare its devices.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet retries automatically.", "")
 		e.remedyLog(in, "see the plugin's log for details")
+	case len(waits) == 0 && in.unread(unread.Events):
+		e.Summary += " Without its events it cannot be told whether something is in the way."
+		e.remedy("ask an administrator for the right to list events in the namespace, or to run this command.", "")
 	case len(waits) == 0 && len(e.Quotes) == 0:
 		e.remedyLog(in, "wait: preparing a partition takes seconds. If it takes longer, see the plugin's log")
 	}
@@ -318,6 +223,8 @@ func (e *Explanation) terminating(in *Input) {
 	switch {
 	case pod.Spec.NodeName == "":
 		e.Summary += "."
+	case in.unread(unread.OwnClaims):
+		e.Summary += "; without its claims it cannot be told whether it holds a GPU."
 	case len(e.Holds) > 0:
 		e.Summary += fmt.Sprintf(" and %s has not released its devices yet.", pod.Spec.NodeName)
 	default:

@@ -112,7 +112,7 @@ func TestScheduled(t *testing.T) {
 		}},
 		"gpu-gone": {why.Running, func(w *world, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
-			w.in.Slices = nil
+			w.in.Slices = []resourceapi.ResourceSlice{}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -171,6 +172,13 @@ func warning(kind, name, reason, by, message string) corev1.Event {
 		ReportingController: by,
 		LastTimestamp:       metav1.NewTime(now.Add(-90 * time.Second)),
 		Count:               4,
+	}
+}
+
+// hide is what the user may not read.
+func (w *world) hide(all ...unread.Resource) {
+	for _, r := range all {
+		w.in.Unread = append(w.in.Unread, unread.New(r, "you may not list "+string(r)))
 	}
 }
 

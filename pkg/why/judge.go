@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/quota"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // judge sets the summary and the remedies from the explanations of the nodes.
@@ -20,6 +23,7 @@ func (e *Explanation) judge(c *world, d demand.Demand) {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(n Node) bool { return !slices.Contains(verdicts, n.Verdict) })
 	}
 	fit := with(Fits)
+	doubts := c.in.doubts()
 	switch {
 	case c.in.Classes == nil:
 		e.State = Unknown
@@ -32,20 +36,19 @@ func (e *Explanation) judge(c *world, d demand.Demand) {
 		e.State = NoRoom
 		e.Summary = who + " waits for a GPU, and no node publishes any."
 		e.remedy("see whether the plugin runs on the nodes with GPUs:", "kubectl get daemonsets "+cluster.InSystem(cluster.SystemNamespace(c.Classes))+" -l "+cluster.PluginLabel)
-	case c.in.Partial:
-		e.State = Unknown
-		e.Summary = who + " has no node yet. You are not allowed to see all claims, so what looks free may be held."
-		if len(fit) == 0 {
-			e.State, e.Summary = NoRoom, who+" waits for a device: "+e.reason()
-		}
 	case len(d.Unallocated) == 0:
 		e.State = NoRoom
 		e.Summary = who + " has its devices, and no node yet: it must go where they are."
 		if len(fit) > 0 {
 			e.Summary = fmt.Sprintf("%s has its devices, on %s, and waits for something else there.", who, nodeNames(fit))
 		}
+	case len(fit) > 0 && len(doubts) > 0:
+		e.doubtful(who, fit, doubts, told(c.in), c.in.Now)
 	case len(fit) > 0:
 		e.roomNow(who, fit, c.in.Pod)
+	case len(d.Extended) > 0 && c.in.unread(unread.Nodes):
+		e.State = Unknown
+		e.Summary = who + " has no node yet. Tranche's devices do not serve it now: " + e.reason() + " Without the nodes it cannot be told whether a device plugin could."
 	default:
 		e.State = NoRoom
 		e.Summary = who + " waits for a device: " + e.reason()
@@ -57,6 +60,22 @@ func (e *Explanation) judge(c *world, d demand.Demand) {
 	if e.State == NoRoom || e.State == Unknown {
 		e.remedies(with)
 	}
+}
+
+// doubtful is for devices that look free to who may not see everything. If the controller, which sees
+// everything, has written why the pod waits, that is the answer.
+func (e *Explanation) doubtful(who string, fit []Node, doubts []string, word *corev1.Event, now time.Time) {
+	e.State = Unknown
+	e.Summary = fmt.Sprintf("%s has no node yet. By what you may see, its devices are free on %s; but %s, which you may not see.", who, nodeNames(fit), strings.Join(doubts, ", and "))
+	if word != nil {
+		e.State, e.Answer = NoRoom, Answer(word.Reason)
+		e.Quotes = append(e.Quotes, Quote{
+			Who: speaker(*word) + " about the pod " + e.Pod, Reason: word.Reason, Age: ageOf(now, last(*word)), Message: word.Message,
+		})
+		e.Summary = fmt.Sprintf("%s waits for a device, as Tranche's controller says, which sees all objects (%s). By what you may see, its devices are free on %s.", who, word.Reason, nodeNames(fit))
+		return
+	}
+	e.remedy("wait for the event that Tranche's controller writes on a pod that waits for longer than a minute, or ask an administrator to run this command.", "")
 }
 
 // roomNow is for devices that would fit now. It is not known whether the scheduler has tried again
@@ -220,17 +239,38 @@ func (e *Explanation) remedies(with func(...Verdict) []Node) {
 			if excluded[i].cordoned {
 				e.remedy(excluded[i].Name+" has the devices; when it no longer needs to be cordoned:", "kubectl uncordon "+excluded[i].Name)
 			} else {
-				add("%s has the devices: let the pod go there (its nodeSelector, affinity and tolerations).", excluded[i].Name)
+				add("%s has the devices: let the pod go there (its nodeSelector, affinity, tolerations, volumes and requests).", excluded[i].Name)
 			}
 		}
 	}
 }
 
 // remedyMissing is for a pod with a missing claim.
-func (e *Explanation) remedyMissing() {
-	if slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
-		e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
+func (e *Explanation) remedyMissing(in *Input) {
+	if !slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
+		e.remedy("create what is missing; the pod continues automatically.", "")
 		return
 	}
-	e.remedy("create what is missing; the pod continues automatically.", "")
+	if used := quota.Exceeded(in.Quotas, in.ofTemplates()); len(used) > 0 {
+		e.Summary += " " + text.Capital(quota.Sentence(used)) + "."
+		e.Exceeded = used
+	}
+	e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
+}
+
+// ofTemplates is what the pod's claims from templates take of quotas.
+func (in *Input) ofTemplates() corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for _, c := range in.Pod.Spec.ResourceClaims {
+		for i := range in.Templates {
+			if c.ResourceClaimTemplateName == nil || in.Templates[i].Name != *c.ResourceClaimTemplateName {
+				continue
+			}
+			for name, n := range quota.OfClaim(&in.Templates[i].Spec.Spec, quota.Extended(in.Classes)) {
+				n.Add(sum[name])
+				sum[name] = n
+			}
+		}
+	}
+	return sum
 }

@@ -6,6 +6,9 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/kueue"
+	"github.com/tranche-dev/tranche/pkg/why/quota"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // Input has the objects of the API server. What could not be read is missing, and Notes say so.
@@ -23,6 +26,14 @@ type Input struct {
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
+	// Storage has the objects behind the pod's volumes.
+	Storage demand.Storage
+	// Quotas are those of the pod's namespace.
+	Quotas []corev1.ResourceQuota
+	// Workloads are Kueue's in the pod's namespace.
+	Workloads []kueue.Workload
+	// Unread are the kinds that could not be read.
+	Unread []unread.Kind
 }
 
 func (in *Input) demand() demand.Demand {
@@ -51,6 +62,12 @@ const (
 	NoRoom State = "NoRoom"
 	// RoomNow: its devices would fit now.
 	RoomNow State = "RoomNow"
+	// VolumeNotReady: it waits for a PersistentVolumeClaim.
+	VolumeNotReady State = "VolumeNotReady"
+	// Preempting: the scheduler makes room for it on a node.
+	Preempting State = "Preempting"
+	// SchedulerSilent: the scheduler that it names has not said anything.
+	SchedulerSilent State = "SchedulerSilent"
 	// Unknown: the reason cannot be determined, because objects could not be read.
 	Unknown State = "Unknown"
 	// Starting: it has its devices and a node and does not run yet.
@@ -65,6 +82,9 @@ type Explanation struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	State     State  `json:"state"`
+	// Answer is why it waits for its claims, as the events of the controller say it; empty if it
+	// waits for something else, or for a reason that could not be determined.
+	Answer Answer `json:"answer,omitempty"`
 	// Summary is the answer in a sentence.
 	Summary string `json:"summary"`
 	// Holds are the devices that the pod has.
@@ -75,11 +95,16 @@ type Explanation struct {
 	Nodes []Node `json:"nodes,omitempty"`
 	// MissingTemplate is a ResourceClaimTemplate that the pod waits for and the controller would create.
 	MissingTemplate *MissingTemplate `json:"missingTemplate,omitempty"`
+	// Exceeded are limits of quotas that have no room.
+	Exceeded []quota.Used `json:"exceeded,omitempty"`
 	// Quotes are messages of Kubernetes components, unchanged.
 	Quotes []Quote `json:"quotes,omitempty"`
 	// Remedies are what a person can do, the best first.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	Notes    []string `json:"notes,omitempty"`
+	// Unread are the kinds of objects that could not be read and that the answer depends on.
+	// Notes say the same in sentences.
+	Unread []unread.Kind `json:"unread,omitempty"`
+	Notes  []string      `json:"notes,omitempty"`
 }
 
 // Remedy is something to do, with the command for it where there is one.

@@ -9,16 +9,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // node explains one node.
@@ -43,7 +42,7 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
 		if have := node.Status.Allocatable[name]; !have.IsZero() {
-			n.Reasons = append(n.Reasons, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so nothing of Tranche's counts for it here.", name, have.String()))
+			n.Reasons = append(n.Reasons, fmt.Sprintf(servedByPlugin, name, have.String()))
 			n.Verdict = Excluded
 			return n
 		}
@@ -151,6 +150,9 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		out.Verdict = Fits
 	}
 	out.Text = strings.Join(texts, " ")
+	if out.Free > 0 && (c.in.Partial || c.in.unread(unread.Rules)) {
+		out.Text = strings.TrimSuffix(out.Text, ".") + ", by what you may see."
+	}
 	return out
 }
 
@@ -297,48 +299,5 @@ func (c *world) exclude(n *Node, node *corev1.Node, d demand.Demand) {
 	if c.Node(node.Name) == nil {
 		return
 	}
-	pod := c.in.Pod
-	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
-		if want := pod.Spec.NodeSelector[key]; node.Labels[key] != want {
-			say("the pod asks for nodes with the label %s=%s.", key, want)
-		}
-	}
-	affinity := nodeaffinity.NewRequiredNodeAffinity(nil, pod.Spec.Affinity)
-	if ok, err := affinity.Match(node); err == nil && !ok {
-		say("the pod asks for other nodes: %s.", wanted(pod))
-	}
-	tolerated := func(t corev1.Taint) bool {
-		return slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(logr.Discard(), &t, true) })
-	}
-	for _, t := range node.Spec.Taints {
-		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerated(t) {
-			continue
-		}
-		if t.Key == corev1.TaintNodeUnschedulable {
-			say("the node is cordoned.")
-			n.cordoned = true
-			continue
-		}
-		if t.Key == v1alpha1.TaintRepartitioning {
-			n.switchTo = &t.Value
-		}
-		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())
-	}
-}
-
-// wanted describes a required node affinity.
-func wanted(pod *corev1.Pod) string {
-	var terms []string
-	for _, t := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		var parts []string
-		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
-			text := e.Key + " " + string(e.Operator)
-			if len(e.Values) > 0 {
-				text += " " + strings.Join(e.Values, ", ")
-			}
-			parts = append(parts, text)
-		}
-		terms = append(terms, strings.Join(parts, " and "))
-	}
-	return strings.Join(terms, ", or ")
+	c.excludePod(n, node)
 }

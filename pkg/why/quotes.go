@@ -44,6 +44,9 @@ func involved(in *Input, d demand.Demand) map[string]bool {
 	for _, c := range slices.Concat(d.Unallocated, d.Allocated) {
 		out["ResourceClaim/"+c.Name] = true
 	}
+	for _, v := range demand.Volumes(in.Pod, in.Storage) {
+		out["PersistentVolumeClaim/"+v.Claim] = true
+	}
 	return out
 }
 
@@ -51,17 +54,22 @@ func involved(in *Input, d demand.Demand) map[string]bool {
 func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	return quotes(in.Events, in.Now, func(e corev1.Event) bool {
 		stale := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.UID != "" && e.InvolvedObject.UID != in.Pod.UID
-		return about[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] && !stale && !slices.Contains(but, e.Reason)
+		ours := component(e) == v1alpha1.ControllerName && isAnswer(e.Reason) // what this says itself
+		return about[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] && !stale && !ours && !slices.Contains(but, e.Reason)
 	})
 }
 
 // nodeWarnings quotes the events of the plugin and the controller about a node.
 func nodeWarnings(in *Input, node string) []Quote {
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
-		component := cmp.Or(e.ReportingController, e.Source.Component)
-		ours := component == gpu.DriverName || component == v1alpha1.ControllerName
+		ours := component(e) == gpu.DriverName || component(e) == v1alpha1.ControllerName
 		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node
 	})
+}
+
+// Warnings quotes the latest of the warnings that are wanted, one for each reason and object.
+func Warnings(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool) []Quote {
+	return quotes(events, now, wanted)
 }
 
 func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool) []Quote {
@@ -84,7 +92,7 @@ func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool
 
 // speaker names the component that wrote an event.
 func speaker(e corev1.Event) string {
-	switch who := cmp.Or(e.ReportingController, e.Source.Component); who {
+	switch who := component(e); who {
 	case "":
 		return "an event"
 	case "kubelet":
@@ -95,10 +103,15 @@ func speaker(e corev1.Event) string {
 		return "kube-controller-manager"
 	case gpu.DriverName:
 		return "Tranche's plugin"
+	case v1alpha1.ControllerName:
+		return "Tranche's controller"
 	default:
 		return who
 	}
 }
+
+// component is the component that wrote an event, for all versions of the API.
+func component(e corev1.Event) string { return cmp.Or(e.ReportingController, e.Source.Component) }
 
 // last is when an event was last seen, for all versions of the API.
 func last(e corev1.Event) time.Time {

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // TestUnscheduled: each way in which a pod can wait for a device, and the words
@@ -266,7 +267,7 @@ func TestUnscheduled(t *testing.T) {
 			w := twoNodes(t)
 			w.pod(request("gpu", small))
 			w.in.Partial, w.in.Nodes = true, nil
-			w.in.Notes = []string{"you may not list the ResourceClaims of all namespaces."}
+			w.hide(unread.Claims, unread.Nodes)
 			return w
 		}},
 		"classes-hidden": {why.Unknown, func(t *testing.T) *world {

@@ -83,7 +83,10 @@ func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
 	}
 	template := *want.ResourceClaimTemplateName
 	named := func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == template }
-	if in.Templates != nil && !slices.ContainsFunc(in.Templates, named) {
+	if in.Templates == nil {
+		return fmt.Sprintf("the claim of %q has not been created. Whether the ResourceClaimTemplate %s exists is not known.", want.Name, template)
+	}
+	if !slices.ContainsFunc(in.Templates, named) {
 		return fmt.Sprintf("the pod names the ResourceClaimTemplate %s, which does not exist in the namespace %s.", template, in.Pod.Namespace)
 	}
 	return fmt.Sprintf("the claim of %q has not been created from the ResourceClaimTemplate %s yet; kube-controller-manager creates it.", want.Name, template)

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/why/owner"
+)
+
+// podKind is the kind of pods.
+const podKind = "Pod"
+
+// explained are the kinds that `why` accepts, by their names for kubectl.
+var explained = []struct {
+	kind, group string
+	names       []string
+}{
+	{podKind, "", []string{"pod", "pods", "po"}},
+	{owner.Job, "batch", []string{"job", "jobs"}},
+	{owner.Deployment, "apps", []string{"deployment", "deployments", "deploy"}},
+	{owner.StatefulSet, "apps", []string{"statefulset", "statefulsets", "sts"}},
+	{owner.ReplicaSet, "apps", []string{"replicaset", "replicasets", "rs"}},
+	{owner.JobSetKind, "jobset.x-k8s.io", []string{"jobset", "jobsets"}},
+	{owner.ResourceClaim, "resource.k8s.io", []string{"resourceclaim", "resourceclaims"}},
+}
+
+// accepted names the kinds for people.
+const accepted = "pod, job, deployment, statefulset, replicaset, jobset or resourceclaim"
+
+// target is an object that is asked about. The namespace is empty if it was not named.
+type target struct{ kind, namespace, name string }
+
+var errOneTarget = errors.New("name one object: kubectl tranche why POD, TYPE/NAME or -f FILE")
+
+// parseTarget reads POD, TYPE/NAME or TYPE NAME.
+func parseTarget(args []string) (target, error) {
+	kind, name, typed := "", "", true
+	switch len(args) {
+	case 1:
+		if kind, name, typed = strings.Cut(args[0], "/"); !typed {
+			kind, name = "pod", args[0]
+		}
+	case 2:
+		kind, name = args[0], args[1]
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return target{}, errOneTarget
+	}
+	plain, group, _ := strings.Cut(strings.ToLower(kind), ".")
+	for _, k := range explained {
+		// kubectl also accepts jobs.batch and jobs.v1.batch.
+		if slices.Contains(k.names, plain) && (group == "" || group == k.group || strings.HasSuffix(group, "."+k.group)) {
+			return target{kind: k.kind, name: name}, nil
+		}
+	}
+	return target{}, fmt.Errorf("%q cannot be explained: name a %s", kind, accepted)
+}
+
+// targetsIn reads the objects of a file in YAML or JSON; - is standard input. Objects of other kinds are
+// left out.
+func targetsIn(in io.Reader, file string) ([]target, error) {
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		defer opened.Close()
+		in = opened
+	}
+	var all []target
+	decoder := yaml.NewYAMLOrJSONDecoder(in, 4096)
+	for {
+		var o unstructured.Unstructured
+		err := decoder.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		if err := eachObject(&o, func(o *unstructured.Unstructured) { all = append(all, targetOf(o)...) }); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no %s", file, accepted)
+	}
+	return all, nil
+}
+
+// eachObject calls f for an object, or for the objects of a list.
+func eachObject(o *unstructured.Unstructured, f func(*unstructured.Unstructured)) error {
+	if !o.IsList() {
+		f(o)
+		return nil
+	}
+	return o.EachListItem(func(item runtime.Object) error {
+		if o, ok := item.(*unstructured.Unstructured); ok {
+			f(o)
+		}
+		return nil
+	})
+}
+
+func targetOf(o *unstructured.Unstructured) []target {
+	gv := o.GroupVersionKind()
+	for _, k := range explained {
+		if gv.Kind == k.kind && gv.Group == k.group && o.GetName() != "" {
+			return []target{{k.kind, o.GetNamespace(), o.GetName()}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,7 @@
+// Package kueue says what a Workload of Kueue waits for. It decides by the types and reasons of
+// conditions; Kueue's messages are quoted.
+//
+// Everything is pure.
+//
+// Imports: none.
+package kueue

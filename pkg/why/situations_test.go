@@ -1,0 +1,343 @@
+package why_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/kueue"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
+)
+
+func resources(amounts ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(amounts); i += 2 {
+		out[corev1.ResourceName(amounts[i])] = resource.MustParse(amounts[i+1])
+	}
+	return out
+}
+
+// volume gives the pod a PersistentVolumeClaim, which may be changed.
+func (w *world) volume(phase corev1.PersistentVolumeClaimPhase, change ...func(*corev1.PersistentVolumeClaim)) {
+	w.in.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+	}}}
+	c := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "data"}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
+	c.Spec.StorageClassName = ptr.To("fast")
+	for _, f := range change {
+		f(&c)
+	}
+	w.in.Storage.Claims = []corev1.PersistentVolumeClaim{c}
+	w.in.Storage.Classes = []storagev1.StorageClass{
+		{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)},
+		{ObjectMeta: metav1.ObjectMeta{Name: "local"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)},
+	}
+}
+
+func bound(c *corev1.PersistentVolumeClaim) {
+	c.Spec.VolumeName = "pv-1"
+	c.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+}
+
+// inZone is a volume that nodes of one zone reach.
+func (w *world) inZone(zone string) {
+	w.in.Storage.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}, Spec: corev1.PersistentVolumeSpec{
+		NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "topology.kubernetes.io/zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
+		}}}},
+	}}}
+}
+
+// told is the controller's event.
+func (w *world) told(a why.Answer, message string) {
+	e := warning("Pod", "pod", string(a), v1alpha1.ControllerName, message)
+	e.InvolvedObject.UID = w.in.Pod.UID
+	w.in.Events = append(w.in.Events, e)
+}
+
+// ofKueue is the Workload of the pod.
+func (w *world) ofKueue(active bool, conditions ...metav1.Condition) {
+	w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+	load := kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "pod-pod-12345", OwnerReferences: []metav1.OwnerReference{{UID: w.in.Pod.UID}}}}
+	load.Spec.QueueName, load.Spec.Active = "gpus", &active
+	for i := range conditions {
+		conditions[i].LastTransitionTime = metav1.NewTime(now.Add(-7 * time.Minute))
+	}
+	load.Status.Conditions = conditions
+	w.in.Workloads = []kueue.Workload{load}
+}
+
+// TestSituations: what keeps a pod from a node beside devices, and what a user without rights is told.
+func TestSituations(t *testing.T) {
+	asks := func(t *testing.T) *world {
+		w := twoNodes(t)
+		w.pod(request("gpu", small))
+		return w
+	}
+	full := func(t *testing.T) *world {
+		w := twoNodes(t).hold("node-a", "team-b", "train", wholeGPU, 2)
+		w.pod(request("gpu", small))
+		return w
+	}
+	extended := func(t *testing.T) *world {
+		w := twoNodes(t)
+		w.in.Pod = podNamed("pod")
+		w.in.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.10gb", "1")
+		return w
+	}
+	for name, test := range map[string]struct {
+		state  why.State
+		answer why.Answer
+		world  func(*testing.T) *world
+	}{
+		"volume-missing": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume("")
+			w.in.Storage.Claims = []corev1.PersistentVolumeClaim{}
+			return w
+		}},
+		"volume-unbound": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+			w := full(t)
+			w.volume(corev1.ClaimPending)
+			w.in.Events = []corev1.Event{warning("PersistentVolumeClaim", "data", "ProvisioningFailed", "csi.example.com", "out of space")}
+			return w
+		}},
+		"volume-without-class": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil })
+			return w
+		}},
+		"volume-lost": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimLost)
+			return w
+		}},
+		"volume-terminating": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimBound, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: now} })
+			return w
+		}},
+		"volume-on-demand": {why.RoomNow, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("local") })
+			return w
+		}},
+		"volume-elsewhere": {why.NoRoom, why.NodesExcluded, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimBound, bound)
+			w.inZone("two")
+			w.in.Nodes[0].Labels["topology.kubernetes.io/zone"] = "one"
+			return w
+		}},
+		"volume-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimBound, bound)
+			w.hide(unread.Volumes)
+			return w
+		}},
+		"volume-claims-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.volume(corev1.ClaimBound)
+			w.in.Storage.Claims, w.in.Storage.Classes = nil, nil
+			w.hide(unread.VolumeClaims, unread.StorageClasses)
+			return w
+		}},
+		"larger-than-the-node": {why.NoRoom, why.NodesExcluded, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Pod.Spec.Containers[0].Resources.Requests = resources("cpu", "64", "memory", "2Ti")
+			w.in.Nodes[0].Status.Allocatable = resources("cpu", "32", "memory", "1Ti")
+			return w
+		}},
+		"preempting": {why.Preempting, why.None, func(t *testing.T) *world {
+			w := full(t)
+			w.in.Pod.Status.NominatedNodeName = "node-a"
+			return w
+		}},
+		"other-scheduler": {why.SchedulerSilent, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
+			return w
+		}},
+		"other-scheduler-and-full": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+			w := full(t)
+			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
+			return w
+		}},
+		"gate-unknown": {why.Gated, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/approval"}}
+			return w
+		}},
+		"kueue-pending": {why.Gated, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.ofKueue(true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "couldn't assign flavors to pod set main: insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
+			return w
+		}},
+		"kueue-deactivated": {why.Gated, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.ofKueue(false, metav1.Condition{Type: "Evicted", Status: "True", Reason: "Deactivated", Message: "The workload is deactivated"})
+			return w
+		}},
+		"kueue-hidden": {why.Gated, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.ofKueue(true)
+			w.in.Workloads = nil
+			w.hide(unread.Workloads)
+			return w
+		}},
+		"own-claims-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Claims, w.in.Partial = nil, true
+			w.hide(unread.Claims, unread.OwnClaims)
+			return w
+		}},
+		"templates-hidden": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses, w.in.Templates = nil, nil, nil
+			w.hide(unread.Templates)
+			return w
+		}},
+		"claim-of-another-pod": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+			w := asks(t)
+			w.claim().OwnerReferences[0].UID = "uid-before"
+			return w
+		}},
+		"claim-does-not-exist": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
+			return w
+		}},
+		"claim-being-deleted": {why.Invalid, why.RequestInvalid, func(t *testing.T) *world {
+			w := asks(t)
+			w.claim().DeletionTimestamp = &metav1.Time{Time: now}
+			return w
+		}},
+		"quota-of-claims": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses = nil, nil
+			w.in.Templates[0].Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{request("gpu", small)}
+			w.in.Events = []corev1.Event{warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", "exceeded quota: gpus")}
+			w.in.Quotas = []corev1.ResourceQuota{
+				{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Status: corev1.ResourceQuotaStatus{
+					Hard: resources(small+".deviceclass.resource.k8s.io/devices", "4", "count/resourceclaims.resource.k8s.io", "100"),
+					Used: resources(small+".deviceclass.resource.k8s.io/devices", "4", "count/resourceclaims.resource.k8s.io", "7"),
+				}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "resources"}, Status: corev1.ResourceQuotaStatus{
+					Hard: resources("requests.nvidia.com/mig-1g.10gb", "4"), Used: resources("requests.nvidia.com/mig-1g.10gb", "1"),
+				}},
+			}
+			return w
+		}},
+		"rules-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.hide(unread.Rules)
+			return w
+		}},
+		// A tenant: own claims, classes, slices, rules and nodes.
+		"tenant-full": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+			w := twoNodes(t).hold("node-a", "team-a", "mine", wholeGPU, 2)
+			w.pod(request("gpu", small))
+			w.in.Partial = true
+			w.hide(unread.Claims, unread.GPUNodes, unread.NodeEvents)
+			return w
+		}},
+		"tenant-may-be-full": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Partial = true
+			w.hide(unread.Claims, unread.GPUNodes, unread.NodeEvents)
+			return w
+		}},
+		"tenant-is-told": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Partial = true
+			w.hide(unread.Claims)
+			w.told(why.DevicesHeld, "Waits for 1 × 1g.10gb. Of 2 nodes with GPUs, 1 has none free, 1 has no such device. For details: kubectl tranche why pod")
+			return w
+		}},
+		"tenant-with-devices": {why.NoRoom, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.placed("node-a").Spec.NodeName = ""
+			w.refused("0/2 nodes are available: 1 Insufficient memory.")
+			w.in.Partial = true
+			w.hide(unread.Claims)
+			return w
+		}},
+		"tenant-without-slices": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Slices, w.in.Nodes, w.in.Partial = nil, nil, true
+			w.hide(unread.Claims, unread.Slices, unread.Nodes)
+			return w
+		}},
+		"nodes-hidden-no-class": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := extended(t)
+			w.in.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.99gb", "1")
+			w.in.Nodes = nil
+			w.hide(unread.Nodes)
+			return w
+		}},
+		"nodes-hidden-full": {why.Unknown, why.None, func(t *testing.T) *world {
+			w := extended(t).hold("node-a", "team-b", "train", wholeGPU, 2)
+			w.in.Nodes = nil
+			w.hide(unread.Nodes)
+			return w
+		}},
+		"device-plugin-elsewhere": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+			w := extended(t).hold("node-a", "team-b", "train", wholeGPU, 2)
+			w.in.Nodes = append(w.in.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-d"}})
+			w.in.Nodes[2].Status.Allocatable = resources("nvidia.com/mig-1g.10gb", "7")
+			return w
+		}},
+		// The controller's words are not needed by who sees everything.
+		"administrator-is-told": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+			w := full(t)
+			w.told(why.NoSuchDevice, "an answer of before")
+			return w
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := test.world(t).explain()
+			assert.Equal(t, test.state, e.State)
+			assert.Equal(t, test.answer, e.Answer)
+			golden(t, name, e, picture.Options{})
+		})
+	}
+}
+
+// What runs or starts is not explained by what cannot be read.
+func TestScheduledWithoutRights(t *testing.T) {
+	w := twoNodes(t)
+	w.pod(request("gpu", small))
+	pod := w.placed("node-a")
+	w.in.Slices, w.in.Classes, w.in.Nodes = nil, nil, nil
+	w.hide(unread.Slices, unread.Classes, unread.Nodes, unread.Rules, unread.GPUNodes, unread.NodeEvents)
+	pod.Status.Phase = corev1.PodRunning
+	e := w.explain()
+	assert.Equal(t, why.Running, e.State)
+	assert.Equal(t, "team-a/pod runs on node-a.", e.Summary, "its device is published as far as can be told")
+	assert.Empty(t, e.Unread)
+
+	pod.Status.Phase = corev1.PodPending
+	w.hide(unread.Events)
+	e = w.explain()
+	assert.Equal(t, why.Starting, e.State)
+	assert.Contains(t, e.Summary, "Without its events it cannot be told whether something is in the way.")
+	require.Len(t, e.Unread, 1)
+	assert.Equal(t, unread.Events, e.Unread[0].Resource)
+
+	w.in.Claims = nil
+	w.hide(unread.OwnClaims)
+	pod.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
+	assert.Contains(t, w.explain().Summary, "without its claims it cannot be told whether it holds a GPU")
+}

@@ -2,6 +2,7 @@ package helm_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,35 +110,9 @@ func TestRights(t *testing.T) {
 		"tranche-uninstall":      {hooks(t, everything...), uninstallCalls},
 	} {
 		t.Run(name, func(t *testing.T) {
-			needed := map[string]bool{}
-			for _, c := range test.calls {
-				content, err := os.ReadFile(filepath.Join("../..", c.file))
-				require.NoError(t, err)
-				assert.True(t, strings.Contains(string(content), c.words), "%s: %s is needed by nothing any more: %q is not there", c.file, c.rights, c.words)
-				words := strings.Fields(c.rights)
-				here := ""
-				if words[len(words)-1] == "here" {
-					here, words = " here", words[:len(words)-1]
-				}
-				for _, verb := range words[1:] {
-					needed[words[0]+" "+verb+here] = true
-				}
-			}
-			given := map[string]bool{}
-			add := func(rules []rbacv1.PolicyRule, here string) {
-				for _, rule := range rules {
-					for _, group := range rule.APIGroups {
-						for _, resource := range rule.Resources {
-							for _, verb := range rule.Verbs {
-								given[fmt.Sprintf("%s/%s %s%s", group, resource, verb, here)] = true
-							}
-						}
-					}
-				}
-			}
-			add(named[*rbacv1.ClusterRole](t, test.objects, name).Rules, "")
-			add(named[*rbacv1.Role](t, test.objects, name).Rules, " here")
-			assert.Equal(t, needed, given)
+			all := given(named[*rbacv1.ClusterRole](t, test.objects, name).Rules, "")
+			maps.Copy(all, given(named[*rbacv1.Role](t, test.objects, name).Rules, " here"))
+			assert.Equal(t, neededFor(t, test.calls), all)
 		})
 	}
 
@@ -145,4 +120,39 @@ func TestRights(t *testing.T) {
 	for _, rule := range named[*rbacv1.Role](t, objects, "tranche-controller").Rules {
 		assert.True(t, slices.Contains(rule.Verbs, "create") || slices.Equal(rule.ResourceNames, []string{"tranche-controller"}), rule)
 	}
+}
+
+// neededFor are the rights that calls need, which are still in the code.
+func neededFor(t *testing.T, calls []call) map[string]bool {
+	t.Helper()
+	needed := map[string]bool{}
+	for _, c := range calls {
+		content, err := os.ReadFile(filepath.Join("../..", c.file))
+		require.NoError(t, err)
+		assert.True(t, strings.Contains(string(content), c.words), "%s: %s is needed by nothing any more: %q is not there", c.file, c.rights, c.words)
+		words := strings.Fields(c.rights)
+		here := ""
+		if words[len(words)-1] == "here" {
+			here, words = " here", words[:len(words)-1]
+		}
+		for _, verb := range words[1:] {
+			needed[words[0]+" "+verb+here] = true
+		}
+	}
+	return needed
+}
+
+// given are the rights of rules.
+func given(rules []rbacv1.PolicyRule, here string) map[string]bool {
+	all := map[string]bool{}
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					all[fmt.Sprintf("%s/%s %s%s", group, resource, verb, here)] = true
+				}
+			}
+		}
+	}
+	return all
 }

@@ -64,8 +64,50 @@ func TestUserRoles(t *testing.T) {
 	assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, only, "tranche-view")))
 	for _, args := range [][]string{{"--set", "userRoles.create=false"}, {"--set-json", "userRoles=null"}} {
 		for _, role := range all[*rbacv1.ClusterRole](decode(t, render(t, chart, args...))) {
-			assert.NotContains(t, []string{view.Name, admin.Name}, role.Name)
+			assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user", "tranche-user-namespace"}, role.Name)
 		}
+	}
+}
+
+// TestTenantRoles: what a tenant may read outside namespaces names no other tenant, and no right is there
+// that kubectl tranche why does not use.
+func TestTenantRoles(t *testing.T) {
+	objects := decode(t, render(t, chart))
+	user, inNamespace := named[*rbacv1.ClusterRole](t, objects, "tranche-user"), named[*rbacv1.ClusterRole](t, objects, "tranche-user-namespace")
+	const read, ofOwners = "cmd/kubectl-tranche/whyread.go", "cmd/kubectl-tranche/whyowner.go"
+	for _, test := range []struct {
+		role  *rbacv1.ClusterRole
+		calls []call
+	}{
+		{user, []call{
+			{"resource.k8s.io/deviceclasses get list", read, "r.listClasses(ctx)"},
+			{"resource.k8s.io/resourceslices get list", read, "r.listSlices(ctx"},
+			{"resource.k8s.io/devicetaintrules get list", read, "r.listRules(ctx)"},
+			{"/nodes get list", read, "r.listNodes(ctx)"},
+			{"storage.k8s.io/storageclasses get list", read, "StorageClasses().List"},
+		}},
+		{inNamespace, []call{
+			{"/pods get list", read, "Pods(r.namespace).Get(ctx"},
+			{"/events get list", read, "Events(namespace).List"},
+			{"/persistentvolumeclaims get list", read, "PersistentVolumeClaims(r.namespace).List"},
+			{"/resourcequotas get list", read, "ResourceQuotas(r.namespace).List"},
+			{"/namespaces get", read, "Namespaces().Get(ctx"},
+			{"resource.k8s.io/resourceclaims get list", ofOwners, "ResourceClaims(r.namespace).Get(ctx"},
+			{"resource.k8s.io/resourceclaimtemplates get list", read, "ResourceClaimTemplates(r.namespace).List"},
+			{"batch/jobs get list", ofOwners, "Jobs(r.namespace).Get(ctx"},
+			{"apps/replicasets get list", ofOwners, "ReplicaSets(r.namespace).List"},
+			{"apps/deployments get", ofOwners, "Deployments(r.namespace).Get(ctx"},
+			{"apps/statefulsets get", ofOwners, "StatefulSets(r.namespace).Get(ctx"},
+			{"jobset.x-k8s.io/jobsets get", ofOwners, "/apis/jobset.x-k8s.io/"},
+			{"kueue.x-k8s.io/workloads get list", ofOwners, "kueue.Group"},
+		}},
+	} {
+		assert.Equal(t, []string{"view"}, aggregated(test.role))
+		assert.Equal(t, neededFor(t, test.calls), given(test.role.Rules, ""), test.role.Name)
+	}
+	alone := decode(t, render(t, chart, "--set", "userRoles.aggregateUser=false"))
+	for _, name := range []string{user.Name, inNamespace.Name} {
+		assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, alone, name)))
 	}
 }
 

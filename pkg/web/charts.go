@@ -1,0 +1,91 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/web/view"
+)
+
+const (
+	// shown is how far back charts reach.
+	shown = time.Hour
+	// broken is the distance of points between which nothing was measured.
+	broken = 2 * time.Minute
+	// chartWidth and chartHeight are the size of a chart in its own units.
+	chartWidth, chartHeight = 360, 80
+)
+
+// ofUsage is the data of the template usage.
+type ofUsage struct {
+	Reason string
+	Charts []chart
+}
+
+type chart struct {
+	Title, Now, Says, From string
+	Curve, Area            string
+	Lines                  []int
+}
+
+// charts draws the last hour, or says why it is not known.
+func charts(u view.Usage, reason string, now time.Time) ofUsage {
+	var out ofUsage
+	for _, s := range u.Series {
+		if len(s.Points) > 0 {
+			out.Charts = append(out.Charts, draw(s, now))
+		}
+	}
+	if len(out.Charts) == 0 {
+		out.Reason = reason
+	}
+	return out
+}
+
+func draw(s view.Series, now time.Time) chart {
+	first, last := s.Points[0], s.Points[len(s.Points)-1]
+	from := now.Add(-shown)
+	if first.At.After(from) {
+		from = first.At
+	}
+	most, top := 0.0, s.Max
+	for _, p := range s.Points {
+		most = max(most, p.Value)
+	}
+	if top <= 0 {
+		top = max(most, 1e-9)
+	}
+	c := chart{Title: s.Title, Now: s.Text(last.Value), Says: "at most " + s.Text(most), From: ago(now.Sub(from)), Lines: []int{20, 40, 60}}
+	x := func(p view.Point) float64 {
+		return float64(p.At.Sub(from)) / float64(max(now.Sub(from), time.Second)) * chartWidth
+	}
+	y := func(p view.Point) float64 { return chartHeight - 1 - min(1, p.Value/top)*(chartHeight-4) }
+	var curve, area strings.Builder
+	for i, p := range s.Points {
+		if p.At.Before(from) {
+			continue
+		}
+		starts := curve.Len() == 0 || p.At.Sub(s.Points[i-1].At) > broken
+		ends := i == len(s.Points)-1 || s.Points[i+1].At.Sub(p.At) > broken
+		if starts {
+			fmt.Fprintf(&curve, "M%.1f %.1f", x(p), y(p))
+			fmt.Fprintf(&area, "M%.1f %dL%.1f %.1f", x(p), chartHeight, x(p), y(p))
+		} else {
+			fmt.Fprintf(&curve, "L%.1f %.1f", x(p), y(p))
+			fmt.Fprintf(&area, "L%.1f %.1f", x(p), y(p))
+		}
+		if ends {
+			fmt.Fprintf(&area, "L%.1f %dZ", x(p), chartHeight)
+		}
+	}
+	c.Curve, c.Area = curve.String(), area.String()
+	return c
+}
+
+func ago(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	}
+	return fmt.Sprintf("%d min ago", int(d.Minutes()))
+}

@@ -1,0 +1,8 @@
+// Package web serves the web page: pages rendered on the server, one script and one stylesheet,
+// all embedded. Server-sent events carry the parts of a page that change. It only reads.
+//
+// Who may call it, and what a user may see, the caller decides: Local guards a server on a
+// loopback address for one user, Options.Viewer is asked for each request.
+//
+// Imports: api/v1alpha1, pkg/cluster, pkg/text, pkg/web/view, pkg/why.
+package web

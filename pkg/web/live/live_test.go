@@ -1,0 +1,291 @@
+package live
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/test/page/invent"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+var now = time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+
+func clock() time.Time { return now }
+
+func loaded(t testing.TB, o invent.Objects) *Store {
+	s := New(clock)
+	require.NoError(t, s.Load(o.Objects, o.Plans...))
+	require.True(t, s.Step(context.Background()))
+	return s
+}
+
+// The nodes are those of a summary of all objects at once.
+func TestSnapshotEqualsSummary(t *testing.T) {
+	o := invent.Cluster(14, now)
+	s := loaded(t, o).Snapshot()
+	want := cluster.New(o.Objects).Summary(t.Context(), cluster.View{})
+	require.Len(t, s.Nodes, len(want.Nodes))
+	for i, n := range s.Nodes {
+		assert.Equal(t, want.Nodes[i], n.Node, n.Name)
+	}
+	assert.Equal(t, want.Waiting, s.Waiting)
+	require.Len(t, s.Rollouts, 2)
+	assert.Equal(t, "inference-fleet", s.Rollouts[0].Plan, "what is under way comes first")
+	assert.True(t, s.Complete)
+}
+
+// A change computes the nodes that it concerns again; the others stay the same objects.
+func TestOnlyWhatChangesIsComputed(t *testing.T) {
+	o := invent.Cluster(6, now)
+	s := loaded(t, o)
+	before := s.Snapshot()
+	claim := o.Claims[0].DeepCopy()
+	claim.Status.Allocation, claim.Status.ReservedFor = nil, nil
+	require.NoError(t, s.Put(claim))
+	require.True(t, s.Step(t.Context()))
+	after := s.Snapshot()
+	assert.Equal(t, before.Version+1, after.Version)
+	assert.Equal(t, before.Shape, after.Shape)
+	changed := 0
+	for i := range after.Nodes {
+		if after.Nodes[i] != before.Nodes[i] {
+			changed++
+			assert.Equal(t, after.Version, after.Nodes[i].Version)
+		}
+	}
+	assert.Equal(t, 1, changed)
+
+	again := o.Nodes[0].DeepCopy()
+	again.Labels = map[string]string{"some": "label"}
+	require.NoError(t, s.Put(again))
+	assert.False(t, s.Step(t.Context()), "the page does not show labels")
+}
+
+func TestNodesComeAndGo(t *testing.T) {
+	o := invent.Cluster(2, now)
+	s := loaded(t, o)
+	for i := range o.Slices {
+		if *o.Slices[i].Spec.NodeName == "node-0002" {
+			require.NoError(t, s.slices.Delete(&o.Slices[i]))
+		}
+	}
+	for i := range o.Claims {
+		require.NoError(t, s.claims.Delete(&o.Claims[i]))
+	}
+	shape := s.Snapshot().Shape
+	require.True(t, s.Step(t.Context()))
+	assert.Len(t, s.Snapshot().Nodes, 1)
+	assert.Greater(t, s.Snapshot().Shape, shape)
+	require.NoError(t, s.Load(o.Objects))
+	require.True(t, s.Step(t.Context()))
+	assert.Len(t, s.Snapshot().Nodes, 2)
+}
+
+// Devices of a node that publishes nothing any more are shown as lost.
+func TestLostDevices(t *testing.T) {
+	o := invent.Cluster(1, now)
+	o.Slices, o.GPUNodes = nil, nil
+	s := loaded(t, o).Snapshot()
+	require.Len(t, s.Nodes, 1)
+	assert.NotEmpty(t, s.Nodes[0].Lost)
+}
+
+func TestKindsHaveClasses(t *testing.T) {
+	kinds := map[string]string{}
+	for _, k := range loaded(t, invent.Cluster(4, now)).Snapshot().Kinds {
+		kinds[k.Label] = k.Class
+	}
+	assert.Equal(t, "gpu-mig-1g-10gb.tranche.dev", kinds["1g.10gb"])
+	assert.Equal(t, "gpu.tranche.dev", kinds[cluster.WholeGPU])
+	assert.Equal(t, "gpu-xcp-cpx.tranche.dev", kinds["cpx"])
+	assert.Empty(t, kinds["1g.10gb+me"], "the class of 1g.10gb does not select it")
+}
+
+func TestPackedSlicesAreWhatTheyWere(t *testing.T) {
+	for _, s := range scenes.H100("node-a", 0) {
+		o, err := pack(&s)
+		require.NoError(t, err)
+		p := o.(*packed)
+		assert.Equal(t, "node-a", p.node)
+		back, err := p.unpack()
+		require.NoError(t, err)
+		raw, err := s.Marshal()
+		require.NoError(t, err)
+		if len(raw) > 1000 {
+			assert.Less(t, len(p.data), len(raw)/3)
+		}
+		assert.True(t, equality.Semantic.DeepEqual(s.Spec.Devices, back.Spec.Devices))
+		assert.Equal(t, s.Spec.Pool, back.Spec.Pool)
+	}
+}
+
+// follow starts a store that reads from clients.
+func follow(t *testing.T, kube *fake.Clientset) *Store {
+	s := New(clock)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Follow(ctx, Source{Kubernetes: kube, Ours: clientfake.New(), Namespace: "team-a"})
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	return s
+}
+
+func await(t *testing.T, s *Store, what string, is func(*view.Snapshot) bool) *view.Snapshot {
+	t.Helper()
+	changes, end := s.Subscribe()
+	defer end()
+	for {
+		if now := s.Snapshot(); now.Complete && is(now) {
+			return now
+		}
+		select {
+		case <-changes:
+		case <-t.Context().Done():
+			require.Fail(t, "it did not happen", what)
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "it did not happen", what)
+		}
+	}
+}
+
+func asObjects[T any, P interface {
+	*T
+	runtime.Object
+}](all []T) (out []runtime.Object) {
+	for i := range all {
+		out = append(out, P(&all[i]))
+	}
+	return out
+}
+
+func TestFollow(t *testing.T) {
+	o := invent.Cluster(2, now)
+	kube := fake.NewClientset(append(append(asObjects(o.Slices), asObjects(o.Claims)...), asObjects(o.Classes)...)...)
+	s := follow(t, kube)
+	first := await(t, s, "two nodes", func(s *view.Snapshot) bool { return len(s.Nodes) == 2 })
+	assert.Empty(t, first.Gaps)
+	held := first.Nodes[0].Held
+	claim := scenes.Claim("team-a", "new", "node-0001", 0, scenes.GPUOf(0))
+	for i := range o.Claims {
+		if err := kube.ResourceV1().ResourceClaims(o.Claims[i].Namespace).Delete(t.Context(), o.Claims[i].Name, metav1.DeleteOptions{}); err != nil {
+			require.NoError(t, err)
+		}
+	}
+	await(t, s, "nothing is held", func(s *view.Snapshot) bool { return s.Nodes[0].Held == 0 && s.Nodes[1].Held == 0 })
+	_, err := kube.ResourceV1().ResourceClaims("team-a").Create(t.Context(), &claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	await(t, s, "a GPU is held", func(s *view.Snapshot) bool { return s.Nodes[0].Held > 0 })
+	assert.Positive(t, held)
+}
+
+// refuse forbids to list and watch a resource in a namespace; empty: in all together.
+func refuse(kube *fake.Clientset, resource string, namespaces ...string) {
+	react := func(a clienttesting.Action) (bool, runtime.Object, error) {
+		for _, ns := range namespaces {
+			if a.GetNamespace() == ns {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+			}
+		}
+		return false, nil, nil
+	}
+	kube.PrependReactor("list", resource, react)
+	kube.PrependWatchReactor(resource, func(a clienttesting.Action) (bool, watch.Interface, error) {
+		done, _, err := react(a)
+		return done, nil, err
+	})
+}
+
+func TestWhatMayNotBeRead(t *testing.T) {
+	o := invent.Cluster(1, now)
+	for name, tt := range map[string]struct {
+		refuse  func(*fake.Clientset)
+		gaps    []string
+		partial bool
+	}{
+		"claims of other namespaces": {func(k *fake.Clientset) { refuse(k, "resourceclaims", "") }, []string{"you are allowed to list ResourceClaims in the namespace team-a only"}, true},
+		"no claims":                  {func(k *fake.Clientset) { refuse(k, "resourceclaims", "", "team-a") }, []string{"you are not allowed to list ResourceClaims"}, true},
+		"classes and nodes": {func(k *fake.Clientset) { refuse(k, "deviceclasses", ""); refuse(k, "nodes", "") },
+			[]string{"you are not allowed to list DeviceClasses", "you are not allowed to list Nodes"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kube := fake.NewClientset(asObjects(o.Slices)...)
+			tt.refuse(kube)
+			s := await(t, follow(t, kube), "the node", func(s *view.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Gaps) == len(tt.gaps) })
+			var reasons []string
+			for _, g := range s.Gaps {
+				reasons = append(reasons, g.Reason)
+				assert.NotEmpty(t, g.Means)
+			}
+			assert.Equal(t, tt.gaps, reasons)
+			assert.Equal(t, tt.partial, s.Partial)
+			if tt.partial {
+				assert.Contains(t, s.Nodes[0].States(), "unknown")
+			}
+		})
+	}
+}
+
+// A claim that holds nothing of ours is not kept, nor what a pod is beside its requests.
+func TestTrimmed(t *testing.T) {
+	c := scenes.Claim("a", "p", "node-a", 0, "x")
+	c.Status.Allocation.Devices.Results[0].Driver = "other.example"
+	assert.Nil(t, trimClaim(&c))
+	p := trimPod(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "SECRET", Value: "x"}}}}}})
+	assert.Equal(t, []corev1.Container{{Name: "c"}}, p.Spec.Containers)
+	n := trimNode(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "m"}, {Type: corev1.NodeDiskPressure}}}})
+	assert.Equal(t, []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, n.Status.Conditions)
+}
+
+func TestPutRefusesOthers(t *testing.T) {
+	assert.Error(t, New(clock).Put(&corev1.Secret{}))
+	assert.NoError(t, New(clock).Put(&v1alpha1.PartitionPlan{}))
+	assert.NoError(t, New(clock).Put(&resourceapi.DeviceTaintRule{}))
+}
+
+// BenchmarkUpdate is the time from a changed claim to the snapshot, with a thousand nodes.
+func BenchmarkUpdate(b *testing.B) {
+	o := invent.Cluster(1000, now)
+	s := loaded(b, o)
+	held := o.Claims[0].DeepCopy()
+	free := held.DeepCopy()
+	free.Status.Allocation, free.Status.ReservedFor = nil, nil
+	for i := 0; b.Loop(); i++ {
+		c := held
+		if i%2 == 0 {
+			c = free
+		}
+		require.NoError(b, s.Put(c))
+		require.True(b, s.Step(b.Context()))
+	}
+}
+
+// BenchmarkNode is the time for one node.
+func BenchmarkNode(b *testing.B) {
+	s := loaded(b, invent.Cluster(1, now))
+	for b.Loop() {
+		s.mu.Lock()
+		s.allStale = true
+		s.mu.Unlock()
+		s.Step(b.Context())
+	}
+}

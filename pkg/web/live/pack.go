@@ -1,0 +1,121 @@
+package live
+
+import (
+	"bytes"
+	"compress/flate"
+	"fmt"
+	"io"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// packed is a ResourceSlice of ours, compressed.
+type packed struct {
+	metav1.ObjectMeta
+	node string
+	data []byte
+}
+
+var writers = sync.Pool{New: func() any {
+	w, err := flate.NewWriter(nil, flate.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return w
+}}
+
+// pack compresses a slice. The reflector packs what it lists before it stores it.
+func pack(o any) (any, error) {
+	s, ok := o.(*resourceapi.ResourceSlice)
+	if !ok {
+		return o, nil
+	}
+	p := &packed{node: ptr.Deref(s.Spec.NodeName, gpu.NodeOfPool(s.Spec.Pool.Name))}
+	p.Name, p.UID, p.ResourceVersion = s.Name, s.UID, s.ResourceVersion
+	slim := &resourceapi.ResourceSlice{Spec: s.Spec}
+	slim.Name = s.Name
+	raw, err := slim.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("pack ResourceSlice %s: %w", s.Name, err)
+	}
+	var b bytes.Buffer
+	w := writers.Get().(*flate.Writer)
+	defer writers.Put(w)
+	w.Reset(&b)
+	if _, err := w.Write(raw); err != nil {
+		return nil, fmt.Errorf("pack ResourceSlice %s: %w", s.Name, err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("pack ResourceSlice %s: %w", s.Name, err)
+	}
+	p.data = bytes.Clone(b.Bytes())
+	return p, nil
+}
+
+func (p *packed) unpack() (resourceapi.ResourceSlice, error) {
+	var s resourceapi.ResourceSlice
+	raw, err := io.ReadAll(flate.NewReader(bytes.NewReader(p.data)))
+	if err == nil {
+		err = s.Unmarshal(raw)
+	}
+	if err != nil {
+		return s, fmt.Errorf("unpack ResourceSlice %s: %w", p.Name, err)
+	}
+	return s, nil
+}
+
+// trimClaim keeps of a claim who holds what of ours, or what it waits for; nothing of others.
+func trimClaim(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	out := &resourceapi.ResourceClaim{}
+	out.Name, out.Namespace, out.UID = c.Name, c.Namespace, c.UID
+	out.OwnerReferences, out.DeletionTimestamp = c.OwnerReferences, c.DeletionTimestamp
+	if c.Status.Allocation == nil {
+		out.Spec = c.Spec
+		return out
+	}
+	allocation := &resourceapi.AllocationResult{}
+	for _, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver == gpu.DriverName {
+			allocation.Devices.Results = append(allocation.Devices.Results, r)
+		}
+	}
+	if len(allocation.Devices.Results) == 0 {
+		return nil
+	}
+	out.Status.Allocation, out.Status.ReservedFor = allocation, c.Status.ReservedFor
+	return out
+}
+
+// trimNode keeps of a node what says whether it is ready.
+func trimNode(n *corev1.Node) *corev1.Node {
+	out := &corev1.Node{}
+	out.Name = n.Name
+	out.Spec.Unschedulable = n.Spec.Unschedulable
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return out
+}
+
+// trimPod keeps of a pod what it asks for.
+func trimPod(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{}
+	out.Name, out.Namespace, out.DeletionTimestamp = p.Name, p.Namespace, p.DeletionTimestamp
+	out.Spec.ResourceClaims = p.Spec.ResourceClaims
+	resources := func(all []corev1.Container) (out []corev1.Container) {
+		for _, c := range all {
+			out = append(out, corev1.Container{Name: c.Name, Resources: c.Resources})
+		}
+		return out
+	}
+	out.Spec.InitContainers, out.Spec.Containers = resources(p.Spec.InitContainers), resources(p.Spec.Containers)
+	return out
+}

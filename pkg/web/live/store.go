@@ -1,0 +1,184 @@
+package live
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+)
+
+// Store has the objects, and the newest snapshot.
+type Store struct {
+	now func() time.Time
+
+	// mu protects what follows.
+	mu       sync.Mutex
+	slices   *kind[*packed]
+	claims   *kind[*resourceapi.ResourceClaim]
+	classes  *kind[*resourceapi.DeviceClass]
+	rules    *kind[*resourceapi.DeviceTaintRule]
+	nodes    *kind[*corev1.Node]
+	gpuNodes *kind[*v1alpha1.GPUNode]
+	plans    *kind[*v1alpha1.PartitionPlan]
+	pods     *kind[*corev1.Pod]
+	// slicesOf and claimsOf are those of a node, by their keys.
+	slicesOf map[string]map[string]*packed
+	claimsOf map[string]map[string]*resourceapi.ResourceClaim
+	// stale are nodes to compute again; allStale: all of them. staleWaiting, stalePlans and
+	// staleKinds are the same of other parts. staleGaps: the gaps have changed.
+	stale                                                    map[string]bool
+	allStale, staleWaiting, stalePlans, staleKinds, staleGap bool
+	gaps                                                     map[string]view.Gap
+	// unread are the kinds that were neither read nor refused yet.
+	unread map[string]bool
+
+	wake     chan struct{}
+	snapshot atomic.Pointer[view.Snapshot]
+
+	// listenersMu protects listeners.
+	listenersMu sync.Mutex
+	listeners   map[chan struct{}]bool
+
+	// samples has a device of each kind, and the classes that select it. Only Run uses it.
+	samples samples
+}
+
+// New returns a store without objects.
+func New(now func() time.Time) *Store {
+	s := &Store{
+		now: now, slicesOf: map[string]map[string]*packed{}, claimsOf: map[string]map[string]*resourceapi.ResourceClaim{},
+		stale: map[string]bool{}, gaps: map[string]view.Gap{}, unread: map[string]bool{},
+		wake: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
+	}
+	s.slices = newKind(s, func(o any) (*packed, bool) {
+		o, err := pack(o)
+		p, ok := o.(*packed)
+		return p, ok && err == nil
+	}, s.sliceChanged)
+	s.claims = newKind(s, objects(trimClaim), s.claimChanged)
+	s.classes = newKind(s, objects[resourceapi.DeviceClass](nil), func(_, _ **resourceapi.DeviceClass) { s.staleWaiting, s.staleKinds = true, true })
+	s.rules = newKind(s, objects[resourceapi.DeviceTaintRule](nil), func(_, _ **resourceapi.DeviceTaintRule) { s.allStale = true })
+	s.nodes = newKind(s, objects(trimNode), func(before, now **corev1.Node) { s.stale[either(before, now).Name] = true })
+	s.gpuNodes = newKind(s, objects[v1alpha1.GPUNode](nil), func(before, now **v1alpha1.GPUNode) { s.stale[either(before, now).Name] = true })
+	s.plans = newKind(s, objects[v1alpha1.PartitionPlan](nil), func(_, _ **v1alpha1.PartitionPlan) { s.stalePlans = true })
+	s.pods = newKind(s, objects(trimPod), func(_, _ **corev1.Pod) { s.staleWaiting = true })
+	s.snapshot.Store(&view.Snapshot{})
+	return s
+}
+
+// either is the newer of two, of which one is nil if the object has come or gone.
+func either[T any](before, now *T) T {
+	if now != nil {
+		return *now
+	}
+	return *before
+}
+
+func (s *Store) sliceChanged(before, now **packed) {
+	if before != nil {
+		delete(s.slicesOf[(*before).node], (*before).Name)
+		s.stale[(*before).node] = true
+	}
+	if now != nil {
+		put(s.slicesOf, (*now).node, (*now).Name, *now)
+		s.stale[(*now).node] = true
+	}
+}
+
+func (s *Store) claimChanged(before, now **resourceapi.ResourceClaim) {
+	s.staleWaiting = s.staleWaiting || waits(before) || waits(now)
+	for _, node := range nodesOf(before) {
+		delete(s.claimsOf[node], (*before).Namespace+"/"+(*before).Name)
+		s.stale[node] = true
+	}
+	for _, node := range nodesOf(now) {
+		put(s.claimsOf, node, (*now).Namespace+"/"+(*now).Name, *now)
+		s.stale[node] = true
+	}
+}
+
+func waits(c **resourceapi.ResourceClaim) bool { return c != nil && (*c).Status.Allocation == nil }
+
+// nodesOf are the nodes whose devices a claim holds.
+func nodesOf(c **resourceapi.ResourceClaim) []string {
+	if c == nil || waits(c) {
+		return nil
+	}
+	var out []string
+	for _, r := range (*c).Status.Allocation.Devices.Results {
+		out = append(out, gpu.NodeOfPool(r.Pool))
+	}
+	return out
+}
+
+func put[T any](of map[string]map[string]T, node, key string, o T) {
+	if of[node] == nil {
+		of[node] = map[string]T{}
+	}
+	of[node][key] = o
+}
+
+// stir wakes Run. The lock is held.
+func (s *Store) stir() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// Snapshot returns the newest snapshot.
+func (s *Store) Snapshot() *view.Snapshot { return s.snapshot.Load() }
+
+// Subscribe returns a channel that gets a value after each new snapshot. Who is slow misses some.
+// The caller ends the subscription.
+func (s *Store) Subscribe() (changes <-chan struct{}, end func()) {
+	c := make(chan struct{}, 1)
+	s.listenersMu.Lock()
+	defer s.listenersMu.Unlock()
+	s.listeners[c] = true
+	return c, func() {
+		s.listenersMu.Lock()
+		defer s.listenersMu.Unlock()
+		delete(s.listeners, c)
+	}
+}
+
+func (s *Store) tell() {
+	s.listenersMu.Lock()
+	defer s.listenersMu.Unlock()
+	for c := range s.listeners {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// gap notes that a kind cannot be read, or, without a reason, that it can.
+func (s *Store) gap(g view.Gap) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, was := s.gaps[g.What]
+	delete(s.unread, g.What)
+	switch {
+	case g.Reason == "" && was:
+		delete(s.gaps, g.What)
+	case g.Reason != "" && before != g:
+		s.gaps[g.What] = g
+	default:
+		s.stir() // the last kind may have been read
+		return
+	}
+	s.staleGap = true
+	if g.What == kindClaims {
+		s.allStale, s.staleWaiting = true, true
+	}
+	s.staleWaiting = s.staleWaiting || g.What == kindPods
+	s.stir()
+}

@@ -1,0 +1,178 @@
+package web
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+// Source has the newest snapshot, and tells when there is another one.
+type Source interface {
+	Snapshot() *view.Snapshot
+	Subscribe() (changes <-chan struct{}, end func())
+}
+
+// Usage knows how busy GPUs are.
+type Usage interface {
+	// Node returns the use of a node's GPUs by their names, or why it is not known.
+	Node(ctx context.Context, v view.Viewer, node string) (map[string]view.Usage, error)
+}
+
+// Options are the options of a server.
+type Options struct {
+	// Base is the path below which the page is served, without a slash at its end.
+	Base   string
+	Source Source
+	// Viewer returns what the user of a request may see. A *Refusal is shown to the user. nil:
+	// everything.
+	Viewer func(*http.Request) (view.Viewer, error)
+	// User is the name of the user of a request, who can sign out. nil: nobody can.
+	User func(*http.Request) string
+	// Why explains a pod. The user may list pods and claims of its namespace.
+	Why func(ctx context.Context, v view.Viewer, namespace, pod string) (*why.Explanation, error)
+	// Usage is nil if nothing is known.
+	Usage Usage
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Refusal is why a user may not see a page.
+type Refusal struct {
+	Status      int
+	Title, Text string
+	// Command is what an administrator can do.
+	Command string
+}
+
+func (r *Refusal) Error() string { return r.Title + ": " + r.Text }
+
+// Server serves the page.
+type Server struct {
+	Options
+	templates *template.Template
+	assets    map[string]asset
+	// instance tells versions of this process from those of another.
+	instance string
+	tiles    tiles
+	answers  answers
+	streams  chan struct{}
+	mux      *http.ServeMux
+}
+
+// mostStreams is how many pages are kept up to date at a time.
+const mostStreams = 256
+
+// New returns a server.
+func New(o Options) (*Server, error) {
+	byName, byPath, err := readAssets()
+	if err != nil {
+		return nil, fmt.Errorf("read the files of the web page: %w", err)
+	}
+	s := &Server{Options: o, assets: byPath, instance: rand.Text()[:8], streams: make(chan struct{}, mostStreams), mux: http.NewServeMux()}
+	s.tiles.all = map[string]drawn{}
+	s.answers.all = map[string]*answer{}
+	if s.templates, err = template.New("").Funcs(s.funcs(byName)).ParseFS(files, "templates/*.html"); err != nil {
+		return nil, fmt.Errorf("parse the templates of the web page: %w", err)
+	}
+	s.mux.HandleFunc("GET "+o.Base+"/assets/{file}", s.serveAsset)
+	s.mux.HandleFunc("GET "+o.Base+"/live", s.serveLive)
+	s.mux.HandleFunc("GET "+o.Base+"/", s.servePage)
+	return s, nil
+}
+
+// policy allows what this server serves, and nothing else: no inline code or style, no other
+// host, no frames.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	Protect(w.Header())
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// Protect sets the headers of every answer.
+func Protect(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=()")
+	h.Set("Cache-Control", "no-store")
+}
+
+// viewer is what the user of a request may see.
+func (s *Server) viewer(r *http.Request) (view.Viewer, error) {
+	if s.Viewer == nil {
+		return view.Viewer{}, nil
+	}
+	return s.Viewer(r)
+}
+
+// write writes a whole answer, compressed if the browser accepts that.
+func write(w http.ResponseWriter, r *http.Request, status int, data []byte) {
+	w.Header().Add("Vary", "Accept-Encoding")
+	if len(data) < 1024 || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.WriteHeader(status)
+		_, _ = w.Write(data) // the browser has gone
+		return
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	w.WriteHeader(status)
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	_, _ = z.Write(data)
+	_ = z.Close()
+}
+
+// refuse shows a page that says why there is nothing to see.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		refusal = &Refusal{Status: http.StatusInternalServerError, Title: "The page cannot be shown", Text: err.Error()}
+	}
+	if r.URL.Query().Has("answer") {
+		http.Error(w, refusal.Text, refusal.Status)
+		return
+	}
+	data, err := s.render("layout", layout{Title: refusal.Title, Base: s.Base, Links: links, User: s.user(r), Blocks: []template.HTML{s.message(refusal)}})
+	if err != nil {
+		http.Error(w, refusal.Text, refusal.Status)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	write(w, r, refusal.Status, data)
+}
+
+func (s *Server) message(r *Refusal) template.HTML {
+	data, err := s.render("message", r)
+	if err != nil {
+		return template.HTML(template.HTMLEscapeString(r.Text)) //nolint:gosec // it is escaped
+	}
+	return template.HTML(data) //nolint:gosec // a template made it
+}
+
+func (s *Server) user(r *http.Request) string {
+	if s.User == nil {
+		return ""
+	}
+	return s.User(r)
+}

@@ -1,0 +1,181 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// pace is the least time between two updates of a page.
+	pace = 100 * time.Millisecond
+	// beat is how often times such as "since 2m" are drawn again, and the user's rights checked.
+	beat = 10 * time.Second
+	// writeDeadline is how long a browser may take to receive an update.
+	writeDeadline = 20 * time.Second
+)
+
+// errNoUsage: the server has no way to find out.
+var errNoUsage = errors.New("metrics are not read here")
+
+// stream keeps one page in one browser up to date.
+type stream struct {
+	*Server
+	w       http.ResponseWriter
+	r       *http.Request
+	control *http.ResponseController
+	path    string
+	query   url.Values
+	// version and shape are what the browser has, sent are the hashes of its blocks.
+	version, shape uint64
+	seed           maphash.Seed
+	sent           map[int]uint64
+}
+
+// serveLive sends the parts of a page that change, as server-sent events. An event has the
+// elements that replace those with the same ids.
+func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
+		return
+	}
+	at, err := url.Parse(r.URL.Query().Get("path"))
+	if err != nil || !strings.HasPrefix(at.Path, "/") {
+		http.Error(w, "the path of the page is missing", http.StatusBadRequest)
+		return
+	}
+	since := r.Header.Get("Last-Event-ID")
+	if since == "" {
+		since = r.URL.Query().Get("since")
+	}
+	st := &stream{Server: s, w: w, r: r, control: http.NewResponseController(w), path: at.Path, query: at.Query(), seed: maphash.MakeSeed(), sent: map[int]uint64{}}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	version, ok := s.since(since)
+	if !ok {
+		_ = st.send("event: reload\ndata: .\n\n")
+		return
+	}
+	st.version, st.shape = version, version
+	st.follow(r.Context())
+}
+
+// follow sends updates until the browser goes.
+func (st *stream) follow(ctx context.Context) {
+	changes, end := st.Source.Subscribe()
+	defer end()
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	if st.send(": hello\n\n") != nil {
+		return
+	}
+	for {
+		began := time.Now()
+		if st.update(ctx) != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(0, pace-time.Since(began))):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		case <-ticker.C:
+			if st.send(": still here\n\n") != nil {
+				return
+			}
+		}
+	}
+}
+
+// update sends what differs from what the browser has.
+func (st *stream) update(ctx context.Context) error {
+	v, err := st.viewer(st.r)
+	if err != nil {
+		return errors.Join(err, st.send("event: reload\ndata: .\n\n"))
+	}
+	c := scope{st.Source.Snapshot(), v, st.Now(), st.query}
+	p, err := st.page(ctx, c, st.path)
+	if err != nil {
+		return errors.Join(err, st.send("event: reload\ndata: .\n\n"))
+	}
+	if c.Shape > st.shape {
+		return errors.Join(errReload, st.send("event: reload\ndata: .\n\n"))
+	}
+	var out strings.Builder
+	for i, b := range p.blocks {
+		if err := st.changed(&out, i, b); err != nil {
+			return err
+		}
+	}
+	st.version = c.Version
+	if out.Len() == 0 {
+		return nil
+	}
+	return st.send("id: " + st.mark(c.Version) + "\ndata: " + strings.ReplaceAll(out.String(), "\n", "\ndata: ") + "\n\n")
+}
+
+var errReload = errors.New("the browser loads the page again")
+
+// changed adds a block, or its items, to an update if the browser does not have them.
+func (st *stream) changed(out *strings.Builder, i int, b block) error {
+	for _, it := range b.items {
+		if it.version <= st.version {
+			continue
+		}
+		html, err := it.draw()
+		if err != nil {
+			return err
+		}
+		out.WriteString(string(html))
+	}
+	if b.list != nil {
+		b = block{template: "mapsummary", data: b.list(nil)}
+	}
+	html, err := st.draw(b)
+	if err != nil {
+		return err
+	}
+	sum := maphash.String(st.seed, string(html))
+	if st.sent[i] == sum {
+		return nil
+	}
+	st.sent[i] = sum
+	out.WriteString(string(html))
+	return nil
+}
+
+func (st *stream) send(text string) error {
+	if err := st.control.SetWriteDeadline(time.Now().Add(writeDeadline)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("send an update: %w", err)
+	}
+	if _, err := st.w.Write([]byte(text)); err != nil {
+		return fmt.Errorf("send an update: %w", err)
+	}
+	return st.control.Flush()
+}
+
+// mark identifies a version of this process.
+func (s *Server) mark(version uint64) string {
+	return s.instance + "-" + strconv.FormatUint(version, 10)
+}
+
+// since is the version of a mark, if this process made it.
+func (s *Server) since(mark string) (uint64, bool) {
+	instance, version, ok := strings.Cut(mark, "-")
+	n, err := strconv.ParseUint(version, 10, 64)
+	return n, ok && err == nil && instance == s.instance
+}

@@ -1,0 +1,158 @@
+package view_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+// snapshot is that of a scene.
+func snapshot(s scenes.Scene) *view.Snapshot {
+	out := &view.Snapshot{Complete: true, Version: 1}
+	summary := s.Summary()
+	for _, n := range summary.Nodes {
+		out.Nodes = append(out.Nodes, view.NewNode(n))
+	}
+	out.Waiting, out.Partial = summary.Waiting, summary.Partial
+	return out
+}
+
+func TestCells(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scene  scenes.Scene
+		cells  []view.Cell
+		states []string
+	}{
+		"held in part and whole": {scenes.WholeGPUs(), nil, nil},
+		"tainted":                {scenes.Tainted(), nil, nil},
+		"seven of eight":         {scenes.FullOfSmall(), []view.Cell{{GPU: scenes.GPUOf(0), Level: 7}}, []string{"full"}},
+		"not all claims known":   {scenes.Partial(), []view.Cell{{GPU: scenes.GPUOf(0), Level: 4, Mark: view.Unknown}}, []string{"unknown"}},
+		"being switched":         {scenes.Switching(), nil, []string{"free", "problem", "switching"}},
+		"switch failed":          {scenes.SwitchFailed(), nil, []string{"free", "problem"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := snapshot(tt.scene).Nodes[0]
+			require.Len(t, n.Cells, len(n.GPUs))
+			if len(tt.cells) > 0 {
+				assert.Equal(t, tt.cells, n.Cells[:len(tt.cells)])
+			}
+			if tt.states != nil {
+				assert.Equal(t, tt.states, n.States())
+			}
+			assert.Contains(t, n.Says(), n.Name+": ")
+		})
+	}
+}
+
+// What is left of a share is not held.
+func TestSharesAreHeldByAmount(t *testing.T) {
+	for _, n := range snapshot(scenes.Shared()).Nodes {
+		for i := range n.GPUs {
+			if g := &n.GPUs[i]; len(g.Held) > 0 && g.Held[0].Left != nil {
+				assert.Less(t, view.Fullness(g), 1.0, g.Name)
+				return
+			}
+		}
+	}
+	t.Fatal("the scene has no share")
+}
+
+// Names of other namespaces never leave the snapshot for those who may not see them; that
+// something is held does.
+func TestViewerHidesNames(t *testing.T) {
+	s := snapshot(scenes.Mixed())
+	s.Waiting = []cluster.Waiting{{Namespace: "default", Pod: "mine"}, {Namespace: "team-b", Pod: "theirs"}}
+	only := func(namespace string) bool { return namespace == "default" }
+	v := view.Viewer{Claims: only, Pods: only}
+	n, full := v.Node(s.Nodes[0]), s.Nodes[0]
+	named, hidden := 0, 0
+	for i, g := range n.GPUs {
+		require.Len(t, g.Held, len(full.GPUs[i].Held))
+		assert.Equal(t, full.GPUs[i].Bar, g.Bar)
+		for _, h := range g.Held {
+			for _, o := range h.Holders {
+				if o.Hidden {
+					hidden++
+					assert.Empty(t, o.Namespace+o.Claim)
+					assert.Empty(t, o.Pods)
+				} else {
+					named++
+					assert.Equal(t, "default", o.Namespace)
+				}
+			}
+		}
+	}
+	assert.Positive(t, named)
+	assert.Positive(t, hidden)
+	for _, g := range full.GPUs {
+		for _, h := range g.Held {
+			assert.False(t, h.Holders[0].Hidden, "the snapshot itself must not change")
+		}
+	}
+	waiting, others := v.Waiting(s)
+	assert.Equal(t, []cluster.Waiting{{Namespace: "default", Pod: "mine"}}, waiting)
+	assert.Equal(t, 1, others)
+	assert.True(t, v.Sees("default"))
+	assert.False(t, v.Sees("team-b"))
+}
+
+func TestViewerWithoutProfiles(t *testing.T) {
+	s := snapshot(scenes.Switching())
+	s.Rollouts = []view.Rollout{{}}
+	v := view.Viewer{NoProfiles: true, NoPlans: true, NoNodes: true}
+	n := v.Node(s.Nodes[0])
+	assert.Nil(t, n.Profile)
+	assert.NotContains(t, n.States(), "switching")
+	assert.Empty(t, v.Rollouts(s))
+	assert.Zero(t, view.TotalsOf(v, s).Switching)
+	assert.Positive(t, view.TotalsOf(view.Viewer{}, s).Switching)
+	assert.Len(t, v.Gaps(s), 3)
+	assert.Empty(t, view.Viewer{}.Gaps(s))
+}
+
+func TestGroupsAndTotals(t *testing.T) {
+	s := snapshot(scenes.BothVendors())
+	groups := view.GroupsOf(s)
+	require.Len(t, groups, 2)
+	totals := view.TotalsOf(view.Viewer{}, s)
+	assert.Equal(t, totals.GPUs, groups[0].GPUs+groups[1].GPUs)
+	assert.Equal(t, totals.Memory, groups[0].Memory+groups[1].Memory)
+	assert.Equal(t, totals.GPUs, totals.Full+totals.Part+totals.Empty)
+	for _, g := range groups {
+		assert.Equal(t, cluster.Plain(cluster.Sum(gpus(g))), g.Fits)
+	}
+}
+
+func gpus(g view.Group) (all []cluster.GPU) {
+	for _, n := range g.Nodes {
+		all = append(all, n.GPUs...)
+	}
+	return all
+}
+
+func TestRoomFor(t *testing.T) {
+	s := snapshot(scenes.TwoNodes())
+	s.Kinds = []view.Kind{{Label: "1g.10gb", Class: "gpu-mig-1g-10gb.tranche.dev"}, {Label: "2g.20gb", Attribute: "profile", Value: "2g.20gb"}, {Label: cluster.WholeGPU, Class: "gpu.tranche.dev"}}
+	r := view.RoomFor(s, " 1G.10gb ")
+	require.True(t, r.Known)
+	sum := 0
+	for _, p := range r.Places {
+		assert.Positive(t, p.Count)
+		sum += p.Count
+	}
+	assert.Equal(t, r.Count, sum)
+	assert.Positive(t, sum)
+	assert.Contains(t, r.Claim, "deviceClassName: gpu-mig-1g-10gb.tranche.dev")
+	assert.Contains(t, view.RoomFor(s, "2g.20gb").Claim, `device.attributes["gpu.tranche.dev"].?profile.orValue("") == "2g.20gb"`)
+	assert.Equal(t, cluster.WholeGPU, view.RoomFor(s, "gpu").Kind.Label)
+	assert.False(t, view.RoomFor(s, "9g.90gb").Known)
+
+	before := view.RoomFor(s, "1g.10gb").Count
+	s.Nodes[0].Cordoned = true
+	assert.Less(t, view.RoomFor(s, "1g.10gb").Count, before, "a cordoned node has no room")
+}

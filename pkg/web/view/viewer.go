@@ -1,0 +1,114 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+)
+
+// Viewer is what a user may see of a snapshot. The zero Viewer sees everything.
+type Viewer struct {
+	// Claims and Pods tell whether the user may list the objects of a namespace. nil: of all.
+	Claims, Pods func(namespace string) bool
+	// NoProfiles, NoPlans, NoNodes: the user may not list GPUNodes, PartitionPlans, Nodes.
+	NoProfiles, NoPlans, NoNodes bool
+	// Key is equal for viewers with equal rights only.
+	Key string
+}
+
+// Sees tells whether the user may list the claims and the pods of a namespace.
+func (v Viewer) Sees(namespace string) bool {
+	return sees(v.Claims, namespace) && sees(v.Pods, namespace)
+}
+
+func sees(may func(string) bool, namespace string) bool { return may == nil || may(namespace) }
+
+// Node returns the node as the user may see it: holders in other namespaces have no names.
+func (v Viewer) Node(n *Node) *Node {
+	if n == nil || v.all() {
+		return n
+	}
+	out := *v.Outline(n)
+	out.GPUs = slices.Clone(out.GPUs)
+	for i := range out.GPUs {
+		out.GPUs[i].Held = v.held(out.GPUs[i].Held)
+	}
+	out.Lost = v.held(n.Lost)
+	return &out
+}
+
+// Outline returns the node with the profile and the state that the user may see. The names of
+// holders are as they were.
+func (v Viewer) Outline(n *Node) *Node {
+	if !v.NoProfiles && !v.NoNodes {
+		return n
+	}
+	node := n.Node
+	if v.NoNodes {
+		node.State, node.NotReady, node.Cordoned = "", false, false
+	}
+	if v.NoProfiles {
+		node.Profile, node.GPUs = nil, slices.Clone(node.GPUs)
+		for i := range node.GPUs {
+			g := &node.GPUs[i]
+			g.HardwareMode, g.Change, g.Pending, g.Problem = "", "", "", ""
+		}
+	}
+	out := NewNode(node)
+	out.Version, out.Lost = n.Version, n.Lost
+	if !v.NoProfiles {
+		out.History = n.History
+	}
+	return out
+}
+
+func (v Viewer) all() bool { return v.Claims == nil && !v.NoProfiles && !v.NoNodes }
+
+func (v Viewer) held(all []cluster.Held) []cluster.Held {
+	out := slices.Clone(all)
+	for i := range out {
+		out[i].Holders = slices.Clone(out[i].Holders)
+		for j, h := range out[i].Holders {
+			if !h.Hidden && !sees(v.Claims, h.Namespace) {
+				out[i].Holders[j] = cluster.Holder{Admin: h.Admin, Hidden: true}
+			}
+		}
+	}
+	return out
+}
+
+// Waiting are the waiting claims and pods whose names the user may see, and how many others
+// there are.
+func (v Viewer) Waiting(s *Snapshot) (named []cluster.Waiting, others int) {
+	for _, w := range s.Waiting {
+		if v.Sees(w.Namespace) {
+			named = append(named, w)
+		} else {
+			others++
+		}
+	}
+	return named, others
+}
+
+// Rollouts are the plans that the user may see.
+func (v Viewer) Rollouts(s *Snapshot) []Rollout {
+	if v.NoPlans {
+		return nil
+	}
+	return s.Rollouts
+}
+
+// Gaps are what cannot be shown: what could not be read, and what the user may not see.
+func (v Viewer) Gaps(s *Snapshot) []Gap {
+	out := slices.Clone(s.Gaps)
+	add := func(when bool, what, means string) {
+		if when {
+			out = append(out, Gap{What: what, Reason: fmt.Sprintf("you are not allowed to list %s", what), Means: means})
+		}
+	}
+	add(v.NoProfiles, "GPUNodes", "Profiles, switches and problems of GPUs are not shown.")
+	add(v.NoPlans, "PartitionPlans", "Rollouts are not shown.")
+	add(v.NoNodes, "Nodes", "Whether a node is ready is not shown.")
+	return out
+}

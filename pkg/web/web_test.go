@@ -1,0 +1,351 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/page/invent"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var now = time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+
+// fixture is a server of an invented cluster.
+type fixture struct {
+	*Server
+	store   *live.Store
+	objects invent.Objects
+}
+
+func newFixture(t testing.TB, nodes int, set ...func(*Options)) *fixture {
+	f := &fixture{store: live.New(func() time.Time { return now }), objects: invent.Cluster(nodes, now)}
+	require.NoError(t, f.store.Load(f.objects.Objects, f.objects.Plans...))
+	f.store.Step(context.Background())
+	o := Options{Source: f.store, Now: func() time.Time { return now }, Why: f.why}
+	for _, s := range set {
+		s(&o)
+	}
+	var err error
+	f.Server, err = New(o)
+	require.NoError(t, err)
+	return f
+}
+
+func (f *fixture) why(ctx context.Context, _ view.Viewer, namespace, name string) (*why.Explanation, error) {
+	in := why.Input{Objects: f.objects.Objects}
+	for i := range in.PendingPods {
+		if p := &in.PendingPods[i]; p.Namespace == namespace && p.Name == name {
+			in.Pod = p
+			return why.Explain(ctx, in), nil
+		}
+	}
+	return why.ExplainAbsence(why.NotThere{Namespace: namespace, Name: name}), nil
+}
+
+func (f *fixture) get(path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// paths are one of each kind of page.
+var paths = map[string]string{
+	"fleet": "/", "node": "/nodes/node-0001", "gpu": "/nodes/node-0001/" + scenes.GPUOf(1), "pending": "/pending", "why": "/pending/vision/train-9000",
+	"rollouts": "/rollouts", "fits": "/fits?profile=1g.10gb", "fits-form": "/fits", "none": "/nodes/nobody",
+}
+
+var (
+	inline  = regexp.MustCompile(`(?i)<[^>]+\s(style|on[a-z]+)\s*=|<style|<script>|javascript:`)
+	foreign = regexp.MustCompile(`(?i)(src|href|action)="(https?:)?//`)
+)
+
+// A page has nothing that the policy of its server refuses, and asks no other host for anything.
+func TestPagesKeepTheirPolicy(t *testing.T) {
+	f := newFixture(t, 3)
+	for name, path := range paths {
+		t.Run(name, func(t *testing.T) {
+			w := f.get(path)
+			h := w.Header()
+			assert.Equal(t, "text/html; charset=utf-8", h.Get("Content-Type"))
+			csp := h.Get("Content-Security-Policy")
+			assert.Contains(t, csp, "default-src 'none'")
+			assert.NotContains(t, csp, "unsafe")
+			assert.Equal(t, "nosniff", h.Get("X-Content-Type-Options"))
+			assert.Equal(t, "no-referrer", h.Get("Referrer-Policy"))
+			assert.Equal(t, "no-store", h.Get("Cache-Control"))
+			assert.Empty(t, inline.FindAllString(w.Body.String(), -1))
+			assert.Empty(t, foreign.FindAllString(w.Body.String(), -1))
+			if name == "none" {
+				assert.Equal(t, http.StatusNotFound, w.Code)
+			} else {
+				assert.Equal(t, http.StatusOK, w.Code)
+			}
+		})
+	}
+	for _, a := range f.assets {
+		w := f.get("/assets/" + a.path)
+		assert.Equal(t, http.StatusOK, w.Code)
+		assert.Contains(t, w.Header().Get("Cache-Control"), "immutable")
+	}
+}
+
+// Look at the golden files: they are what browsers get, without header and footer.
+func TestGolden(t *testing.T) {
+	f := newFixture(t, 3)
+	main := regexp.MustCompile(`(?s)<main.*</main>`)
+	for name, path := range paths {
+		t.Run(name, func(t *testing.T) {
+			got := main.FindString(f.get(path).Body.String()) + "\n"
+			file := filepath.Join("testdata", name+".html")
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got, "go test ./pkg/web -update")
+		})
+	}
+}
+
+func TestOnlyReads(t *testing.T) {
+	f := newFixture(t, 1)
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
+	}
+}
+
+// Whatever a tenant names its objects, a page shows it as text.
+func TestNamesAreText(t *testing.T) {
+	f := newFixture(t, 1)
+	evil := `<script>alert(1)</script>`
+	c := scenes.Claim("vision", evil, "node-0001", 0, scenes.GPUOf(0))
+	require.NoError(t, f.store.Put(&c))
+	f.store.Step(t.Context())
+	body := f.get("/nodes/node-0001").Body.String()
+	assert.NotContains(t, body, evil)
+	assert.Contains(t, body, "&lt;script&gt;alert(1)")
+	assert.NotContains(t, f.get("/fits?profile=%3Cscript%3E").Body.String(), "<script>")
+	assert.NotContains(t, f.get("/%3Cscript%3E").Body.String(), "<script>")
+}
+
+// What a user may not see is nowhere in the answer.
+func TestRedaction(t *testing.T) {
+	may := func(namespace string) bool { return namespace == "vision" }
+	f := newFixture(t, 6, func(o *Options) {
+		o.Viewer = func(*http.Request) (view.Viewer, error) {
+			return view.Viewer{Claims: may, Pods: may, NoProfiles: true, NoPlans: true, NoNodes: true, Key: "u"}, nil
+		}
+	})
+	others := regexp.MustCompile(`\b(nlp|research|search)/|serve-llama|notebook-|embed-|inference|on-demand|Draining|NotReady|cordoned`)
+	for name, path := range paths {
+		if name == "why" {
+			continue // what Options.Why returns is redacted by who makes it
+		}
+		t.Run(name, func(t *testing.T) { assert.Empty(t, others.FindAllString(f.get(path).Body.String(), -1)) })
+	}
+	assert.Contains(t, f.get("/nodes/node-0001").Body.String(), "another namespace")
+	assert.Contains(t, f.get("/pending").Body.String(), "2 more wait in namespaces that you are not allowed to see")
+	assert.Equal(t, http.StatusForbidden, f.get("/pending/nlp/serve-llama-9001").Code)
+	assert.Equal(t, http.StatusForbidden, f.get("/pending/nlp/serve-llama-9001?answer").Code)
+	assert.Equal(t, http.StatusOK, f.get("/pending/vision/train-9000").Code)
+}
+
+func TestRefusedUser(t *testing.T) {
+	f := newFixture(t, 1, func(o *Options) {
+		o.Viewer = func(*http.Request) (view.Viewer, error) {
+			return view.Viewer{}, &Refusal{Status: http.StatusForbidden, Title: "Not for you", Text: "Ask somebody."}
+		}
+	})
+	w := f.get("/")
+	assert.Equal(t, http.StatusForbidden, w.Code)
+	assert.Contains(t, w.Body.String(), "Ask somebody.")
+	assert.NotContains(t, w.Body.String(), "node-0001")
+}
+
+func TestAnswer(t *testing.T) {
+	f := newFixture(t, 2)
+	w := f.get("/pending/vision/train-9000?answer")
+	assert.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
+	assert.Contains(t, w.Body.String(), "vision/train-9000")
+	assert.NotContains(t, w.Body.String(), "<")
+	f.Why = func(context.Context, view.Viewer, string, string) (*why.Explanation, error) {
+		return nil, errors.New("asked twice")
+	}
+	assert.Equal(t, http.StatusOK, f.get("/pending/vision/train-9000").Code, "an answer is kept for a moment")
+}
+
+// events reads server-sent events.
+type events struct {
+	*bufio.Reader
+	t testing.TB
+}
+
+func (f *fixture) open(t testing.TB, query string) (*events, func()) {
+	server := httptest.NewServer(f)
+	r, err := http.Get(server.URL + "/live?" + query)
+	require.NoError(t, err)
+	return &events{bufio.NewReader(r.Body), t}, func() { _ = r.Body.Close(); server.CloseClientConnections(); server.Close() }
+}
+
+// next is the next event with data.
+func (e *events) next() string {
+	for {
+		var b strings.Builder
+		for {
+			line, err := e.ReadString('\n')
+			if errors.Is(err, io.EOF) && b.Len() > 0 {
+				return b.String()
+			}
+			require.NoError(e.t, err)
+			if line == "\n" {
+				break
+			}
+			b.WriteString(line)
+		}
+		if strings.Contains(b.String(), "data:") {
+			return b.String()
+		}
+	}
+}
+
+func TestLive(t *testing.T) {
+	f := newFixture(t, 20)
+	go f.store.Run(t.Context())
+	e, end := f.open(t, "path=%2F&since="+f.mark(f.store.Snapshot().Version))
+	defer end()
+	first := e.next()
+	assert.Contains(t, first, `id="totals"`)
+	assert.NotContains(t, first, `id="n-`, "the browser has the nodes")
+
+	c := held(f.objects)
+	c.Status.Allocation, c.Status.ReservedFor = nil, nil
+	require.NoError(t, f.store.Put(c))
+	second := e.next()
+	assert.Contains(t, second, "id: "+f.mark(f.store.Snapshot().Version)+"\n")
+	assert.Contains(t, second, `id="n-node-0001"`)
+	assert.Equal(t, 1, strings.Count(second, `<a class="n"`), "only the node that has changed")
+	assert.Contains(t, second, `id="totals"`)
+}
+
+// held is a claim that holds a GPU of the first node.
+func held(o invent.Objects) *resourceapi.ResourceClaim {
+	for i := range o.Claims {
+		if a := o.Claims[i].Status.Allocation; a != nil && a.Devices.Results[0].Pool == "node-0001" {
+			return o.Claims[i].DeepCopy()
+		}
+	}
+	return nil
+}
+
+func TestLiveReloads(t *testing.T) {
+	f := newFixture(t, 2)
+	for name, query := range map[string]string{
+		"another process": "path=%2F&since=other-1", "no version": "path=%2F", "gone": "path=%2Fnodes%2Fgone&since=" + f.mark(1), "other nodes": "path=%2F&since=" + f.mark(0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, end := f.open(t, query)
+			defer end()
+			assert.Contains(t, e.next(), "event: reload")
+		})
+	}
+}
+
+func TestReadingPage(t *testing.T) {
+	s, err := New(Options{Source: live.New(time.Now), Now: time.Now})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	assert.Contains(t, w.Body.String(), "Reading the cluster")
+}
+
+func TestLoopback(t *testing.T) {
+	l, err := Listen(t.Context(), 0)
+	require.NoError(t, err)
+	page, err := New(Options{Base: l.Base, Source: newFixture(t, 1).store, Now: time.Now})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Serve(ctx, page) }()
+	get := func(path, host string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.listener.Addr().String()+path, nil)
+		require.NoError(t, err)
+		if host != "" {
+			r.Host = host
+		}
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		return answer.StatusCode
+	}
+	assert.Equal(t, http.StatusOK, get(l.Base+"/", ""))
+	assert.Equal(t, http.StatusForbidden, get("/", ""), "without the token")
+	assert.Equal(t, http.StatusForbidden, get("/nodes/node-0001", ""), "without the token")
+	assert.Equal(t, http.StatusForbidden, get(l.Base[:len(l.Base)-1]+"x/", ""), "with another token")
+	assert.Equal(t, http.StatusMisdirectedRequest, get(l.Base+"/", "evil.example:80"), "by another name")
+	assert.GreaterOrEqual(t, len(l.Base), 20)
+	stop()
+	assert.NoError(t, <-ended)
+}
+
+// BenchmarkFirstPage is the heat map of a thousand nodes, for the first time and later.
+func BenchmarkFirstPage(b *testing.B) {
+	f := newFixture(b, 1000)
+	for b.Loop() {
+		f.tiles.all = map[string]drawn{}
+		require.Equal(b, http.StatusOK, f.get("/").Code)
+	}
+}
+
+// BenchmarkPage is the same when the nodes have been drawn before.
+func BenchmarkPage(b *testing.B) {
+	f := newFixture(b, 1000)
+	for b.Loop() {
+		require.Equal(b, http.StatusOK, f.get("/").Code)
+	}
+}
+
+// BenchmarkLive is the time from a changed claim to the event in the browser's connection, with a
+// thousand nodes. An update waits for the pace of the one before.
+func BenchmarkLive(b *testing.B) {
+	f := newFixture(b, 1000)
+	go f.store.Run(b.Context())
+	e, end := f.open(b, "path=%2F&since="+f.mark(f.store.Snapshot().Version))
+	defer end()
+	e.next()
+	c := held(f.objects)
+	free := c.DeepCopy()
+	free.Status.Allocation, free.Status.ReservedFor = nil, nil
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		<-time.After(pace)
+		b.StartTimer()
+		put := c
+		if i%2 == 0 {
+			put = free
+		}
+		require.NoError(b, f.store.Put(put))
+		e.next()
+	}
+}

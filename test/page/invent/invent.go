@@ -1,0 +1,217 @@
+// Package invent invents clusters for the web page: of any size, in use as clusters are.
+//
+// It may import the Kubernetes API, pkg/cluster, pkg/gpu, test/gpunodes and test/scenes.
+package invent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+// slots is how many GPUs a node has.
+const slots = 8
+
+// Objects are those of a cluster.
+type Objects struct {
+	cluster.Objects
+	Plans []v1alpha1.PartitionPlan
+}
+
+// layouts are ways in which GPUs are held: profile and start of each partition. Empty: the whole.
+var layouts = [][]piece{
+	nil, nil,
+	{{"", 0}},
+	{{"", 0}},
+	{{"3g.40gb", 0}, {"3g.40gb", 4}},
+	{{"3g.40gb", 0}, {"1g.10gb", 4}},
+	{{"1g.10gb", 0}, {"1g.10gb", 1}, {"1g.10gb", 2}, {"1g.10gb", 3}, {"1g.10gb", 4}, {"1g.10gb", 5}, {"1g.10gb", 6}},
+	{{"1g.10gb", 0}, {"1g.10gb", 1}, {"2g.20gb", 2}},
+	{{"2g.20gb", 0}, {"2g.20gb", 2}, {"3g.40gb", 4}},
+}
+
+type piece struct {
+	profile string
+	start   int
+}
+
+// people are the namespaces of the holders, with the names of their pods.
+var people = []struct{ namespace, pod string }{
+	{"vision", "train"}, {"nlp", "serve-llama"}, {"research", "notebook"}, {"search", "embed"}, {"vision", "batch"},
+}
+
+// Cluster is a cluster of n nodes: three in four have H100s, the others MI300Xs. Equal arguments
+// give equal clusters.
+func Cluster(n int, now time.Time) Objects {
+	random := rand.New(rand.NewPCG(7, uint64(n))) //nolint:gosec // it need not be secret
+	var out Objects
+	out.Now = now
+	out.Classes = Classes()
+	for i := range n {
+		out.node(fmt.Sprintf("node-%04d", i+1), i, random, now)
+	}
+	out.pending()
+	out.plans(n)
+	return out
+}
+
+func (o *Objects) node(name string, i int, random *rand.Rand, now time.Time) {
+	ready := corev1.ConditionTrue
+	if i%97 == 60 {
+		ready = corev1.ConditionFalse
+	}
+	o.Nodes = append(o.Nodes, scenes.Node(name, ready, i%61 == 30))
+	amd := i%4 == 3
+	var slices []resourceapi.ResourceSlice
+	var names []string
+	for slot := range slots {
+		names = append(names, scenes.GPUOf(slot))
+		if amd {
+			for j, s := range scenes.MI300X(name, slot) {
+				s.Name = fmt.Sprintf("%s-%d-%d", name, slot, j)
+				slices = append(slices, s)
+			}
+			o.holdAMD(name, slot, random)
+			continue
+		}
+		slices = append(slices, scenes.H100(name, slot)...)
+		o.holdNVIDIA(name, slot, random)
+	}
+	for j := range slices {
+		slices[j].Spec.Pool.ResourceSliceCount = int64(len(slices))
+	}
+	o.Slices = append(o.Slices, slices...)
+	o.GPUNodes = append(o.GPUNodes, gpuNode(name, i, names, now))
+	if i%53 == 20 {
+		o.unhealthy(name, names[random.IntN(slots)])
+	}
+}
+
+func (o *Objects) holdNVIDIA(node string, slot int, random *rand.Rand) {
+	for _, p := range layouts[random.IntN(len(layouts))] {
+		device := scenes.GPUOf(slot)
+		if p.profile != "" {
+			device = scenes.MIG(slot, p.profile, p.start)
+		}
+		o.hold(node, slot, device, random)
+	}
+}
+
+func (o *Objects) holdAMD(node string, slot int, random *rand.Rand) {
+	switch random.IntN(4) {
+	case 0:
+		o.hold(node, slot, scenes.GPUOf(slot), random)
+	case 1:
+		for index := range random.IntN(8) + 1 {
+			o.hold(node, slot, scenes.XCP(slot, "cpx", index), random)
+		}
+	}
+}
+
+func (o *Objects) hold(node string, slot int, device string, random *rand.Rand) {
+	who := people[random.IntN(len(people))]
+	o.Claims = append(o.Claims, scenes.Claim(who.namespace, fmt.Sprintf("%s-%d", who.pod, len(o.Claims)), node, slot, device))
+}
+
+// gpuNode follows a profile. A few are being switched, or have failed to.
+func gpuNode(name string, i int, gpus []string, now time.Time) v1alpha1.GPUNode {
+	n := gpunodes.WithProfile(name, "on-demand").GPUs("MIG on", gpus...)
+	switch {
+	case i%41 == 10:
+		n.Switches(v1alpha1.Draining, "inference", "evicts pods from 2 GPUs", gpus[0], gpus[1])
+	case i%41 == 11:
+		n.Switches(v1alpha1.Applying, "inference", "creates partitions", gpus[2], gpus[3], gpus[4])
+	case i%41 == 12:
+		n.Fails("inference", "DrainDeadlineExceeded", "pods were not evicted in time", true)
+	}
+	if s := n.Status.Switch; s != nil {
+		shift := now.Sub(gpunodes.Now)
+		s.Since.Time = s.Since.Add(shift)
+		if s.Deadline != nil {
+			s.Deadline.Time = s.Deadline.Add(shift)
+		}
+		if s.Retry != nil {
+			s.Retry.Time = s.Retry.Add(shift)
+		}
+	}
+	return n.GPUNode
+}
+
+// unhealthy taints all devices of a GPU.
+func (o *Objects) unhealthy(node, gpuID string) {
+	for i := range o.Slices {
+		s := &o.Slices[i]
+		if s.Spec.NodeName == nil || *s.Spec.NodeName != node {
+			continue
+		}
+		for j := range s.Spec.Devices {
+			if cluster.GPUOf(s.Spec.Devices[j].Name) == gpuID {
+				s.Spec.Devices[j].Taints = append(s.Spec.Devices[j].Taints, resourceapi.DeviceTaint{Key: gpu.DriverName + "/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
+			}
+		}
+	}
+}
+
+func (o *Objects) pending() {
+	for i, class := range []string{"gpu-mig-7g-80gb.tranche.dev", "gpu-nvidia.tranche.dev", "gpu-xcp-cpx.tranche.dev"} {
+		pod := fmt.Sprintf("%s-%d", people[i].pod, 9000+i)
+		c := scenes.WaitingClaim(people[i].namespace, pod+"-gpu-x7k2p", class, pod)
+		exactly := c.Spec.Devices.Requests[0].Exactly
+		exactly.AllocationMode, exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
+		o.Claims = append(o.Claims, c)
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: people[i].namespace, Name: pod}}
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(pod + "-gpu-x7k2p")}}
+		p.Status.Phase = corev1.PodPending
+		o.PendingPods = append(o.PendingPods, p)
+	}
+	o.PodsKnown = true
+}
+
+func (o *Objects) plans(n int) {
+	running := gpunodes.NewPlan("inference-fleet", "inference", 2)
+	running.Status.Step, running.Status.Steps = 2, 4
+	running.Counts(v1alpha1.PlanNodes{Selected: int32(n), Updated: int32(n / 3), Switching: int32(n / 20), Failed: int32(n / 41), Waiting: int32(n - n/3 - n/20 - n/41)}). //nolint:gosec // n is small
+																						Says(v1alpha1.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
+	done := gpunodes.NewPlan("amd-cpx", "cpx", 1)
+	done.Counts(v1alpha1.PlanNodes{Selected: int32(n / 4), Updated: int32(n / 4)}). //nolint:gosec // n is small
+											Says(v1alpha1.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(v1alpha1.ConditionComplete, true, "Complete", "")
+	o.Plans = append(o.Plans, running.PartitionPlan, done.PartitionPlan)
+}
+
+// Classes are classes such as those of the chart.
+func Classes() []resourceapi.DeviceClass {
+	equals := func(attribute, value string) string {
+		return fmt.Sprintf(`device.attributes["%s"].?%s.orValue("") == %q`, gpu.DriverName, attribute, value)
+	}
+	class := func(name string, expressions ...string) resourceapi.DeviceClass {
+		c := resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", gpu.DriverName)}}}
+		for _, e := range expressions {
+			c.Spec.Selectors = append(c.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: e}})
+		}
+		return c
+	}
+	out := []resourceapi.DeviceClass{
+		class(gpu.DriverName, equals("type", "gpu")),
+		class("gpu-nvidia.tranche.dev", equals("type", "gpu"), equals("vendor", "nvidia")),
+		class("gpu-mig.tranche.dev", equals("type", "mig")),
+	}
+	for _, profile := range []string{"1g-10gb:1g.10gb", "1g-20gb:1g.20gb", "2g-20gb:2g.20gb", "3g-40gb:3g.40gb", "4g-40gb:4g.40gb", "7g-80gb:7g.80gb"} {
+		name, value := profile[:7], profile[8:]
+		out = append(out, class("gpu-mig-"+name+".tranche.dev", equals("profile", value)))
+	}
+	for _, mode := range []string{"cpx", "qpx", "dpx"} {
+		out = append(out, class("gpu-xcp-"+mode+".tranche.dev", equals("profile", mode)))
+	}
+	return out
+}

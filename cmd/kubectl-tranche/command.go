@@ -38,6 +38,9 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   # Set the profile of a node, and wait until it is applied
   kubectl tranche profile node-a all-balanced --wait
 
+  # Serve a web page on this machine, and open it
+  kubectl tranche ui --open
+
   # Follow the rollout of a profile to many nodes
   kubectl tranche rollout status canary
 
@@ -90,7 +93,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
-	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out))
+	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out), newUICommand(o, out))
 	return cmd
 }
 

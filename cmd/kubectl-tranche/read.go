@@ -93,16 +93,21 @@ func (r reader) slices(ctx context.Context, nodes []string) ([]resourceapi.Resou
 
 func (r reader) some(ctx context.Context, selector fields.Set) ([]resourceapi.ResourceSlice, error) {
 	slices, err := r.listSlices(ctx, selector.String())
+	return slices, slicesError(err)
+}
+
+// slicesError says what to do if ResourceSlices cannot be listed.
+func slicesError(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you are not allowed to list ResourceSlices; ask for a ClusterRole "+
+		return fmt.Errorf("you are not allowed to list ResourceSlices; ask for a ClusterRole "+
 			"with get and list on resourceslices.resource.k8s.io: %w", err)
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("the API server does not serve resource.k8s.io/v1; Tranche requires Kubernetes 1.36 or later: %w", err)
+		return fmt.Errorf("the API server does not serve resource.k8s.io/v1; Tranche requires Kubernetes 1.36 or later: %w", err)
 	case err != nil:
-		return nil, fmt.Errorf("list ResourceSlices: %w", err)
+		return fmt.Errorf("list ResourceSlices: %w", err)
 	}
-	return slices, nil
+	return nil
 }
 
 // claims reads the claims of all namespaces, even if only one is asked for: what somebody

@@ -28,6 +28,8 @@ var needs = map[string]string{
 	"TestMigrations/reboot": fileText(migrateFolder+"/values.yaml") + "controller: {reboot: Allowed}\n",
 	"TestOtherGPUs":         memoryModes,
 
+	"TestWhySituations": explainsSoon,
+
 	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
 	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),
 	"TestDemos/translate-hami":        settingsOf("translate-hami"),

@@ -261,7 +261,7 @@ func named(t *testing.T, name string) (found string) {
 
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {
-	controllers := regexp.MustCompile("^`tranche_(switch|gpu_node)")
+	controllers := regexp.MustCompile("^`tranche_(switch|gpu_node|plan|waiting)")
 	var ofPlugin, ofController [][]string
 	for _, row := range metrics(t) {
 		if controllers.MatchString(row[0]) {

@@ -163,32 +163,30 @@ const (
 	// because its namespace has no label `tranche.dev/translate`, or had none when the pod
 	// was created.
 	EventAnnotationIgnored = "AnnotationIgnored"
-	// EventDevicesHeld (Warning, on the pod): claims hold all devices that the pod could have.
+	// EventDevicesHeld (Warning, on the pod): claims hold all its devices.
 	EventDevicesHeld = "DevicesHeld"
-	// EventDevicesNotTogether (Warning, on the pod): each request fits on a node, but not all
-	// of them.
+	// EventDevicesNotTogether (Warning, on the pod): not all requests fit at once.
 	EventDevicesNotTogether = "DevicesNotTogether"
-	// EventDevicesTainted (Warning, on the pod): the devices that the pod could have are tainted.
+	// EventDevicesTainted (Warning, on the pod): all its devices are tainted.
 	EventDevicesTainted = "DevicesTainted"
-	// EventNodesSwitching (Warning, on the pod): the nodes that could serve the pod are being
-	// switched to another profile.
+	// EventNodesSwitching (Warning, on the pod): its nodes are being switched.
 	EventNodesSwitching = "NodesSwitching"
-	// EventNodesExcluded (Warning, on the pod): taints, labels or other claims keep the pod off
-	// the nodes with devices.
+	// EventNodesExcluded (Warning, on the pod): the pod may not go to the nodes with
+	// devices.
 	EventNodesExcluded = "NodesExcluded"
-	// EventGPUsUnusable (Warning, on the pod): the nodes publish none of their GPUs now.
+	// EventGPUsUnusable (Warning, on the pod): nodes publish no GPUs now.
 	EventGPUsUnusable = "GPUsUnusable"
-	// EventTooMuchForANode (Warning, on the pod): no node could serve the pod even if all
-	// devices were free.
+	// EventTooMuchForANode (Warning, on the pod): it fits on no node, even if all devices
+	// were free.
 	EventTooMuchForANode = "TooMuchForANode"
-	// EventNoSuchDevice (Warning, on the pod): no node has a device that the pod asks for.
+	// EventNoSuchDevice (Warning, on the pod): no node has such a device.
 	EventNoSuchDevice = "NoSuchDevice"
-	// EventRequestInvalid (Warning, on the pod): a claim names a DeviceClass that does not exist,
+	// EventRequestInvalid (Warning, on the pod): its claim names no DeviceClass that exists,
 	// or is being deleted.
 	EventRequestInvalid = "RequestInvalid"
-	// EventSelectorFails (Warning, on the pod): a selector of a claim cannot be evaluated.
+	// EventSelectorFails (Warning, on the pod): a selector of its claim fails.
 	EventSelectorFails = "SelectorFails"
-	// EventClaimNotCreated (Warning, on the pod): a claim of the pod does not exist.
+	// EventClaimNotCreated (Warning, on the pod): its claim does not exist.
 	EventClaimNotCreated = "ClaimNotCreated"
 	// EventTooManyAmounts (Warning, on the pod): pods of the namespace ask for too many
 	// different amounts, so this one waits.

@@ -62,4 +62,10 @@ const (
 	MetricSwitchingNodesLimit = "tranche_switching_nodes_limit"
 	// MetricSwitchingNodes: Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.
 	MetricSwitchingNodes = "tranche_switching_nodes"
+	// MetricWaitingPods: Pods that wait because of their claims, by the reason of their event.
+	MetricWaitingPods = "tranche_waiting_pods"
+	// MetricWaitingPodEvents: Events that say why a pod waits.
+	MetricWaitingPodEvents = "tranche_waiting_pod_events_total"
+	// MetricWaitingPodCalls: Calls to the API server for these events.
+	MetricWaitingPodCalls = "tranche_waiting_pod_calls_total"
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 )
 
 // config is what flags say.
@@ -26,6 +27,7 @@ type config struct {
 	leaseNamespace                string
 	profilesDirs                  []string
 	translate                     []string
+	explain                       waiting.Options
 	options                       controller.Options
 }
 
@@ -46,6 +48,11 @@ func defaults() controller.Options {
 	}
 }
 
+// defaultExplain are the defaults of events on pods that wait.
+func defaultExplain() waiting.Options {
+	return waiting.Options{After: time.Minute, PerSecond: 20}
+}
+
 func addFlags(flags *pflag.FlagSet, c *config) {
 	o := &c.options
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
@@ -55,6 +62,8 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+v1alpha1.LabelTranslate+": kai, hami, nos")
+	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
+	flags.Float64Var(&c.explain.PerSecond, "explain-pending-rate", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
 	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes without a PartitionPlan that may be switched at a time: a number, or a percentage of them, rounded down, at least 1; also the default of plans")
 	flags.StringVar(&o.MaxFailures, "max-failures", o.MaxFailures, "nodes without a PartitionPlan that may fail with a profile before no other node gets it: a number, or a percentage of them, rounded down")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
@@ -95,6 +104,9 @@ func (c *config) check() error {
 	}
 	if c.options.Workers < 1 {
 		return errors.New("--workers is less than 1")
+	}
+	if c.explain.After < 0 || c.explain.PerSecond <= 0 {
+		return errors.New("--explain-pending-after is less than 0, or --explain-pending-rate is not more than 0")
 	}
 	d := c.options.Deadlines
 	for name, value := range map[string]time.Duration{

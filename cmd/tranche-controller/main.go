@@ -28,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
+	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 	"github.com/tranche-dev/tranche/pkg/profile/provision"
 )
 
@@ -46,7 +47,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	c := config{options: defaults()}
+	c := config{options: defaults(), explain: defaultExplain()}
 	logging := logsapi.NewLoggingConfiguration()
 	cmd := &cobra.Command{
 		Use:           "tranche-controller",
@@ -90,6 +91,9 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	if len(c.translate) > 0 {
 		maps.Copy(caches.ByObject, claimtemplates.CacheObjects())
 	}
+	if c.explain.After > 0 {
+		maps.Copy(caches.ByObject, waiting.CacheObjects())
+	}
 	mgr, err := ctrl.NewManager(api, manager.Options{
 		Scheme:                  scheme,
 		Cache:                   caches,
@@ -115,6 +119,12 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	if len(c.translate) > 0 {
 		if err := claimtemplates.Setup(mgr, c.translate); err != nil {
 			return fmt.Errorf("prepare the creation of ResourceClaimTemplates: %w", err)
+		}
+	}
+	if c.explain.After > 0 {
+		c.explain.Clock, c.explain.Registry = clock, metrics.Registry
+		if err := waiting.Setup(mgr, c.explain); err != nil {
+			return fmt.Errorf("prepare the events on pods that wait: %w", err)
 		}
 	}
 	if len(c.profilesDirs) > 0 {

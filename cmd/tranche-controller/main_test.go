@@ -38,6 +38,7 @@ func TestBadFlags(t *testing.T) {
 		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of device-config-manager, kaiwo, mig-parted, nos`},
 		"which ConfigMap": {[]string{"--follow-labels=mig-parted=gpu-operator/mig"}, `"gpu-operator/mig" is not NAMESPACE/NAME/KEY of a ConfigMap`},
 		"no such project": {[]string{"--translate=kai,volcano"}, `--translate: "volcano" is none of kai, hami, nos`},
+		"no rate":         {[]string{"--explain-pending-rate=0"}, "--explain-pending-rate is not more than 0"},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
 		"force before":    {[]string{"--force-deadline=-1s"}, "--force-deadline is -1s, it must not be less than 0"},
 		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},
@@ -54,7 +55,7 @@ func TestBadFlags(t *testing.T) {
 
 func TestFlagsReachTheOptions(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "tranche-system")
-	c := config{options: defaults()}
+	c := config{options: defaults(), explain: defaultExplain()}
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	addFlags(set, &c)
 	set.VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })

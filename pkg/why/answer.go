@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
@@ -92,7 +91,7 @@ func (e *Explanation) answer() Answer {
 func OnNode(ctx context.Context, in Input, node string) Answer {
 	c, d := newWorld(&in), in.demand()
 	e := Explanation{}
-	e.explainNodes(ctx, c, d, c.Summary(ctx, cluster.View{}))
+	e.explainNodes(ctx, c, d, nil)
 	for _, n := range e.Nodes {
 		if n.Name == node {
 			return n.Answer()
@@ -153,17 +152,17 @@ func Wants(ctx context.Context, in Input) (a Answer, asks []Ask, problem string)
 	return None, c.asks(ctx, d), ""
 }
 
-// Ours tells whether the pod asks for devices, and all that is known of them is of this driver.
-func Ours(ctx context.Context, in Input) bool {
+// Ours tells whether the pod waits for claims, and whether it is certain that they are for devices of this
+// driver: that no node has such a device means nothing otherwise.
+func Ours(ctx context.Context, in Input) (waits, certain bool) {
 	c, d := newWorld(&in), in.demand()
+	certain = true
 	for _, claim := range d.Unallocated {
 		for _, r := range claim.Spec.Devices.Requests {
-			if slices.ContainsFunc(demand.Choices(r), func(ch demand.Choice) bool { return !c.IsOurs(ctx, ch.Class) }) {
-				return false
-			}
+			certain = certain && !slices.ContainsFunc(demand.Choices(r), func(ch demand.Choice) bool { return !c.IsOurs(ctx, ch.Class) })
 		}
 	}
-	return len(d.Unallocated)+len(d.Missing) > 0
+	return len(d.Unallocated)+len(d.Missing) > 0, certain
 }
 
 // told is the controller's latest answer about the pod.

@@ -40,13 +40,13 @@ const (
 // world is a cluster in memory: what a plugin publishes for simulated GPUs, the
 // classes of the chart, and the scheduler's allocator to fill it.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	in        why.Input
 	scheduler *allocator.Scheduler
 	published []*resourceapi.ResourceSlice
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)

@@ -112,11 +112,15 @@ func (e *Explanation) noDevices(in *Input) {
 	}
 }
 
-// explainNodes explains the nodes that publish GPUs, and others that matter.
+// explainNodes explains the nodes that publish GPUs, and others that matter. Without a picture, it does not
+// say what they have.
 func (e *Explanation) explainNodes(ctx context.Context, c *world, d demand.Demand, drawn *cluster.Summary) {
 	for _, node := range c.nodes() {
-		i := slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })
-		n := c.node(ctx, node, drawn.Nodes[i], d)
+		var picture cluster.Node
+		if drawn != nil {
+			picture = drawn.Nodes[slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })]
+		}
+		n := c.node(ctx, node, picture, d)
 		c.addSwitch(&n)
 		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
 		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {

@@ -53,7 +53,9 @@ func TrimClaim(o any) (any, error) {
 	out.Status.ReservedFor = c.Status.ReservedFor
 	for i := range c.Status.Allocation.Devices.Results {
 		if r := &c.Status.Allocation.Devices.Results[i]; r.Driver == gpu.DriverName {
-			kept := resourceapi.DeviceRequestAllocationResult{Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess}
+			kept := resourceapi.DeviceRequestAllocationResult{
+				Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess, ShareID: r.ShareID, ConsumedCapacity: r.ConsumedCapacity,
+			}
 			if toleratesAll(r.Tolerations) {
 				kept.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
 			}

@@ -1,0 +1,350 @@
+package waiting
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+const heldNote = "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev). " +
+	"Of 2 nodes with GPUs, 2 have none free. For details: kubectl tranche why p"
+
+// full is a world of two nodes whose GPUs another team holds.
+func full(t *testing.T) *world {
+	w := newWorld(t, 2)
+	w.claim("secret", "mine-0", wholeGPU, "node-0")
+	w.claim("secret", "mine-1", wholeGPU, "node-1")
+	return w
+}
+
+func TestAPodIsToldOnceAfterAMinute(t *testing.T) {
+	w := full(t)
+	p := w.waiting("p", small)
+	require.Equal(t, time.Minute, w.see(p))
+	w.pass(59 * time.Second)
+	require.Equal(t, time.Second, w.see(p))
+	require.Empty(t, w.events())
+	require.Zero(t, w.calls, "nothing is read before")
+
+	w.pass(time.Second)
+	require.Zero(t, w.see(p), "it is not polled")
+	require.Equal(t, []string{heldNote}, w.events())
+	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.r.memory.answers())
+	for range 3 {
+		w.pass(time.Hour)
+		w.see(p)
+		w.judge("node-0", "node-1")
+	}
+	require.Equal(t, []string{heldNote}, w.events())
+	assert.NotContains(t, strings.Join(w.events(), ""), "secret")
+}
+
+// told has a pod told that all devices are held.
+func told(t *testing.T) (*world, types.NamespacedName) {
+	w := full(t)
+	p := w.waiting("p", small)
+	w.see(p)
+	w.pass(time.Minute)
+	w.see(p)
+	require.Len(t, w.events(), 1)
+	return w, p
+}
+
+func taint(node string) *resourceapi.DeviceTaintRule {
+	return &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan-" + node}, Spec: resourceapi.DeviceTaintRuleSpec{
+		DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(gpu.DriverName), Pool: ptr.To(gpu.PoolName(node))},
+		Taint:          resourceapi.DeviceTaint{Key: "example.com/fan", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+	}}
+}
+
+func TestAnotherAnswerIsToldAndTheFirstOneAgain(t *testing.T) {
+	w, _ := told(t)
+	w.create(taint("node-0"))
+	w.judge("node-0")
+	require.Equal(t, []string{heldNote}, w.events(), "the answer is the same as long as one node has only held ones")
+	w.create(taint("node-1"))
+	w.judge("node-1")
+	require.Len(t, w.events(), 2)
+	assert.Contains(t, w.events()[1], "DevicesTainted team-a/p: ")
+	for _, node := range []string{"node-0", "node-1"} {
+		w.delete(taint(node))
+		w.judge(node)
+	}
+	require.Len(t, w.events(), 2)
+	assert.Contains(t, w.events()[1], "again DevicesHeld team-a/p: ")
+}
+
+func TestRoomIsNotTold(t *testing.T) {
+	w := newWorld(t, 3)
+	w.claim("secret", "mine-0", wholeGPU, "node-0")
+	p := w.waiting("p", small)
+	w.see(p)
+	w.pass(time.Minute)
+	w.see(p)
+	require.Empty(t, w.events())
+	require.Empty(t, w.r.memory.answers())
+
+	// Nodes are not judged as long as another one has room.
+	before := w.calls
+	w.judge("node-0", "node-2")
+	require.Equal(t, before, w.calls)
+
+	w.claim("secret", "mine-1", wholeGPU, "node-1")
+	w.claim("secret", "mine-2", wholeGPU, "node-2")
+	w.judge("node-1")
+	require.Len(t, w.events(), 1, "the others are judged when the last room is gone")
+	assert.Contains(t, w.events()[0], "Of 3 nodes with GPUs, 3 have none free.")
+}
+
+// A thousand pods that ask for the same read their claims, and each node once.
+func TestPodsThatAskForTheSameShareTheAnswer(t *testing.T) {
+	w := full(t)
+	const pods = 200
+	var all []types.NamespacedName
+	for i := range pods {
+		all = append(all, w.waiting(fmt.Sprintf("p-%d", i), small))
+	}
+	w.see(all...)
+	w.pass(time.Minute)
+	w.see(all...)
+	require.Len(t, w.events(), pods)
+	assert.Equal(t, pods+2+pods, w.calls, "claims, nodes and events")
+	assert.Len(t, w.r.memory.shapes, 1)
+	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, w.r.memory.answers())
+}
+
+func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
+	for name, change := range map[string]func(*world, types.NamespacedName){
+		"deleted": func(w *world, p types.NamespacedName) {
+			w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+		},
+		"scheduled": func(w *world, p types.NamespacedName) {
+			var pod corev1.Pod
+			require.NoError(w.t, w.api.Get(w.t.Context(), p, &pod))
+			pod.Spec.NodeName = "node-0"
+			require.NoError(w.t, w.api.Update(w.t.Context(), &pod))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, p := told(t)
+			change(w, p)
+			w.see(p)
+			m := w.r.memory
+			assert.True(t, m.idle())
+			assert.Empty(t, m.pods)
+			assert.Empty(t, m.users)
+			assert.Empty(t, m.answers())
+			before := w.calls
+			w.judge("node-0")
+			assert.Equal(t, before, w.calls)
+		})
+	}
+}
+
+// A pod of the same name is another one.
+func TestAPodOfTheSameName(t *testing.T) {
+	w, p := told(t)
+	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+	w.pod("p", "p-gpu", func(pod *corev1.Pod) { pod.UID = "uid-second" })
+	require.Equal(t, time.Minute, w.see(p))
+	w.pass(time.Minute)
+	w.see(p)
+	require.Len(t, w.events(), 2)
+}
+
+// A controller that has just started does not repeat what the one before has said.
+func TestARestart(t *testing.T) {
+	w, p := told(t)
+	w.start()
+	w.see(p)
+	w.pass(time.Minute)
+	w.see(p)
+	require.Equal(t, []string{heldNote}, w.events())
+}
+
+func TestAnEventThatCannotBeWrittenIsWrittenLater(t *testing.T) {
+	w := full(t)
+	p := w.waiting("p", small)
+	w.see(p)
+	w.pass(time.Minute)
+	w.see() // nothing is due
+	w.fail = errAway
+	_, err := w.r.reconcilePod(t.Context(), reconcile.Request{NamespacedName: p})
+	require.NoError(t, err)
+	_, err = w.r.reconcileNode(t.Context(), requestFor("node-0"))
+	require.NoError(t, err)
+	_, err = w.r.reconcileNode(t.Context(), requestFor("node-1"))
+	require.ErrorContains(t, err, "write an event about pod team-a/p: away")
+	w.fail = nil
+	w.judge("node-1")
+	require.Equal(t, []string{heldNote}, w.events())
+}
+
+func TestNodesComeAndGo(t *testing.T) {
+	w, _ := told(t)
+	w.node("node-2")
+	w.judge("node-2")
+	require.Empty(t, w.r.memory.answers(), "it has room now")
+	w.delete(w.gpuNode("node-2"))
+	w.judge("node-2")
+	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.r.memory.answers())
+	require.Len(t, w.events(), 1, "it was told that before")
+}
+
+func TestAnswersThatNoNodeGives(t *testing.T) {
+	gate := func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a.b/c"}} }
+	ofTemplate := func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("half")}}
+	}
+	resources := func(name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceName(name): resource.MustParse("1")}
+		}
+	}
+	for name, test := range map[string]struct {
+		claim  string
+		class  string
+		change func(*corev1.Pod)
+		world  func(*world)
+		want   string
+	}{
+		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p"},
+		"no template":       {"", "", ofTemplate, nil, "ClaimNotCreated team-a/p: The pod names the ResourceClaimTemplate half, which does not exist in the namespace team-a."},
+		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev."},
+		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (nvidia.com/mig-1g.10gb, class gpu-mig-1g-10gb.tranche.dev)."},
+		"device plugin": {"", "", resources("nvidia.com/mig-1g.10gb"), func(w *world) {
+			w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}}})
+		}, ""},
+		"another resource": {"", "", resources("example.com/nic"), nil, ""},
+		"gated":            {"p-gpu", small, gate, nil, ""},
+		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × 1g.35gb (class gpu-mig-1g-35gb.tranche.dev). Of 2 nodes with GPUs, 2 have no such device."},
+		"not there":        {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
+		"another driver": {"p-gpu", "nic", nil, func(w *world) {
+			w.create(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{
+				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "nic.example.com"`}}},
+			}})
+		}, ""},
+		"no nodes": {"p-gpu", small, nil, func(w *world) { w.delete(w.gpuNode("node-0")); w.delete(w.gpuNode("node-1")) },
+			"NoSuchDevice team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev). No node publishes GPUs."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := full(t)
+			if test.world != nil {
+				test.world(w)
+			}
+			if test.class != "" {
+				w.claim("team-a", "p-gpu", test.class, "")
+			}
+			p := w.pod("p", test.claim, func(p *corev1.Pod) {
+				if test.change != nil {
+					test.change(p)
+				}
+			})
+			w.see(p)
+			w.pass(time.Minute)
+			w.see(p)
+			w.see(p)
+			if test.want == "" {
+				require.Empty(t, w.events())
+				return
+			}
+			require.Len(t, w.events(), 1)
+			assert.Contains(t, w.events()[0], test.want)
+		})
+	}
+}
+
+// A claim that is created later has the pod looked at again.
+func TestAClaimThatComesLate(t *testing.T) {
+	w := full(t)
+	p := w.pod("p", "p-gpu")
+	w.see(p)
+	w.pass(time.Minute)
+	w.see(p)
+	require.Len(t, w.events(), 1)
+	claim := w.claim("team-a", "p-gpu", small, "")
+	requests := w.r.podsOfClaim(t.Context(), claim)
+	require.Equal(t, []reconcile.Request{{NamespacedName: p}}, requests)
+	w.see(p)
+	require.Len(t, w.events(), 2)
+	require.Equal(t, requests, w.r.allPods(t.Context(), nil))
+}
+
+// The node with the only room goes: the others are judged.
+func TestTheLastRoomGoes(t *testing.T) {
+	w := newWorld(t, 2)
+	w.claim("secret", "mine-0", wholeGPU, "node-0")
+	p := w.waiting("p", small)
+	w.see(p)
+	w.pass(time.Minute)
+	w.see(p)
+	w.judge("node-0") // it is not judged as long as node-1 has room
+	w.delete(w.gpuNode("node-1"))
+	w.judge("node-1")
+	require.Len(t, w.events(), 1)
+	assert.Contains(t, w.events()[0], "The only node with GPUs has none free.")
+}
+
+func TestWhatChanges(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "1"}}
+	again := p.DeepCopy()
+	again.ResourceVersion = "2"
+	assert.False(t, podChanged(event.UpdateEvent{ObjectOld: p, ObjectNew: again}))
+	again.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu"}}
+	assert.True(t, podChanged(event.UpdateEvent{ObjectOld: p, ObjectNew: again}))
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}
+	ready := n.DeepCopy()
+	ready.ResourceVersion, ready.Status.Conditions = "2", []corev1.NodeCondition{{Type: corev1.NodeReady}}
+	assert.False(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
+	ready.Spec.Taints = []corev1.Taint{{Key: "a"}}
+	assert.True(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
+	for _, f := range []func(event.UpdateEvent) bool{podChanged, nodeChanged} {
+		assert.True(t, f(event.UpdateEvent{}))
+	}
+}
+
+// The cache has what decides, and nothing else.
+func TestTheCacheKeepsLittle(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"much": "text"}}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Image: "image", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1"), "cpu": resource.MustParse("1")},
+	}}}
+	p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, NodeAffinity: &corev1.NodeAffinity{}}
+	kept, err := trimPod(p)
+	require.NoError(t, err)
+	want := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	want.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}}
+	want.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+	require.Equal(t, want, kept)
+	p.Spec.Containers[0].Resources.Requests = nil
+	kept, err = trimPod(p)
+	require.NoError(t, err)
+	require.Empty(t, kept.(*corev1.Pod).Spec.Containers)
+
+	s, err := trimSlice(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "s", Labels: map[string]string{"a": "b"}, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "node-0", UID: "u"}},
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"node-0"}, nodeOfSlice(s.(*metav1.PartialObjectMetadata)))
+	require.Empty(t, s.(*metav1.PartialObjectMetadata).Labels)
+	for _, trim := range []func(any) (any, error){trimPod, trimSlice} {
+		same, err := trim("a tombstone")
+		require.NoError(t, err)
+		require.Equal(t, "a tombstone", same)
+	}
+}

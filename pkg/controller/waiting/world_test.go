@@ -1,0 +1,224 @@
+package waiting
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const (
+	small    = "gpu-mig-1g-10gb.tranche.dev"
+	wholeGPU = "gpu.tranche.dev"
+)
+
+// world is an API server, a Reconciler on a clock that stands still, and the scheduler's allocator.
+type world struct {
+	t         *testing.T
+	api       client.WithWatch
+	r         *Reconciler
+	clock     *clocktesting.FakePassiveClock
+	scheduler *allocator.Scheduler
+	published []*resourceapi.ResourceSlice
+	// due are the nodes to judge.
+	due []string
+	// calls counts those of the Reconciler to the API server.
+	calls int
+	// fail makes writes of events fail.
+	fail error
+}
+
+func newWorld(t *testing.T, nodes int) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	byNode := func(o client.Object) []string {
+		return []string{ptr.Deref(o.(*resourceapi.ResourceSlice).Spec.NodeName, "")}
+	}
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))}
+	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&resourceapi.ResourceClaim{}).
+		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
+		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, byNode).Build()
+	classes, err := allocator.Classes("../../../deployments/helm/testdata/defaults.yaml")
+	require.NoError(t, err)
+	for _, c := range classes {
+		w.create(c.DeepCopy())
+	}
+	w.scheduler = allocator.New(classes, nil)
+	for i := range nodes {
+		w.node(fmt.Sprintf("node-%d", i))
+	}
+	w.start()
+	return w
+}
+
+// start starts a Reconciler that knows nothing.
+func (w *world) start() {
+	counted := interceptor.NewClient(w.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			w.calls++
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			w.calls++
+			return c.List(ctx, l, opts...)
+		},
+	})
+	writes := interceptor.NewClient(w.api, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.calls++
+			if w.fail != nil {
+				return w.fail
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	})
+	w.r = New(writes, counted, w.api, Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()}, func(node string) {
+		if !slices.Contains(w.due, node) {
+			w.due = append(w.due, node)
+		}
+	})
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	o.SetResourceVersion("")
+	require.NoError(w.t, w.api.Create(w.t.Context(), o))
+}
+
+// node adds a node with one H100.
+func (w *world) node(name string) {
+	w.t.Helper()
+	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 1}]"))
+	require.NoError(w.t, err)
+	resources, errs := publish.Resources(name, []publish.GPU{{GPU: inv.Hardware(name)[0]}})
+	require.Empty(w.t, errs)
+	for i, s := range allocator.Slices(gpu.DriverName, name, resources) {
+		w.published = append(w.published, s)
+		s = s.DeepCopy()
+		s.Name = fmt.Sprintf("%s-%d", name, i)
+		w.create(s)
+	}
+	w.scheduler.Publish(w.published)
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
+	w.create(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// claim creates a claim, which the allocator gives devices of a node, unless that is empty.
+func (w *world) claim(namespace, name, class, node string) *resourceapi.ResourceClaim {
+	w.t.Helper()
+	c := allocator.Claim(name, allocator.Request("gpu", class, 1))
+	c.Namespace, c.UID = namespace, types.UID("uid-"+name)
+	if node != "" {
+		grant, err := w.scheduler.Allocate(w.t.Context(), node, c)
+		require.NoError(w.t, err)
+		require.NotNil(w.t, grant)
+		c.Status.Allocation = &grant.Result
+	}
+	status := c.Status
+	w.create(c)
+	c.Status = status
+	require.NoError(w.t, w.api.Status().Update(w.t.Context(), c))
+	return c
+}
+
+// pod creates a pod that waits with a claim.
+func (w *world) pod(name, claim string, change ...func(*corev1.Pod)) types.NamespacedName {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID("uid-" + name)}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	p.Spec.Containers = []corev1.Container{{Name: "main"}}
+	if claim != "" {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}}
+	}
+	for _, f := range change {
+		f(p)
+	}
+	w.create(p)
+	return client.ObjectKeyFromObject(p)
+}
+
+// waiting creates a pod and its claim for one device of a class.
+func (w *world) waiting(name, class string) types.NamespacedName {
+	w.t.Helper()
+	w.claim("team-a", name+"-gpu", class, "")
+	return w.pod(name, name+"-gpu")
+}
+
+// see reconciles pods, and then the nodes that are to be judged.
+func (w *world) see(pods ...types.NamespacedName) (again time.Duration) {
+	w.t.Helper()
+	for _, p := range pods {
+		result, err := w.r.reconcilePod(w.t.Context(), reconcile.Request{NamespacedName: p})
+		require.NoError(w.t, err)
+		again = result.RequeueAfter
+	}
+	w.judge()
+	return again
+}
+
+// judge reconciles the nodes that are to be judged, and others.
+func (w *world) judge(nodes ...string) {
+	w.t.Helper()
+	for w.due = append(w.due, nodes...); len(w.due) > 0; {
+		name := w.due[0]
+		w.due = w.due[1:]
+		_, err := w.r.reconcileNode(w.t.Context(), requestFor(name))
+		require.NoError(w.t, err)
+	}
+}
+
+func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
+
+// events are those of all pods, as REASON POD: NOTE.
+func (w *world) events() (all []string) {
+	w.t.Helper()
+	var list eventsv1.EventList
+	require.NoError(w.t, w.api.List(w.t.Context(), &list))
+	for i := range list.Items {
+		e := &list.Items[i]
+		text := fmt.Sprintf("%s %s/%s: %s", e.Reason, e.Namespace, e.Regarding.Name, e.Note)
+		if e.Series != nil {
+			text = fmt.Sprintf("again %s", text)
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) delete(o client.Object) {
+	w.t.Helper()
+	require.NoError(w.t, client.IgnoreNotFound(w.api.Delete(w.t.Context(), o)))
+}
+
+var errAway = apierrors.NewServiceUnavailable("away")
+
+func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
+	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}

@@ -14,7 +14,8 @@ import (
 // documented for Partitioner.
 //
 // A driver also implements those of [MIGSwitcher], [PartitionModes], [TimeSlicer],
-// [ModeReader], [Obstructed], [ForeignRemover] and [Releaser] that apply to its GPUs.
+// [ModeReader], [UsageReader], [Obstructed], [ForeignRemover] and [Releaser] that apply to
+// its GPUs.
 type Driver interface {
 	Partitioner
 	HealthChecker
@@ -112,6 +113,13 @@ type TimeSlicer interface {
 	// SetComputeMode sets which processes may use a GPU: one of the modes of
 	// gpu.Settings. It has nothing to do with partitions.
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
+}
+
+// UsageReader is implemented for GPUs that tell how much they are used.
+type UsageReader interface {
+	// Usage measures a GPU, its partitions and its processes. What cannot be measured is
+	// absent. It is called at intervals, and must not keep others long from the GPU.
+	Usage(ctx context.Context, pciAddress string) (gpu.Usage, error)
 }
 
 // Obstructed is implemented for GPUs whose mode cannot always change.

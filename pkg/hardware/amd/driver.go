@@ -19,6 +19,7 @@ import (
 var _ interface {
 	hardware.Driver
 	hardware.PartitionModes
+	hardware.UsageReader
 	hardware.Obstructed
 } = (*Driver)(nil)
 

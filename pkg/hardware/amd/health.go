@@ -62,12 +62,32 @@ func (c *gpuHandle) examineRAS() error {
 // uncorrected sums up the errors that could not be corrected, and names the
 // blocks of the chip that had any.
 func (c *gpuHandle) uncorrected() (blocks []string, sum uint64, err error) {
+	_, err = c.eachBlock(func(block, text string) {
+		if n := parseErrors(text, "ue"); n > 0 {
+			blocks = append(blocks, fmt.Sprintf("%s %d", block, n))
+			sum += n
+		}
+	})
+	return blocks, sum, err
+}
+
+// errorCounts sums up the errors of all blocks. They are not known for chips that count none.
+func (c *gpuHandle) errorCounts() (corrected, uncorrected uint64, known bool, err error) {
+	known, err = c.eachBlock(func(_, text string) {
+		corrected += parseErrors(text, "ce")
+		uncorrected += parseErrors(text, "ue")
+	})
+	return corrected, uncorrected, known, err
+}
+
+// eachBlock reads the counts of the blocks of the chip. It tells whether there are any.
+func (c *gpuHandle) eachBlock(f func(block, text string)) (any bool, err error) {
 	names, err := c.List(c.File(rasDir))
 	if sysfs.Absent(err) {
-		return nil, 0, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, 0, c.Explain(err)
+		return false, c.Explain(err)
 	}
 	for _, name := range names {
 		block, ok := strings.CutSuffix(name, rasSuffix)
@@ -79,23 +99,21 @@ func (c *gpuHandle) uncorrected() (blocks []string, sum uint64, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, 0, c.Explain(err)
+			return any, c.Explain(err)
 		}
-		if n := parseUncorrected(text); n > 0 {
-			blocks = append(blocks, fmt.Sprintf("%s %d", block, n))
-			sum += n
-		}
+		any = true
+		f(block, text)
 	}
-	return blocks, sum, nil
+	return any, nil
 }
 
-// parseUncorrected reads "ue: 0\nce: 1\n": uncorrectable and corrected errors, and
+// parseErrors reads "ue: 0\nce: 1\n": uncorrectable and corrected errors, and
 // deferred ones ("de") that become one of the others. While the GPU cannot be
 // asked the file has a sentence in place of numbers.
-func parseUncorrected(text string) uint64 {
+func parseErrors(text, kind string) uint64 {
 	for line := range strings.Lines(text) {
-		kind, count, ok := strings.Cut(line, ":")
-		if !ok || strings.TrimSpace(kind) != "ue" {
+		found, count, ok := strings.Cut(line, ":")
+		if !ok || strings.TrimSpace(found) != kind {
 			continue
 		}
 		n, err := strconv.ParseUint(strings.TrimSpace(count), 10, 63)

@@ -79,8 +79,8 @@ func FuzzParseUncorrected(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		require.Less(t, parseUncorrected(text), uint64(1)<<63)
-		require.EqualValues(t, 5, parseUncorrected("ue: 5\n"+text))
+		require.Less(t, parseErrors(text, "ue"), uint64(1)<<63)
+		require.EqualValues(t, 5, parseErrors("ue: 5\n"+text, "ue"))
 	})
 }
 

@@ -10,5 +10,5 @@
 //
 // Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,
 // pkg/hardware/nvidia/container, pkg/hardware/nvidia/instance, pkg/hardware/nvidia/session,
-// pkg/hardware/nvidia/xid, pkg/program, pkg/sleep.
+// pkg/hardware/nvidia/usage, pkg/hardware/nvidia/xid, pkg/program, pkg/sleep.
 package nvidia

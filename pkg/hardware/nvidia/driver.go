@@ -8,16 +8,19 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/go-logr/logr"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/container"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/usage"
 )
 
 var _ interface {
 	hardware.Driver
 	hardware.MIGSwitcher
 	hardware.TimeSlicer
+	hardware.UsageReader
 	hardware.Obstructed
 	hardware.ForeignRemover
 	hardware.Releaser
@@ -61,6 +64,7 @@ type Driver struct {
 	cfg     Config
 	session *session.Session
 	files   *container.Files
+	usage   usage.Reader
 
 	// mu protects memory.
 	mu sync.Mutex
@@ -90,9 +94,11 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Run == nil {
 		cfg.Run = runBelow(cfg.DriverRoot)
 	}
+	opened := session.New(cfg.NVML, cfg.Logger)
 	return &Driver{
 		cfg:     cfg,
-		session: session.New(cfg.NVML, cfg.Logger),
+		session: opened,
+		usage:   usage.Reader{Session: opened},
 		files: container.New(container.Config{
 			DriverRoot: cfg.DriverRoot, HostDriverRoot: cfg.HostDriverRoot,
 			DevRoot: cfg.DevRoot, HostDevRoot: cfg.HostDevRoot,
@@ -116,6 +122,11 @@ func (d *Driver) Close(ctx context.Context) error { return d.session.Close(ctx) 
 
 // Release implements hardware.Releaser. See session.Session.
 func (d *Driver) Release(ctx context.Context) error { return d.session.Release(ctx) }
+
+// Usage implements hardware.UsageReader.
+func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
+	return d.usage.Read(ctx, pciAddress)
+}
 
 // handle is one GPU during one task.
 type handle struct {

@@ -61,6 +61,9 @@ const (
 // noCodeForLost: some calls document neither ERROR_GPU_IS_LOST nor ERROR_UNKNOWN.
 var noCodeForLost = map[nvml.Return]string{isLost: "nvml.h lists no code for a lost GPU here; in nvmlReturn_t the code stands for any GPU that is inaccessible"}
 
+// anyCode: GPM's calls answer a "Nonzero NVML_ERROR_? enum on error" (nvml.h).
+var anyCode = map[nvml.Return]string{uninitialized: "any code", isLost: "any code", notSupported: "any code", invalid: "any code"}
+
 func errs(answers ...nvml.Return) []nvml.Return { return answers }
 
 // nvmlCalls are all NVML calls of this package and those below it, by the name of the C function without
@@ -93,6 +96,43 @@ var nvmlCalls = map[string]nvmlCall{
 	}},
 	"DeviceGetGraphicsRunningProcesses": {"Device.GetGraphicsRunningProcesses", errs(uninitialized, isLost), nil, func(h handles) nvml.Return {
 		return last(h.device.GetGraphicsRunningProcesses())
+	}},
+	"DeviceGetMPSComputeRunningProcesses": {"Device.GetMPSComputeRunningProcesses", errs(uninitialized, isLost), nil, func(h handles) nvml.Return {
+		return last(h.device.GetMPSComputeRunningProcesses())
+	}},
+	"DeviceGetUtilizationRates": {"Device.GetUtilizationRates", errs(uninitialized, isLost, notSupported), nil, func(h handles) nvml.Return { return last(h.device.GetUtilizationRates()) }},
+	"DeviceGetPowerUsage":       {"Device.GetPowerUsage", errs(uninitialized, isLost), nil, func(h handles) nvml.Return { return last(h.device.GetPowerUsage()) }},
+	"DeviceGetTotalEccErrors": {"Device.GetTotalEccErrors", errs(uninitialized, isLost), nil, func(h handles) nvml.Return {
+		return last(h.device.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC))
+	}},
+	"DeviceGetSupportedClocksEventReasons": {"Device.GetSupportedClocksEventReasons", errs(uninitialized, isLost), nil, func(h handles) nvml.Return {
+		return last(h.device.GetSupportedClocksEventReasons())
+	}},
+	"DeviceGetCurrentClocksEventReasons": {"Device.GetCurrentClocksEventReasons", errs(uninitialized, isLost), nil, func(h handles) nvml.Return {
+		return last(h.device.GetCurrentClocksEventReasons())
+	}},
+	"DeviceGetProcessUtilization": {"Device.GetProcessUtilization", errs(uninitialized, isLost, notSupported, notFound), nil, func(h handles) nvml.Return {
+		return last(h.device.GetProcessUtilization(0))
+	}},
+	"GpmQueryDeviceSupport": {"Device.GpmQueryDeviceSupport", errs(uninitialized, isLost), anyCode, func(h handles) nvml.Return { return last(h.device.GpmQueryDeviceSupport()) }},
+	"GpmSampleAlloc":        {"Interface.GpmSampleAlloc", nil, nil, func(h handles) nvml.Return { return last(h.lib.GpmSampleAlloc()) }},
+	"GpmSampleFree": {"Interface.GpmSampleFree", errs(invalid), nil, func(h handles) nvml.Return {
+		sample, _ := h.lib.GpmSampleAlloc()
+		h.lib.GpmSampleFree(sample)
+		return h.lib.GpmSampleFree(sample)
+	}},
+	"GpmSampleGet": {"Device.GpmSampleGet", errs(uninitialized, isLost, notSupported), anyCode, func(h handles) nvml.Return {
+		sample, _ := h.lib.GpmSampleAlloc()
+		return h.device.GpmSampleGet(sample)
+	}},
+	"GpmMigSampleGet": {"Device.GpmMigSampleGet", errs(uninitialized, isLost, invalid), anyCode, func(h handles) nvml.Return {
+		sample, _ := h.lib.GpmSampleAlloc()
+		return h.device.GpmMigSampleGet(1, sample)
+	}},
+	"GpmMetricsGet": {"Interface.GpmMetricsGet", errs(invalid), anyCode, func(h handles) nvml.Return {
+		a, _ := h.lib.GpmSampleAlloc()
+		b, _ := h.lib.GpmSampleAlloc()
+		return h.lib.GpmMetricsGet(&nvml.GpmMetricsGetType{NumMetrics: 1, Sample1: a, Sample2: b})
 	}},
 	"DeviceGetFieldValues": {"Device.GetFieldValues", errs(uninitialized, isLost),
 		map[nvml.Return]string{uninitialized: "every call needs nvmlInit (nvml.h, nvmlInit_v2)", isLost: noCodeForLost[isLost]},

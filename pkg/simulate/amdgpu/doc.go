@@ -16,7 +16,7 @@
 //	  writes:
 //	  - {gpu: "0000:05:00.0", file: current_compute_partition, error: EBUSY, times: 2}
 //	  - {gpu: "*", file: current_compute_partition, hang: after}
-//	  processes: [{pid: 4242, name: python3, gpus: ["0000:05:00.0"]}]
+//	  processes: [{pid: 4242, name: python3, gpus: ["0000:05:00.0"], compute: 60, memoryMiB: 4096}]
 //	  nodes: [{gpu: "0000:26:00.0", partitions: [7], missing: kfd}]
 //	  resetting: ["0000:46:00.0"]
 //	  lost: ["0000:65:00.0"]
@@ -30,5 +30,6 @@
 //	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
 //	  - {step: load, memoryModeLost: ["*"], times: 1}
 //
-// Imports: pkg/hardware/amd/sysfs, pkg/hardware/xcp, pkg/models, pkg/simulate/disk.
+// Imports: pkg/hardware/amd/sysfs, pkg/hardware/xcp, pkg/models, pkg/simulate/disk,
+// pkg/simulate/load.
 package amdgpu

@@ -84,7 +84,12 @@ func (v *view) gpuFiles(t *tree, gpuIndex int) {
 		"unique_id":           fmt.Sprintf("%016x", v.inv.UniqueID(v.seed, gpuIndex)),
 		"product_name":        c.Model.ProductName,
 		"mem_info_vram_total": strconv.FormatInt(c.Model.Memory(), 10),
-		"mem_info_vram_used":  strconv.Itoa(v.memoryUsed(gpuIndex)),
+		"mem_info_vram_used":  strconv.FormatUint(v.memoryUsed(gpuIndex), 10),
+		"gpu_busy_percent":    strconv.Itoa(v.busyPercent(gpuIndex)),
+		"mem_busy_percent":    strconv.Itoa(v.busyPercent(gpuIndex) / 2),
+		"hwmon/hwmon3/name":   "amdgpu",
+		// MI300 has no power1_average (amdgpu_pm.c, hwmon_attributes_visible).
+		"hwmon/hwmon3/power1_input": strconv.Itoa(1000000 * c.Model.PowerWatts * (10 + v.busyPercent(gpuIndex)*9/10) / 100),
 	} {
 		t.text(path.Join(dir, name), content)
 	}
@@ -156,20 +161,31 @@ func (v *view) configFiles(t *tree, gpuIndex int, dir string) {
 }
 
 // memoryUsed is what programs have of the GPU's memory.
-func (v *view) memoryUsed(gpuIndex int) int {
+func (v *view) memoryUsed(gpuIndex int) (used uint64) {
+	v.eachUse(gpuIndex, func(p Process) { used += p.Memory() })
+	return min(used, uint64(v.model(gpuIndex).Memory()))
+}
+
+// busyPercent is how many percent of the compute units of the GPU are busy.
+func (v *view) busyPercent(gpuIndex int) int {
+	sum := 0
+	v.eachUse(gpuIndex, func(p Process) { sum += p.Compute })
+	return min(100, sum/v.partitions(gpuIndex))
+}
+
+// eachUse is called for each partition of the GPU that a process uses.
+func (v *view) eachUse(gpuIndex int, f func(Process)) {
 	processes := v.processes()
 	if len(processes) == 0 {
-		return 0
+		return
 	}
-	used := 0
 	for _, n := range v.nodes() {
 		for _, p := range processes {
 			if n.gpu == gpuIndex && p.uses(n, v.pci(gpuIndex)) {
-				used += vramUsed
+				f(p)
 			}
 		}
 	}
-	return used
 }
 
 // rasBlocks are the parts of a chip that count errors.

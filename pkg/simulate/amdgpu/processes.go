@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
 )
 
 // Process is a process that has KFD open.
@@ -18,6 +19,8 @@ type Process struct {
 	GPUs []string `json:"gpus,omitempty"`
 	// Partition is the one that it uses of them; all of them without it.
 	Partition *int `json:"partition,omitempty"`
+
+	load.Use
 }
 
 func (p Process) check() error {
@@ -32,15 +35,12 @@ func (p Process) check() error {
 	if p.Partition != nil && *p.Partition < 0 {
 		return fmt.Errorf("partition: %d is negative", *p.Partition)
 	}
-	return nil
+	return p.Check()
 }
 
 func (p Process) uses(n node, pci string) bool {
 	return slices.Contains(p.GPUs, pci) && (p.Partition == nil || *p.Partition == n.partition)
 }
-
-// vramUsed is what every simulated process takes of a partition, in bytes.
-const vramUsed = 512 << 20
 
 // processFiles is what KFD and the kernel show of a process
 // (kfd_procfs_add_sysfs_files and kfd_procfs_add_queue in Linux' kfd_process.c).
@@ -60,8 +60,10 @@ func (v *view) processFiles(t *tree, p Process, nodes []node) {
 			continue
 		}
 		id := strconv.Itoa(int(n.gpuID))
-		t.text(dir+"/vram_"+id, strconv.Itoa(vramUsed))
+		t.text(dir+"/vram_"+id, strconv.FormatUint(p.Memory(), 10))
 		t.text(dir+"/sdma_"+id, "0")
+		t.text(dir+"/stats_"+id+"/evicted_ms", "0")
+		t.text(dir+"/stats_"+id+"/cu_occupancy", strconv.Itoa(v.model(n.gpu).ComputeUnits/v.partitions(n.gpu)*p.Compute/100))
 		q := path.Join(dir, "queues", strconv.Itoa(queue))
 		t.text(q+"/gpuid", id)
 		t.text(q+"/size", "4096")

@@ -113,11 +113,11 @@ func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 	if ret := d.check("GetMemoryInfo"); ret != nvml.SUCCESS {
 		return nvml.Memory_v2{}, ret
 	}
-	processes, err := d.processes()
+	used, err := d.memoryUsed()
 	if err != nil {
 		return nvml.Memory_v2{}, d.nv.unexpected("GetMemoryInfo", err)
 	}
-	used := uint64(len(processes)) * processMemory
+	used = min(used, total-reserved)
 	info := nvml.Memory_v2{Total: total, Reserved: reserved, Used: used, Free: total - reserved - used}
 	info.Version = nvml.STRUCT_VERSION(info, 2)
 	return info, nvml.SUCCESS

@@ -15,7 +15,8 @@
 //	calls:
 //	- {call: CreateComputeInstance, gpu: "0000:1b:00.0", error: INSUFFICIENT_RESOURCES, times: 2}
 //	- {call: GpuInstanceDestroy, gpu: "*", delay: 5s}
-//	processes: [{gpu: "0000:1b:00.0", gpuInstance: 7, pid: 4242, name: python}]
+//	processes: [{gpu: "0000:1b:00.0", gpuInstance: 7, pid: 4242, name: python, compute: 60, memoryMiB: 4096}]
+//	load: [{gpu: "*", compute: 50, memory: 30, wave: true}]
 //	lost: ["0000:43:00.0"]
 //	xids: [{gpu: "0000:52:00.0", xid: 79}]
 //	resets: [{gpu: "0000:52:00.0", refused: true, times: 1}]
@@ -25,6 +26,6 @@
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.
 //
-// Imports: pkg/models, pkg/simulate/amdgpu, pkg/simulate/disk, pkg/simulate/nvfiles,
-// pkg/simulate/nvstate, pkg/simulate/nvtools.
+// Imports: pkg/models, pkg/simulate/amdgpu, pkg/simulate/disk, pkg/simulate/load,
+// pkg/simulate/nvfiles, pkg/simulate/nvstate, pkg/simulate/nvtools.
 package nvdriver

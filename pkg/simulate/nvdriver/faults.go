@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
@@ -28,6 +29,8 @@ type Faults struct {
 	Calls []CallFault `json:"calls,omitempty"`
 	// Processes are clients of the GPUs.
 	Processes []Process `json:"processes,omitempty"`
+	// Load is how much the GPUs are used, beside what the processes do.
+	Load []load.Load `json:"load,omitempty"`
 	// Lost are the addresses of GPUs that fell off the bus: every call on
 	// them answers ERROR_GPU_IS_LOST.
 	Lost []string `json:"lost,omitempty"`
@@ -104,7 +107,7 @@ var faultCalls = []string{
 	"GetGpuInstanceProfileInfo", "GetGpuInstancePossiblePlacements",
 	"CreateGpuInstance", "GetGpuInstances", "GpuInstanceDestroy",
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
-	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetComputeMode", "SetComputeMode",
+	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetComputeMode", "SetComputeMode", "GetPowerUsage", "GpmSampleGet",
 	"EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
 }
 
@@ -139,6 +142,15 @@ func ParseFaults(data []byte) (*Faults, error) {
 	for i, p := range f.Processes {
 		if err := checkProcess(p); err != nil {
 			return nil, fmt.Errorf("processes[%d].%w", i, err)
+		}
+	}
+	for i, l := range f.Load {
+		err := l.Check()
+		if l.GPU != "*" && !models.IsPCIAddress(l.GPU) {
+			err = fmt.Errorf("gpu: %q is neither * nor an address like 0000:1b:00.0", l.GPU)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("load[%d].%w", i, err)
 		}
 	}
 	for i, pci := range f.Lost {

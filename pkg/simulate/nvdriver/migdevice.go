@@ -161,7 +161,8 @@ func (m *migDevice) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	if err != nil {
 		return nvml.Memory{}, m.parent.nv.unexpected("GetMemoryInfo", err)
 	}
-	total, used := p.MemoryMiB<<20, uint64(len(m.parent.clientsOf(st, inst.ID)))*processMemory
+	total := p.MemoryMiB << 20
+	used := min(total, m.parent.partMemory(st, inst, p))
 	return nvml.Memory{Total: total, Used: used, Free: total - used}, nvml.SUCCESS
 }
 

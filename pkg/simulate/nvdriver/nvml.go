@@ -290,7 +290,7 @@ type symbols struct{}
 func (symbols) LookupSymbol(name string) error {
 	switch name {
 	case "nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2":
+		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmQueryDeviceSupport":
 		return nil
 	}
 	return fmt.Errorf("simulated libnvidia-ml.so.1: undefined symbol: %s", name)

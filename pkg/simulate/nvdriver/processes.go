@@ -22,7 +22,7 @@ func checkProcess(p Process) error {
 	case p.PID < 1:
 		return fmt.Errorf("pid: %d is not a process id", p.PID)
 	}
-	return nil
+	return p.Check()
 }
 
 // AddProcess makes a process a client of a GPU until RemoveProcess or Reboot.
@@ -109,11 +109,8 @@ func (d *device) clientsOf(st *nvstate.State, instance int) []Process {
 // 0xFFFFFFFF otherwise").
 const noInstance = 0xFFFFFFFF
 
-// processMemory is what every simulated client takes of a GPU, in bytes.
-const processMemory = 512 << 20
-
 func processInfo(p Process) nvml.ProcessInfo {
-	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: processMemory, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
+	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: p.Memory(), GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
 	if p.GPUInstance != nil {
 		info.GpuInstanceId, info.ComputeInstanceId = uint32(*p.GPUInstance), 0
 	}

@@ -2,5 +2,5 @@
 // processes of the machine read: the library (nvdriver) and the driver's programs (nvtools), which
 // cannot use the library, because they are linked to nothing.
 //
-// Imports: pkg/simulate/disk.
+// Imports: pkg/simulate/disk, pkg/simulate/load.
 package nvstate

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
 )
 
 // Version is raised when an older state cannot be read any more.
@@ -51,6 +52,8 @@ type Process struct {
 	GPUInstance *int   `json:"gpuInstance,omitempty"`
 	PID         int    `json:"pid"`
 	Name        string `json:"name,omitempty"`
+
+	load.Use
 }
 
 // GPU is a GPU.

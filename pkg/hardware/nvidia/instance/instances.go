@@ -30,8 +30,9 @@ type computeInstance struct {
 	id     int
 	// slices are its compute slices.
 	slices int
-	// uuid is that of the MIG device, empty until NVML lists it.
-	uuid string
+	// device is the MIG device, and uuid its UUID; empty until NVML lists it.
+	device nvml.Device
+	uuid   string
 }
 
 // Live lists the partitions that exist. It lists GPU instances rather than MIG devices,
@@ -46,6 +47,30 @@ func (g *GPU) Live() ([]gpu.Partition, error) {
 		live = append(live, i.partition(g.PCIAddress))
 	}
 	return live, nil
+}
+
+// Part is a partition that programs can run in.
+type Part struct {
+	gpu.Partition
+	// Instance is the id of the GPU instance, Device the MIG device.
+	Instance int
+	Device   nvml.Device
+}
+
+// Parts lists the complete partitions.
+func (g *GPU) Parts() ([]Part, error) {
+	instances, err := g.instances()
+	if err != nil {
+		return nil, err
+	}
+	var parts []Part
+	for _, i := range instances {
+		if p := i.partition(g.PCIAddress); p.Complete {
+			n := slices.IndexFunc(i.compute, func(ci computeInstance) bool { return ci.uuid == p.UUID })
+			parts = append(parts, Part{Partition: p, Instance: i.id, Device: i.compute[n].device})
+		}
+	}
+	return parts, nil
 }
 
 // Find returns the ids of the GPU instance at a placement and of the compute instance in
@@ -176,7 +201,7 @@ func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices 
 	for n, ci := range i.compute {
 		for _, m := range devices {
 			if m.instance == i.id && m.compute == ci.id {
-				i.compute[n].uuid = m.uuid
+				i.compute[n].device, i.compute[n].uuid = m.device, m.uuid
 			}
 		}
 	}
@@ -239,6 +264,7 @@ func (g *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfil
 
 // migDevice is what CUDA programs see of a compute instance.
 type migDevice struct {
+	device            nvml.Device
 	instance, compute int
 	uuid              string
 }
@@ -275,6 +301,7 @@ func (g *GPU) migDevice(index int) (migDevice, error) {
 	if err != nil {
 		return m, err
 	}
+	m.device = device
 	if m.instance, err = session.Ask(g.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
 		return m, err
 	}

@@ -40,6 +40,8 @@ type Session struct {
 	// initMu protects begun, which counts the calls of Init that need a Shutdown.
 	initMu sync.Mutex
 	begun  int
+	// opened counts the times that NVML was opened.
+	opened atomic.Int64
 
 	// mu protects what follows.
 	mu    sync.Mutex
@@ -138,9 +140,13 @@ func (s *Session) begin(t *Task) error {
 	}
 	if err == nil {
 		s.begun++
+		s.opened.Add(1)
 	}
 	return err
 }
+
+// Opened counts the times that NVML was opened. What NVML gave out belongs to one of them.
+func (s *Session) Opened() int64 { return s.opened.Load() }
 
 // end calls Shutdown as often as Init was called.
 func (s *Session) end(t *Task) error {

@@ -1,0 +1,79 @@
+package amd_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
+)
+
+const gib = 1 << 30
+
+func (m *machine) usage(pciAddress string) gpu.Usage {
+	m.t.Helper()
+	u, err := m.Usage(m.t.Context(), pciAddress)
+	require.NoError(m.t, err)
+	return u
+}
+
+func TestUsageOfAWholeGPU(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	g := m.gpus()[0]
+	m.faults(amdgpu.Faults{
+		Processes: []amdgpu.Process{
+			{PID: 11, GPUs: []string{g.PCIAddress}, Use: load.Use{Compute: 50, MemoryMiB: 2048}},
+			{PID: 12, GPUs: []string{m.gpus()[1].PCIAddress}},
+		},
+		RAS: []amdgpu.RAS{{GPU: g.PCIAddress, Block: "umc", Correctable: 3, Uncorrectable: 1}, {GPU: g.PCIAddress, Block: "gfx", Correctable: 2}},
+	})
+	u := m.usage(g.PCIAddress)
+	assert.Equal(t, gpu.Measured{
+		gpu.MemoryUsed: 2 * gib, gpu.MemoryTotal: float64(g.Memory),
+		gpu.Utilization: 0.5, gpu.MemoryUtilization: 0.25, gpu.Occupied: 0.5, gpu.Power: 750 * 0.55, gpu.ProcessCount: 1,
+		gpu.CorrectedErrors: 5, gpu.UncorrectedErrors: 1,
+	}, u.Measured)
+	assert.Empty(t, u.Partitions)
+	assert.Nil(t, u.Throttled)
+	assert.Equal(t, []gpu.ProcessUsage{{PID: 11, Device: g.Name(), Measured: gpu.Measured{gpu.MemoryUsed: 2 * gib, gpu.Occupied: 0.5}}}, u.Processes)
+}
+
+func TestUsageOfPartitions(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	g := m.gpus()[0]
+	require.NoError(t, m.SetComputePartition(t.Context(), g.PCIAddress, "CPX"))
+	third := 3
+	m.faults(amdgpu.Faults{Processes: []amdgpu.Process{
+		{PID: 11, GPUs: []string{g.PCIAddress}, Partition: &third, Use: load.Use{Compute: 100, MemoryMiB: 1024}},
+		{PID: 12, GPUs: []string{g.PCIAddress}, Partition: &third},
+	}})
+	u := m.usage(g.PCIAddress)
+	require.Len(t, u.Partitions, 8)
+	assert.InDelta(t, 1.5*gib, u.Measured[gpu.MemoryUsed], 0)
+	assert.InDelta(t, 0.125, u.Measured[gpu.Occupied], 1e-9)
+	p := u.Partitions[3]
+	assert.Equal(t, g.Name()+"-cpx-3", p.Name())
+	assert.Equal(t, "3", p.Instance)
+	assert.InDelta(t, 1.5*gib, p.Measured[gpu.MemoryUsed], 0)
+	assert.Greater(t, p.Measured[gpu.MemoryTotal], 20.*gib)
+	assert.InDelta(t, 1, p.Measured[gpu.Occupied], 1e-9)
+	assert.InDelta(t, 2, p.Measured[gpu.ProcessCount], 0)
+	assert.InDelta(t, 0, u.Partitions[0].Measured[gpu.ProcessCount], 0)
+	require.Len(t, u.Processes, 2)
+	assert.Equal(t, p.Name(), u.Processes[0].Device)
+}
+
+// A chip without a file tells the rest, and one that is being reset tells that.
+func TestUsageThatCannotBeRead(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	address := m.gpus()[0].PCIAddress
+	m.faults(amdgpu.Faults{Resetting: []string{address}})
+	_, err := m.Usage(t.Context(), address)
+	require.ErrorContains(t, err, "is being reset")
+	m.faults(amdgpu.Faults{Lost: []string{address}})
+	_, err = m.Usage(t.Context(), address)
+	require.ErrorContains(t, err, "is gone")
+}

@@ -1,0 +1,215 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strconv"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+)
+
+// Reader reads the usage of the GPUs of a session.
+type Reader struct {
+	Session *session.Session
+
+	// mu protects gpus.
+	mu sync.Mutex
+	// gpus has what is kept of each GPU, by PCI address, for the task at its gate.
+	gpus map[string]*kept
+}
+
+// kept is what is kept of a GPU from one reading to the next.
+type kept struct {
+	// samples are the last samples, by GPU instance.
+	samples map[int]sample
+	// seen is the time of the last utilization of processes, in NVML's microseconds.
+	seen uint64
+}
+
+// Read implements hardware.UsageReader.
+func (r *Reader) Read(ctx context.Context, pciAddress string) (gpu.Usage, error) {
+	return session.OnGPU(ctx, r.Session, pciAddress, func(g *session.GPU) (gpu.Usage, error) {
+		h := &handle{GPU: instance.On(g), reader: r, kept: r.keptOf(pciAddress)}
+		return h.read()
+	})
+}
+
+func (r *Reader) keptOf(pciAddress string) *kept {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gpus == nil {
+		r.gpus = map[string]*kept{}
+	}
+	if r.gpus[pciAddress] == nil {
+		r.gpus[pciAddress] = &kept{samples: map[int]sample{}}
+	}
+	return r.gpus[pciAddress]
+}
+
+// handle is one GPU during one task.
+type handle struct {
+	*instance.GPU
+	reader *Reader
+	kept   *kept
+}
+
+func (h *handle) read() (gpu.Usage, error) {
+	u := gpu.Usage{Measured: gpu.Measured{}}
+	if err := h.memory(u.Measured); err != nil {
+		return u, err
+	}
+	if err := h.wholeGPU(u.Measured); err != nil {
+		return u, err
+	}
+	var err error
+	if u.Throttled, err = h.throttled(); err != nil {
+		return u, err
+	}
+	parts, err := h.Parts()
+	if err != nil {
+		return u, err
+	}
+	mode, err := h.Mode()
+	if err != nil {
+		return u, err
+	}
+	processes, err := h.processes(parts, mode.On)
+	if err != nil {
+		return u, err
+	}
+	u.Processes = processes
+	u.Measured[gpu.ProcessCount] = float64(count(processes, ""))
+	active, err := h.active(parts, mode.On)
+	if err != nil {
+		return u, err
+	}
+	maps.Copy(u.Measured, active[wholeGPU])
+	for _, part := range parts {
+		p := gpu.PartitionUsage{Partition: part.Partition, Instance: strconv.Itoa(part.Instance), Measured: gpu.Measured{}}
+		if err := h.partMemory(part, p.Measured); err != nil {
+			return u, err
+		}
+		p.Measured[gpu.ProcessCount] = float64(count(processes, part.Name()))
+		maps.Copy(p.Measured, active[part.Instance])
+		u.Partitions = append(u.Partitions, p)
+	}
+	return u, nil
+}
+
+// memory reads the memory of the whole GPU. What the driver keeps for itself is not used, as in
+// DCGM; drivers before R510 do not tell it, and count it as used.
+func (h *handle) memory(to gpu.Measured) error {
+	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return h.Device.GetMemoryInfo_v2() })
+	if err == nil {
+		to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v2.Used), float64(v2.Total)
+		return nil
+	}
+	if !session.Unsupported(err) && !errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) {
+		return err
+	}
+	v1, err := session.Ask(h.Task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return h.Device.GetMemoryInfo() })
+	to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v1.Used), float64(v1.Total)
+	return err
+}
+
+// partMemory reads the memory of a partition.
+func (h *handle) partMemory(part instance.Part, to gpu.Measured) error {
+	device := part.Device
+	m, err := session.Ask(h.Task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return device.GetMemoryInfo() })
+	if isUntold(err) {
+		return nil
+	}
+	to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(m.Used), float64(m.Total)
+	return err
+}
+
+// wholeGPU reads what NVML tells of whole GPUs only. It does not tell the utilization of GPUs in
+// MIG mode (nvml.h, nvmlDeviceGetUtilizationRates).
+func (h *handle) wholeGPU(to gpu.Measured) error {
+	rates, err := session.Ask(h.Task, "DeviceGetUtilizationRates", h.Device.GetUtilizationRates)
+	if err == nil {
+		to[gpu.Utilization], to[gpu.MemoryUtilization] = percent(rates.Gpu), percent(rates.Memory)
+	} else if !isUntold(err) {
+		return err
+	}
+	power, err := session.Ask(h.Task, "DeviceGetPowerUsage", h.Device.GetPowerUsage)
+	if err == nil {
+		to[gpu.Power] = float64(power) / 1000
+	} else if !isUntold(err) {
+		return err
+	}
+	for measure, kind := range map[gpu.Measure]nvml.MemoryErrorType{
+		gpu.CorrectedErrors: nvml.MEMORY_ERROR_TYPE_CORRECTED, gpu.UncorrectedErrors: nvml.MEMORY_ERROR_TYPE_UNCORRECTED,
+	} {
+		errorCount, err := session.Ask(h.Task, "DeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
+			return h.Device.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
+		})
+		if err == nil {
+			to[measure] = float64(errorCount)
+		} else if !isUntold(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// reasons are those of NVML for lower clocks, in the words of its constants. That the GPU is
+// idle, and settings of people, are none that anybody need know.
+var reasons = map[string]uint64{
+	"sw_power_cap":            nvml.ClocksEventReasonSwPowerCap,
+	"hw_slowdown":             nvml.ClocksThrottleReasonHwSlowdown,
+	"sync_boost":              nvml.ClocksEventReasonSyncBoost,
+	"sw_thermal_slowdown":     nvml.ClocksEventReasonSwThermalSlowdown,
+	"hw_thermal_slowdown":     nvml.ClocksThrottleReasonHwThermalSlowdown,
+	"hw_power_brake_slowdown": nvml.ClocksThrottleReasonHwPowerBrakeSlowdown,
+}
+
+// throttled reads why the clocks are lower. Drivers before R535 do not have these calls.
+func (h *handle) throttled() (map[string]bool, error) {
+	if !h.has("nvmlDeviceGetCurrentClocksEventReasons") {
+		return nil, nil
+	}
+	supported, err := session.Ask(h.Task, "DeviceGetSupportedClocksEventReasons", h.Device.GetSupportedClocksEventReasons)
+	if isUntold(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := session.Ask(h.Task, "DeviceGetCurrentClocksEventReasons", h.Device.GetCurrentClocksEventReasons)
+	if isUntold(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for name, bit := range reasons {
+		if supported&bit != 0 {
+			found[name] = now&bit != 0
+		}
+	}
+	return found, nil
+}
+
+// isUntold tells whether an error means that NVML does not tell a value. The others are read all
+// the same, except of a GPU that is lost or after the session was lost.
+func isUntold(err error) bool {
+	var call *session.CallError
+	return errors.As(err, &call) && !session.Lost(err) && !errors.Is(err, nvml.ERROR_UNINITIALIZED)
+}
+
+// has tells whether the library has a function. A call of one that it does not have would end
+// this process.
+func (h *handle) has(symbol string) bool {
+	extensions := h.NVML.Extensions()
+	return extensions != nil && extensions.LookupSymbol(symbol) == nil
+}
+
+func percent(n uint32) float64 { return float64(n) / 100 }

@@ -1,0 +1,195 @@
+package nvidia
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+)
+
+func (m *machine) usage(pciAddress string) gpu.Usage {
+	m.t.Helper()
+	u, err := m.Usage(m.t.Context(), pciAddress)
+	require.NoError(m.t, err)
+	return u
+}
+
+const gib = 1 << 30
+
+func TestUsageOfAWholeGPU(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	first, second := m.gpus()[0], m.gpus()[1]
+	m.faults(nvdriver.Faults{
+		Processes: []nvdriver.Process{
+			{GPU: first.PCIAddress, PID: 11, Use: load.Use{Compute: 60, MemoryMiB: 2048}},
+			{GPU: first.PCIAddress, PID: 12},
+		},
+		Load: []load.Load{{GPU: second.PCIAddress, Compute: 20, Memory: 50, Throttled: []string{"SwPowerCap"}, Corrected: 3, Uncorrected: 1}},
+	})
+	u := m.usage(first.PCIAddress)
+	assert.InDelta(t, 2.5*gib, u.Measured[gpu.MemoryUsed], 0)
+	assert.InDelta(t, float64(first.Memory), u.Measured[gpu.MemoryTotal], 0)
+	assert.InDelta(t, 0.6, u.Measured[gpu.Utilization], 0)
+	assert.InDelta(t, 0.3, u.Measured[gpu.MemoryUtilization], 0)
+	assert.InDelta(t, 700*0.64, u.Measured[gpu.Power], 0.01)
+	assert.InDelta(t, 2, u.Measured[gpu.ProcessCount], 0)
+	assert.NotContains(t, u.Measured, gpu.ComputeActive, "there is one sample only")
+	assert.Equal(t, map[string]bool{
+		"sw_power_cap": false, "hw_slowdown": false, "sync_boost": false, "sw_thermal_slowdown": false,
+		"hw_thermal_slowdown": false, "hw_power_brake_slowdown": false,
+	}, u.Throttled)
+	assert.Equal(t, []gpu.ProcessUsage{
+		{PID: 11, Device: first.Name(), Measured: gpu.Measured{gpu.MemoryUsed: 2 * gib, gpu.Utilization: 0.6, gpu.MemoryUtilization: 0.3}},
+		{PID: 12, Device: first.Name(), Measured: gpu.Measured{gpu.MemoryUsed: gib / 2, gpu.Utilization: 0, gpu.MemoryUtilization: 0}},
+	}, u.Processes)
+	assert.Empty(t, u.Partitions)
+
+	u = m.usage(first.PCIAddress)
+	assert.InDelta(t, 0.6, u.Measured[gpu.ComputeActive], 1e-9)
+	assert.InDelta(t, 0.75, u.Measured[gpu.EngineActive], 1e-9)
+	assert.InDelta(t, 0.3, u.Measured[gpu.TensorActive], 1e-9)
+	assert.InDelta(t, 0.15, u.Measured[gpu.MemoryActive], 1e-9)
+
+	u = m.usage(second.PCIAddress)
+	assert.InDelta(t, float64(second.Memory)/2, u.Measured[gpu.MemoryUsed], gib)
+	assert.True(t, u.Throttled["sw_power_cap"])
+	assert.InDelta(t, 3, u.Measured[gpu.CorrectedErrors], 0)
+	assert.InDelta(t, 1, u.Measured[gpu.UncorrectedErrors], 0)
+}
+
+func TestUsageOfPartitions(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	address := m.gpus()[0].PCIAddress
+	require.NoError(t, m.SetMIG(t.Context(), address, true, false))
+	small, large := m.create(m.placement("1g.10gb", 0)), m.create(m.placement("3g.40gb", 4))
+	instances := map[string]int{}
+	for _, p := range m.usage(address).Partitions {
+		instances[p.UUID] = atoi(t, p.Instance)
+	}
+	id, other := instances[small.UUID], instances[large.UUID]
+	m.faults(nvdriver.Faults{
+		Processes: []nvdriver.Process{{GPU: address, GPUInstance: &id, PID: 11, Use: load.Use{Compute: 40, MemoryMiB: 1024}}},
+		Load:      []load.Load{{GPU: "*", Instance: &other, Compute: 80, Memory: 10}},
+	})
+	m.usage(address)
+	u := m.usage(address)
+	require.Len(t, u.Partitions, 2)
+	first, second := u.Partitions[0], u.Partitions[1]
+	assert.Equal(t, small, first.Partition)
+	assert.InDelta(t, gib, first.Measured[gpu.MemoryUsed], 0)
+	assert.InDelta(t, 10*gib, first.Measured[gpu.MemoryTotal], gib)
+	assert.InDelta(t, 0.4, first.Measured[gpu.ComputeActive], 1e-9)
+	assert.InDelta(t, 0.5, first.Measured[gpu.EngineActive], 1e-9)
+	assert.InDelta(t, 1, first.Measured[gpu.ProcessCount], 0)
+	assert.Equal(t, large, second.Partition)
+	assert.InDelta(t, 0.8, second.Measured[gpu.ComputeActive], 1e-9)
+	assert.InDelta(t, 0, second.Measured[gpu.ProcessCount], 0)
+	assert.NotContains(t, u.Measured, gpu.Utilization, "NVML does not tell it in MIG mode")
+	assert.NotContains(t, u.Measured, gpu.ComputeActive)
+	assert.InDelta(t, first.Measured[gpu.MemoryUsed]+second.Measured[gpu.MemoryUsed], u.Measured[gpu.MemoryUsed], 0)
+	assert.Equal(t, []gpu.ProcessUsage{{PID: 11, Device: small.Name(), Measured: gpu.Measured{gpu.MemoryUsed: gib}}}, u.Processes)
+}
+
+func atoi(t *testing.T, s string) (n int) {
+	t.Helper()
+	for _, c := range s {
+		n = 10*n + int(c-'0')
+	}
+	return n
+}
+
+// What a partition did says nothing about the next one at its place.
+func TestAveragesBelongToOnePartition(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	address := m.gpus()[0].PCIAddress
+	require.NoError(t, m.SetMIG(t.Context(), address, true, false))
+	p := m.placement("1g.10gb", 0)
+	m.create(p)
+	m.faults(nvdriver.Faults{Load: []load.Load{{GPU: "*", Compute: 100}}})
+	m.usage(address)
+	require.NoError(t, m.Destroy(t.Context(), p))
+	m.create(p)
+	u := m.usage(address)
+	require.Len(t, u.Partitions, 1)
+	assert.NotContains(t, u.Partitions[0].Measured, gpu.ComputeActive)
+	assert.InDelta(t, 1, m.usage(address).Partitions[0].Measured[gpu.ComputeActive], 1e-9)
+}
+
+// Buffers of an NVML that was closed are neither used nor freed.
+func TestUsageAfterNVMLWasClosed(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	address := m.gpus()[0].PCIAddress
+	m.usage(address)
+	require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown())
+	u := m.usage(address)
+	assert.NotContains(t, u.Measured, gpu.ComputeActive)
+	assert.Contains(t, m.usage(address).Measured, gpu.ComputeActive)
+}
+
+// GPUs without GPM, and drivers without the newer calls, tell the rest.
+func TestUsageOfOlderGPUsAndDrivers(t *testing.T) {
+	m := simulated(t, ofModel(t, "A100-40GB", ""))
+	address := m.gpus()[0].PCIAddress
+	m.usage(address)
+	u := m.usage(address)
+	assert.NotContains(t, u.Measured, gpu.ComputeActive)
+	assert.Contains(t, u.Measured, gpu.Utilization)
+
+	m = simulated(t, ofModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = withoutSymbols{c.NVML} })
+	m.usage(address)
+	u = m.usage(address)
+	assert.NotContains(t, u.Measured, gpu.ComputeActive)
+	assert.Nil(t, u.Throttled)
+	assert.Contains(t, u.Measured, gpu.Power)
+}
+
+// A value that NVML does not tell takes away no other.
+func TestUsageWithoutOneValue(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	address := m.gpus()[0].PCIAddress
+	for _, call := range []string{"GetPowerUsage", "GpmSampleGet", "GetComputeRunningProcesses"} {
+		m.fail(call, nvml.ERROR_NO_PERMISSION, 0)
+		m.usage(address)
+		u := m.usage(address)
+		assert.Equal(t, call != "GetPowerUsage", has(u, gpu.Power), call)
+		assert.Equal(t, call != "GpmSampleGet", has(u, gpu.ComputeActive), call)
+		assert.Contains(t, u.Measured, gpu.MemoryUsed)
+	}
+	m.fail("GetPowerUsage", nvml.ERROR_GPU_IS_LOST, 0)
+	_, err := m.Usage(t.Context(), address)
+	require.ErrorIs(t, err, gpu.ErrLost)
+}
+
+func has(u gpu.Usage, measure gpu.Measure) bool {
+	_, known := u.Measured[measure]
+	return known
+}
+
+// withoutSymbols is a library without optional functions.
+type withoutSymbols struct{ nvml.Interface }
+
+func (withoutSymbols) Extensions() nvml.ExtendedInterface { return nil }
+
+// A GPU that hangs does not keep the reader, and is read again when it answers.
+func TestUsageOfAGPUThatHangs(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	first, second := m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetPowerUsage", GPU: first, Hang: true}}})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := m.Usage(ctx, first)
+	require.ErrorContains(t, err, "DeviceGetPowerUsage")
+	m.usage(second)
+	m.faults(nvdriver.Faults{})
+	require.Eventually(t, func() bool {
+		_, err := m.Usage(t.Context(), first)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+}

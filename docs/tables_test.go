@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/node/usage"
 )
 
 var update = flag.Bool("update", false, "write the generated tables")
@@ -262,17 +264,25 @@ func named(t *testing.T, name string) (found string) {
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {
 	controllers := regexp.MustCompile("^`tranche_(switch|gpu_node|plan|waiting)")
-	var ofPlugin, ofController [][]string
+	var ofPlugin, ofController, ofUsage [][]string
+	measured := map[string]usage.Definition{}
+	for _, d := range usage.Definitions() {
+		measured["`"+d.Name+"`"] = d
+	}
 	for _, row := range metrics(t) {
-		if controllers.MatchString(row[0]) {
+		if d, ok := measured[row[0]]; ok {
+			ofUsage = append(ofUsage, []string{row[0], strings.TrimPrefix(d.DCGM, "DCGM_FI_"), row[2]})
+		} else if controllers.MatchString(row[0]) {
 			ofController = append(ofController, row)
 		} else {
 			ofPlugin = append(ofPlugin, row)
 		}
 	}
+	require.Len(t, ofUsage, len(measured))
 	header := []string{"metric", "labels", "meaning"}
 	generated(t, "reference/metrics.md", "plugin-metrics", table(header, ofPlugin))
 	generated(t, "reference/metrics.md", "controller-metrics", table(header, ofController))
+	generated(t, "reference/metrics.md", "usage-metrics", table([]string{"metric", "DCGM_FI_", "meaning"}, ofUsage))
 }
 
 // metrics are those that calls of prometheus' constructors make.
@@ -385,5 +395,5 @@ func TestDocumentationStaysShort(t *testing.T) {
 			words += len(strings.Fields(read(t, page)))
 		}
 	}
-	assert.LessOrEqual(t, words, 30800, "words in README.md and docs")
+	assert.LessOrEqual(t, words, 31210, "words in README.md and docs")
 }

@@ -2,6 +2,10 @@ package v1alpha1
 
 // The metrics of the plugin. Each comment is the help text of its metric.
 const (
+	// MetricAllocatedComputeUnits: Multiprocessors or compute units of a GPU that claims hold.
+	MetricAllocatedComputeUnits = "tranche_allocated_compute_units"
+	// MetricAllocatedMemory: Memory of a GPU that claims hold.
+	MetricAllocatedMemory = "tranche_allocated_memory_bytes"
 	// MetricClaimDuration: Histogram: duration of Prepare and Unprepare of a claim.
 	MetricClaimDuration = "tranche_claim_duration_seconds"
 	// MetricClaimInfo: 1 for each device that a pod holds.
@@ -10,6 +14,8 @@ const (
 	MetricClaimPhaseDuration = "tranche_claim_phase_duration_seconds"
 	// MetricFragmentation: Part of the free memory that a profile cannot use, 0 to 1; see below.
 	MetricFragmentation = "tranche_fragmentation_ratio"
+	// MetricFreeComputeUnits: Multiprocessors or compute units of a GPU that no claim holds.
+	MetricFreeComputeUnits = "tranche_free_compute_units"
 	// MetricFreeDevices: How many more devices of a profile fit on a GPU, if no others are
 	// allocated.
 	MetricFreeDevices = "tranche_free_devices"
@@ -31,6 +37,38 @@ const (
 	MetricShareMemory = "tranche_share_memory_bytes"
 	// MetricShareMemoryLimit: Memory limit of a claim; absent where nothing enforces one.
 	MetricShareMemoryLimit = "tranche_share_memory_limit_bytes"
+)
+
+// The metrics of what GPUs, partitions and shares use.
+const (
+	// MetricClocksEventReasons: 1 while a reason lowers the clocks, otherwise 0.
+	MetricClocksEventReasons = "tranche_clocks_event_reasons"
+	// MetricDRAMActive: Memory bandwidth that was used, average.
+	MetricDRAMActive = "tranche_dram_active_ratio"
+	// MetricECCDBE: Uncorrected memory errors since the driver was loaded.
+	MetricECCDBE = "tranche_ecc_dbe_vol_total"
+	// MetricECCSBE: Corrected memory errors since the driver was loaded.
+	MetricECCSBE = "tranche_ecc_sbe_vol_total"
+	// MetricFBTotal: Memory; of a share, what was allocated.
+	MetricFBTotal = "tranche_fb_total_bytes"
+	// MetricFBUsed: Memory in use, without what the driver reserves.
+	MetricFBUsed = "tranche_fb_used_bytes"
+	// MetricGPUInfo: 1 for each GPU.
+	MetricGPUInfo = "tranche_gpu_info"
+	// MetricGPUUtil: Time in which anything ran.
+	MetricGPUUtil = "tranche_gpu_util_ratio"
+	// MetricGREngineActive: Time in which anything ran, average.
+	MetricGREngineActive = "tranche_gr_engine_active_ratio"
+	// MetricMemCopyUtil: Time in which memory was accessed.
+	MetricMemCopyUtil = "tranche_mem_copy_util_ratio"
+	// MetricPowerUsage: Power of a GPU.
+	MetricPowerUsage = "tranche_power_usage_watts"
+	// MetricProcesses: Processes that use the device.
+	MetricProcesses = "tranche_processes"
+	// MetricSMActive: Compute units that worked: average, on AMD at the moment.
+	MetricSMActive = "tranche_sm_active_ratio"
+	// MetricTensorActive: Time in which tensor cores worked, average.
+	MetricTensorActive = "tranche_pipe_tensor_active_ratio"
 )
 
 // The metrics of the controller.
@@ -68,4 +106,6 @@ const (
 	MetricWaitingPodEvents = "tranche_waiting_pod_events_total"
 	// MetricWaitingPodCalls: Calls to the API server for these events.
 	MetricWaitingPodCalls = "tranche_waiting_pod_calls_total"
+	// MetricWaitingClaims: Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
+	MetricWaitingClaims = "tranche_waiting_claims"
 )

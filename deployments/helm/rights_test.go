@@ -43,6 +43,7 @@ var (
 		{"/nodes patch", "pkg/controller/clients.go", "r.Client.Patch(ctx, &node, patch)"},
 		{"resource.k8s.io/resourceclaims get", "pkg/controller/drain/holders.go", "v.drainer.Reader.Get(ctx, name, &c)"},
 		{"resource.k8s.io/resourceclaims list watch", "pkg/controller/setup.go", "Watches(&resourceapi.ResourceClaim{}"},
+		{"resource.k8s.io/deviceclasses list watch", "pkg/controller/setup.go", "&resourceapi.DeviceClass{}"},
 		{"resource.k8s.io/resourceslices list", "pkg/controller/verify.go", "r.Reader.List(ctx, &found"},
 		{"/pods get", "pkg/controller/drain/pods.go", "var pod corev1.Pod"},
 		{"/pods list", "pkg/controller/drain/pods.go", "var pods corev1.PodList"},

@@ -77,7 +77,7 @@ type nodeCollector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc, waitingClaimsDesc} {
 		descs <- d
 	}
 }
@@ -120,6 +120,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, float64(overdue))
 	c.collectPlans(out)
+	c.collectClaims(ctx, out)
 	switching, limit := c.r.Plans.Switching()
 	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(switching))
 	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(limit))

@@ -1,17 +1,24 @@
 package controller
 
 import (
+	"flag"
+	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 // What the alerts of the chart go by: since when a node does not follow its profile, and
@@ -55,6 +62,79 @@ tranche_gpu_nodes_not_ready{reason="Switching"} 4
 # TYPE tranche_gpu_nodes_overdue gauge
 tranche_gpu_nodes_overdue 1
 `), "tranche_gpu_node_not_ready_since_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))
+}
+
+// Claims that wait are counted by class. What a tenant writes becomes no label.
+func TestMetricsOfClaims(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.r.begin(t.Context()))
+	for _, name := range []string{"small", "large", "idle"} {
+		require.NoError(t, w.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	claim := func(name string, change func(*resourceapi.ResourceClaim), classes ...string) {
+		c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "team", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}},
+		}}
+		for _, class := range classes {
+			c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}})
+		}
+		if change != nil {
+			change(c)
+		}
+		trimmed, err := drain.TrimClaim(c)
+		require.NoError(t, err)
+		require.NoError(t, w.api.Create(t.Context(), trimmed.(*resourceapi.ResourceClaim)))
+	}
+	claim("a", nil, "small")
+	claim("b", nil, "small", "small", "large")
+	claim("c", func(c *resourceapi.ResourceClaim) {
+		c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{FirstAvailable: []resourceapi.DeviceSubRequest{{DeviceClassName: "large"}, {DeviceClassName: "made up"}}}}
+	})
+	claim("nobody", func(c *resourceapi.ResourceClaim) { c.OwnerReferences = nil }, "small")
+	claim("allocated", func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &resourceapi.AllocationResult{} }, "small")
+	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
+# HELP tranche_waiting_claims Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
+# TYPE tranche_waiting_claims gauge
+tranche_waiting_claims{device_class=""} 1
+tranche_waiting_claims{device_class="idle"} 0
+tranche_waiting_claims{device_class="large"} 2
+tranche_waiting_claims{device_class="small"} 2
+`), "tranche_waiting_claims"))
+}
+
+var update = flag.Bool("update", false, "write the recorded scrape of test/promql")
+
+// The chart's queries are tested on this scrape.
+func TestRecordedScrape(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.r.begin(t.Context()))
+	for _, name := range []string{"node-a", "node-b"} {
+		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(t, w.api.Create(t.Context(), o))
+		o.Status = v1alpha1.GPUNodeStatus{State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied"}}}
+		require.NoError(t, w.api.Status().Update(t.Context(), o))
+	}
+	require.NoError(t, w.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.tranche.dev"}}))
+	require.NoError(t, w.api.Create(t.Context(), &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "waits", Namespace: "team", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}}},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.tranche.dev"}},
+		}}},
+	}))
+	registry := prometheus.NewRegistry()
+	m := newMetrics(registry, w.r)
+	m.switched(&v1alpha1.SwitchRecord{Result: "Succeeded", Reason: "Applied", Duration: metav1.Duration{Duration: 90 * time.Second}})
+	m.states.WithLabelValues("Applying").Observe(60)
+	m.evictions.WithLabelValues("evicted").Inc()
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	const file = "../../test/promql/testdata/controller.txt"
+	if *update {
+		require.NoError(t, os.WriteFile(file, answer.Body.Bytes(), 0o600))
+	}
+	wanted, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(wanted), answer.Body.String(), "go test ./pkg/controller -run Recorded -update")
 }
 
 func microTime(at time.Time) *metav1.MicroTime {

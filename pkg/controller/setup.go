@@ -173,7 +173,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 // fillCaches fills the caches before the controller leads, so that a new leader continues at
 // once.
 func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
-	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &v1alpha1.PartitionPlan{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
+	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &v1alpha1.PartitionPlan{}, &corev1.Node{}, &resourceapi.ResourceClaim{}, &resourceapi.DeviceClass{}}
 	for _, o := range objects {
 		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch objects of type %T: %w", o, err)

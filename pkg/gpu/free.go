@@ -7,8 +7,11 @@ import (
 
 // Free is what is left of a GPU.
 type Free struct {
-	// Memory is what nothing that is held consumes, in bytes.
-	Memory int64
+	// Memory is what nothing that is held consumes, in bytes, and Allocated the rest.
+	Memory, Allocated int64
+	// ComputeUnits are those that nothing that is held has, AllocatedUnits the rest. Both are
+	// zero if the vendor does not tell.
+	ComputeUnits, AllocatedUnits int64
 	// Fits has an entry for each profile that the GPU offers, in the order of its placements.
 	Fits []Fit
 }
@@ -24,16 +27,20 @@ type Fit struct {
 // Free returns what is left of the GPU beside what is held, by the same arithmetic as the
 // scheduler's. Shares count as what they are shares of.
 func (g *GPU) Free(held []Placement) Free {
-	used := Counters{}
+	used, units := Counters{}, int64(0)
 	var seen []string
 	for _, p := range held {
 		p = p.Base()
 		if name := p.Name(); !slices.Contains(seen, name) {
 			seen = append(seen, name)
 			used.Add(p.Consumes)
+			units += p.ComputeUnits
 		}
 	}
 	free := Free{Memory: max(0, g.Counters[CounterMemory]-used[CounterMemory])}
+	free.Allocated = g.Counters[CounterMemory] - free.Memory
+	free.AllocatedUnits = min(units, g.computeUnits())
+	free.ComputeUnits = g.computeUnits() - free.AllocatedUnits
 	places := slices.DeleteFunc(slices.Clone(g.Placements), func(p Placement) bool { return p.Share != nil })
 	// The placements of a profile are of equal length, so taking them from left to right finds
 	// the largest number that fits.
@@ -53,6 +60,26 @@ func (g *GPU) Free(held []Placement) Free {
 		free.Fits = append(free.Fits, fit)
 	}
 	return free
+}
+
+// computeUnits are those of the whole GPU. In some modes it is not offered, and they are those of
+// all partitions of the mode.
+func (g *GPU) computeUnits() (units int64) {
+	offers := [][]Placement{g.Placements}
+	if g.OtherMIG != nil {
+		offers = append(offers, g.OtherMIG.Placements)
+	}
+	ofMode := map[string]int64{}
+	for _, placements := range offers {
+		for _, p := range placements {
+			units = max(units, p.ComputeUnits)
+			if p.Type.FollowsMode() {
+				ofMode[p.Profile] += p.ComputeUnits
+				units = max(units, ofMode[p.Profile])
+			}
+		}
+	}
+	return units
 }
 
 func fitOf(p Placement) Fit {

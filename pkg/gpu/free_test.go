@@ -73,6 +73,14 @@ func TestFreeAgainstAllSets(t *testing.T) {
 				placements, used := held(&g, random)
 				free := g.Free(placements)
 				require.Equal(t, g.Counters[gpu.CounterMemory]-used[gpu.CounterMemory], free.Memory)
+				require.Equal(t, used[gpu.CounterMemory], free.Allocated)
+				units := int64(0)
+				for _, p := range placements {
+					units += p.ComputeUnits
+				}
+				require.Equal(t, units, free.AllocatedUnits)
+				require.GreaterOrEqual(t, free.ComputeUnits, int64(0))
+				require.Positive(t, free.ComputeUnits+free.AllocatedUnits)
 				profiles := map[gpu.Fit][]gpu.Placement{}
 				for _, p := range g.Placements {
 					kind := gpu.Fit{Type: p.Type}
@@ -110,11 +118,11 @@ func TestFragmentation(t *testing.T) {
 		want float64
 	}{
 		"no GPU":                      {nil, 0},
-		"empty GPUs":                  {[]gpu.Free{{80, []gpu.Fit{half(2)}}, {80, []gpu.Fit{half(2)}}}, 0},
-		"full GPUs":                   {[]gpu.Free{{0, []gpu.Fit{half(0)}}}, 0},
-		"one fits where the most is":  {[]gpu.Free{{60, []gpu.Fit{half(1)}}, {20, []gpu.Fit{half(0)}}}, .25},
-		"enough memory in two halves": {[]gpu.Free{{30, []gpu.Fit{half(0)}}, {30, []gpu.Fit{half(0)}}}, 1},
-		"another model":               {[]gpu.Free{{80, []gpu.Fit{half(2)}}, other}, 0},
+		"empty GPUs":                  {[]gpu.Free{{Memory: 80, Fits: []gpu.Fit{half(2)}}, {Memory: 80, Fits: []gpu.Fit{half(2)}}}, 0},
+		"full GPUs":                   {[]gpu.Free{{Memory: 0, Fits: []gpu.Fit{half(0)}}}, 0},
+		"one fits where the most is":  {[]gpu.Free{{Memory: 60, Fits: []gpu.Fit{half(1)}}, {Memory: 20, Fits: []gpu.Fit{half(0)}}}, .25},
+		"enough memory in two halves": {[]gpu.Free{{Memory: 30, Fits: []gpu.Fit{half(0)}}, {Memory: 30, Fits: []gpu.Fit{half(0)}}}, 1},
+		"another model":               {[]gpu.Free{{Memory: 80, Fits: []gpu.Fit{half(2)}}, other}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.InDelta(t, test.want, gpu.Fragmentation(test.gpus, gpu.TypeMIG, "3g.40gb"), 1e-9)

@@ -71,6 +71,8 @@ type Config struct {
 	// UninstallOrder is the ConfigMap (namespace/name) that tells the plugin that Tranche
 	// is being uninstalled. Empty: there is none.
 	UninstallOrder string
+	// UsageInterval is how often it is measured how much the GPUs are used; zero: never.
+	UsageInterval time.Duration
 	// LookInterval is how often the GPUs are checked; zero: every 5 s.
 	LookInterval time.Duration
 
@@ -116,6 +118,11 @@ func (c *Config) sockets() []string {
 		filepath.Join(c.DataDir(), "dra*.sock"),
 		filepath.Join(c.DataDir(), hardwarereport.Sockets),
 	}
+}
+
+// podResources is the kubelet's socket that tells which containers use a claim.
+func (c *Config) podResources() string {
+	return filepath.Join(c.HostRoot, c.KubeletDir, "pod-resources/kubelet.sock")
 }
 
 func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }

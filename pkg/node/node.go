@@ -29,6 +29,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -75,6 +76,8 @@ type plugin struct {
 	// labels writes the node's labels; nil: this is turned off.
 	labels         *nodewatch.Labeler
 	uninstallation uninstallation
+	// usage measures how much the GPUs are used; nil: nothing does.
+	usage *usage.Sampler
 	// seenObstacles has what the last check found, by GPU.
 	seenObstacles map[string][]gpu.Obstacle
 	// stop ends the plugin with an error that only a restart can fix.
@@ -156,6 +159,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err := p.serveReport(ctx); err != nil {
 		return err
 	}
+	p.openUsage()
 	stopServing, err := p.serveKubelet(ctx)
 	if err != nil {
 		return err
@@ -337,6 +341,9 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	wg.Go(func() { p.follow.Run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })
+	if p.usage != nil {
+		wg.Go(func() { p.usage.Run(ctx) })
+	}
 	if p.labels != nil {
 		wg.Go(func() { p.watchLabels(ctx) })
 	}

@@ -3,6 +3,7 @@ package plugin
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
@@ -77,4 +78,5 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	assert.True(t, config.DevicePluginUnlabelled)
 	assert.Equal(t, "slice-4", config.DevicePluginDefault)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
+	assert.Equal(t, 10*time.Second, config.UsageInterval)
 }

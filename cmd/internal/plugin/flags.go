@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -40,6 +41,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.StringVar(&c.DevicePluginDefault, "device-plugin-default", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "reload AMD's driver where a profile changes the memory mode")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
+	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")
 	flags.StringVar(&c.UninstallOrder, "uninstall-order", "", "ConfigMap (namespace/name) that announces the uninstallation")
 }
 

@@ -44,11 +44,14 @@ func TrimClaim(o any) (any, error) {
 		// Also of claims without our devices it is known that they are allocated.
 		out.Status.Allocation = &resourceapi.AllocationResult{}
 	}
-	if len(NodesOf(c)) == 0 {
-		return out, nil
+	if c.Status.Allocation == nil {
+		out.DeletionTimestamp, out.Spec = c.DeletionTimestamp, classesOf(c)
 	}
 	for _, o := range podOwners(c) {
 		out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, UID: o.UID})
+	}
+	if len(NodesOf(c)) == 0 {
+		return out, nil
 	}
 	out.Status.ReservedFor = c.Status.ReservedFor
 	for i := range c.Status.Allocation.Devices.Results {
@@ -64,6 +67,32 @@ func TrimClaim(o any) (any, error) {
 	}
 	return out, nil
 }
+
+// classesOf keeps of the spec of a claim which DeviceClasses it asks for.
+func classesOf(c *resourceapi.ResourceClaim) (spec resourceapi.ResourceClaimSpec) {
+	for _, class := range Classes(c) {
+		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}})
+	}
+	return spec
+}
+
+// Classes lists the DeviceClasses that a claim asks for, alternatives included.
+func Classes(c *resourceapi.ResourceClaim) (classes []string) {
+	for i := range c.Spec.Devices.Requests {
+		r := &c.Spec.Devices.Requests[i]
+		if r.Exactly != nil {
+			classes = append(classes, r.Exactly.DeviceClassName)
+		}
+		for j := range r.FirstAvailable {
+			classes = append(classes, r.FirstAvailable[j].DeviceClassName)
+		}
+	}
+	slices.Sort(classes)
+	return slices.Compact(classes)
+}
+
+// OfPod tells whether a claim was made for a pod, from a template.
+func OfPod(c *resourceapi.ResourceClaim) bool { return len(podOwners(c)) > 0 }
 
 // podOwners are the pods that own a claim.
 func podOwners(c *resourceapi.ResourceClaim) []metav1.OwnerReference {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/procfs"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
@@ -42,6 +43,30 @@ func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !found[p] }), nil
+}
+
+// PodOf returns the UID of the pod of a process; empty if it is in no pod, or has ended.
+func PodOf(procDir string, pid int) types.UID {
+	files, err := procfs.NewFS(procDir)
+	if err != nil {
+		return ""
+	}
+	p, err := files.Proc(pid)
+	if err != nil {
+		return ""
+	}
+	groups, err := p.Cgroups()
+	if err != nil {
+		return ""
+	}
+	for _, g := range groups {
+		for name := range strings.SplitSeq(g.Path, "/") {
+			if uid := podOfGroup(name); uid != "" {
+				return types.UID(uid)
+			}
+		}
+	}
+	return ""
 }
 
 // podsOf returns the pods of control groups.

@@ -34,6 +34,11 @@ func TestRunningPods(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Pod{pod(c), pod(b), pod(a)}, running)
 
+	for pid, uid := range map[int]types.UID{1: "", 20: a, 21: b, 22: c, 24: "", 99: ""} {
+		assert.Equal(t, uid, PodOf(proc, pid), pid)
+	}
+	assert.Empty(t, PodOf(filepath.Join(proc, "none"), 20))
+
 	running, err = RunningPods(filepath.Join(proc, "none"), nil)
 	require.NoError(t, err, "nobody needs to be looked for")
 	assert.Empty(t, running)

@@ -13,6 +13,12 @@ import (
 var (
 	freeMemoryDesc = prometheus.NewDesc(v1alpha1.MetricFreeMemory,
 		"Memory of a GPU that no claim holds.", []string{"gpu"}, nil)
+	allocatedMemoryDesc = prometheus.NewDesc(v1alpha1.MetricAllocatedMemory,
+		"Memory of a GPU that claims hold.", []string{"gpu"}, nil)
+	freeUnitsDesc = prometheus.NewDesc(v1alpha1.MetricFreeComputeUnits,
+		"Multiprocessors or compute units of a GPU that no claim holds.", []string{"gpu"}, nil)
+	allocatedUnitsDesc = prometheus.NewDesc(v1alpha1.MetricAllocatedComputeUnits,
+		"Multiprocessors or compute units of a GPU that claims hold.", []string{"gpu"}, nil)
 	freeDevicesDesc = prometheus.NewDesc(v1alpha1.MetricFreeDevices,
 		"How many more devices of a profile fit on a GPU, if no others are allocated.",
 		[]string{"gpu", "type", "profile"}, nil)
@@ -30,9 +36,9 @@ type freeCollector struct {
 
 // Describe implements prometheus.Collector.
 func (c *freeCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- freeMemoryDesc
-	ch <- freeDevicesDesc
-	ch <- fragmentationDesc
+	for _, d := range []*prometheus.Desc{freeMemoryDesc, allocatedMemoryDesc, freeUnitsDesc, allocatedUnitsDesc, freeDevicesDesc, fragmentationDesc} {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -61,6 +67,11 @@ func (c *freeCollector) Collect(ch chan<- prometheus.Metric) {
 	for i, g := range *gpus {
 		all[i] = g.Free(held[g.PCIAddress])
 		gauge(freeMemoryDesc, float64(all[i].Memory), g.Name())
+		gauge(allocatedMemoryDesc, float64(all[i].Allocated), g.Name())
+		if all[i].ComputeUnits+all[i].AllocatedUnits > 0 {
+			gauge(freeUnitsDesc, float64(all[i].ComputeUnits), g.Name())
+			gauge(allocatedUnitsDesc, float64(all[i].AllocatedUnits), g.Name())
+		}
 		for _, f := range all[i].Fits {
 			kinds[kind{f.Type, f.Profile}] = true
 			gauge(freeDevicesDesc, float64(f.Count), g.Name(), string(f.Type), f.Profile)

@@ -58,6 +58,11 @@ func NewMetrics(records func() []ledger.Record) *Metrics {
 	return m
 }
 
+// Register adds metrics of the node, which get its name as the label node.
+func (m *Metrics) Register(node string, c prometheus.Collector) {
+	prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, m.registry).MustRegister(c)
+}
+
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})

@@ -1,0 +1,10 @@
+// Package usage measures how much the node's GPUs are used, in the background, and reports it as
+// metrics of the pods that hold them. A scrape never waits for a GPU.
+//
+// sampler.go measures at intervals; tenure.go tells who held what when, so that nothing that was
+// measured of one claim is reported of another; collector.go reports; definitions.go has the
+// metrics; containers.go asks the kubelet for the names of
+// containers.
+//
+// Imports: api/v1alpha1, pkg/claim/ledger, pkg/gpu.
+package usage

@@ -1,0 +1,259 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+)
+
+const (
+	firstGPU = "0000:01:00.0"
+	interval = 10 * time.Second
+)
+
+// node is a node with one GPU of two partitions.
+type node struct {
+	*Sampler
+	gpus []gpu.GPU
+
+	mu      sync.Mutex
+	records map[types.UID]ledger.Record
+	// use is what is measured; nil: measuring fails.
+	use  func(ctx context.Context, pciAddress string) (gpu.Usage, error)
+	pods map[int]types.UID
+}
+
+func newNode() *node {
+	g := gpu.GPU{PCIAddress: firstGPU, UUID: "GPU-1", ProductName: "H100", Vendor: "nvidia", Architecture: "hopper", DriverVersion: "580"}
+	n := &node{gpus: []gpu.GPU{g}, records: map[types.UID]ledger.Record{}, pods: map[int]types.UID{}}
+	n.Sampler = New(Config{
+		Interval: interval,
+		GPUs:     func() []gpu.GPU { return n.gpus },
+		Read:     func(ctx context.Context, address string) (gpu.Usage, error) { return n.use(ctx, address) },
+		Records: func() []ledger.Record {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			var all []ledger.Record
+			for _, r := range n.records {
+				all = append(all, r.Clone())
+			}
+			return all
+		},
+		PodOf: func(pid int) types.UID { return n.pods[pid] },
+	})
+	return n
+}
+
+// place is a partition of the GPU, or the whole GPU.
+func place(start int) gpu.Placement {
+	if start < 0 {
+		return gpu.Placement{GPU: firstGPU, Type: gpu.TypeGPU}
+	}
+	return gpu.Placement{GPU: firstGPU, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: start, Size: 1}
+}
+
+// hold lets a claim hold devices for pods.
+func (n *node) hold(claim string, pods []ledger.Pod, devices ...ledger.Device) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	uid := types.UID("uid-" + claim)
+	n.records[uid] = ledger.Record{
+		Claim: ledger.ClaimRef{UID: uid, Namespace: "team", Name: claim}, State: ledger.Prepared, Devices: devices, Pods: pods,
+	}
+}
+
+func (n *node) release(claim string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.records, types.UID("uid-"+claim))
+}
+
+func device(p gpu.Placement, uuid string) ledger.Device {
+	return ledger.Device{Name: p.Name(), Placement: p, UUID: uuid}
+}
+
+func podsNamed(names ...string) (pods []ledger.Pod) {
+	for _, name := range names {
+		pods = append(pods, ledger.Pod{Name: name, UID: types.UID("uid-" + name)})
+	}
+	return pods
+}
+
+// measured is a partition with values. Its UUID depends on its place only, as with NVML.
+func measured(start int, values gpu.Measured) gpu.PartitionUsage {
+	p := place(start)
+	return gpu.PartitionUsage{
+		Partition: gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, UUID: fmt.Sprint("MIG-", start), Complete: true},
+		Instance:  fmt.Sprint(7 + start), Measured: values,
+	}
+}
+
+// always returns the same usage.
+func always(u gpu.Usage) func(context.Context, string) (gpu.Usage, error) {
+	return func(context.Context, string) (gpu.Usage, error) { return u, nil }
+}
+
+// scrape returns the samples of a metric, without the labels that say which GPU it is.
+func (n *node) scrape(t *testing.T, metric string) (lines []string) {
+	t.Helper()
+	for _, line := range nodetest.Scrape(t, n.handler(t), metric) {
+		lines = append(lines, strings.ReplaceAll(line, `gpu="gpu-0000-01-00-0",`, ""))
+	}
+	return lines
+}
+
+func (n *node) handler(t *testing.T) http.Handler {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(n.Sampler))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+func TestUsageOfPartitions(t *testing.T) {
+	n := newNode()
+	n.hold("a", podsNamed("web"), device(place(0), "MIG-0"))
+	n.hold("monitor", podsNamed("monitor"), ledger.Device{Name: place(1).Name(), Placement: place(1), Admin: true})
+	n.use = always(gpu.Usage{
+		Measured:  gpu.Measured{gpu.MemoryUsed: 30, gpu.Power: 300, gpu.UncorrectedErrors: 1},
+		Throttled: map[string]bool{"sw_power_cap": true},
+		Partitions: []gpu.PartitionUsage{
+			measured(0, gpu.Measured{gpu.MemoryUsed: 10, gpu.ComputeActive: 0.5}), measured(1, gpu.Measured{gpu.MemoryUsed: 20}),
+		},
+	})
+	n.Measure(t.Context())
+	assert.Equal(t, []string{
+		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 30`,
+		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0-mig-1g-10gb-1",gpu_instance_id="8",namespace="",parent_uuid="GPU-1",pod="",profile="1g.10gb",type="mig",uuid="MIG-1"} 20`,
+		`tranche_fb_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod="web",profile="1g.10gb",type="mig",uuid="MIG-0"} 10`,
+	}, n.scrape(t, "tranche_fb_used_bytes{"))
+	assert.Equal(t, []string{`tranche_clocks_event_reasons{reason="sw_power_cap",uuid="GPU-1"} 1`}, n.scrape(t, "tranche_clocks"))
+	assert.Equal(t, []string{`tranche_ecc_dbe_vol_total{uuid="GPU-1"} 1`}, n.scrape(t, "tranche_ecc"))
+	assert.Equal(t, []string{`tranche_gpu_info{architecture="hopper",driver_version="580",model="H100",uuid="GPU-1",vendor="nvidia"} 1`}, n.scrape(t, "tranche_gpu_info"))
+	assert.Len(t, n.scrape(t, "tranche_sm_active_ratio{"), 1)
+
+	n.release("a")
+	assert.Empty(t, n.scrape(t, `tranche_sm_active_ratio{`), "the series ends with the claim")
+	assert.NotContains(t, strings.Join(n.scrape(t, "tranche_"), "\n"), "web")
+	n.gpus = nil
+	assert.Empty(t, n.scrape(t, "tranche_"), "a GPU that was removed")
+	n.Measure(t.Context())
+	assert.Empty(t, n.samples)
+}
+
+// What was measured of a claim is never reported of the next one, although the partition has the
+// same UUID: neither at once nor as an average over a time that both had a part of.
+func TestClaimsInTurns(t *testing.T) {
+	n := newNode()
+	busy := func(used, active float64) {
+		n.use = always(gpu.Usage{Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: used, gpu.ComputeActive: active})}})
+	}
+	n.hold("a", podsNamed("a"), device(place(0), "MIG-0"))
+	busy(10, 1)
+	n.Measure(t.Context())
+	assert.Len(t, n.scrape(t, "tranche_fb_used"), 1)
+	n.release("a")
+	n.hold("b", podsNamed("b"), device(place(0), "MIG-0"))
+	assert.Empty(t, n.scrape(t, "tranche_fb_used"), "nothing was measured of b")
+	busy(20, 0.5)
+	n.Measure(t.Context())
+	assert.Contains(t, n.scrape(t, "tranche_fb_used")[0], `pod="b"`)
+	assert.Contains(t, n.scrape(t, "tranche_fb_used")[0], `} 20`)
+	assert.Empty(t, n.scrape(t, "tranche_sm_active"), "half of the interval was a's")
+	n.Measure(t.Context())
+	busy(20, 0.4)
+	n.Measure(t.Context())
+	assert.Contains(t, n.scrape(t, "tranche_sm_active")[0], `} 0.4`)
+
+	// A claim that is released while the GPU is measured.
+	n.use = func(context.Context, string) (gpu.Usage, error) {
+		n.release("b")
+		n.hold("c", podsNamed("c"), device(place(0), "MIG-0"))
+		return gpu.Usage{Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: 30})}}, nil
+	}
+	n.Measure(t.Context())
+	assert.Empty(t, n.scrape(t, "tranche_fb_used"))
+
+	// The same claim for another pod.
+	n.hold("c", podsNamed("d"), device(place(0), "MIG-0"))
+	busy(40, 0)
+	n.Measure(t.Context())
+	n.hold("c", podsNamed("e"), device(place(0), "MIG-0"))
+	assert.Empty(t, n.scrape(t, "tranche_fb_used"))
+	// A pod that joins: what both use belongs to none of them.
+	n.hold("c", podsNamed("e", "f"), device(place(0), "MIG-0"))
+	n.Measure(t.Context())
+	assert.Contains(t, n.scrape(t, "tranche_fb_used")[0], `claim="c",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod=""`)
+	// A partition that is not the claim's.
+	n.hold("c", podsNamed("e", "f"), device(place(0), "MIG-x"))
+	assert.Empty(t, n.scrape(t, "tranche_fb_used"))
+}
+
+func share(p gpu.Placement, id string, memory int64) ledger.Device {
+	s := gpu.ShareOf(p, gpu.ByMemory, gpu.Sharing{Strategy: gpu.TimeSlicing})
+	return ledger.Device{Name: s.Name(), Placement: s, UUID: "GPU-1", ShareID: types.UID(id), Amount: &gpu.Amount{Memory: memory}}
+}
+
+func process(pid int, used, util float64) gpu.ProcessUsage {
+	return gpu.ProcessUsage{PID: pid, Device: place(-1).Name(), Measured: gpu.Measured{gpu.MemoryUsed: used, gpu.Utilization: util}}
+}
+
+// Shares are measured by the processes of their pods.
+func TestUsageOfShares(t *testing.T) {
+	n := newNode()
+	n.hold("a", podsNamed("web", "web"), share(place(-1), "1", 100))
+	n.hold("b", podsNamed("train"), share(place(-1), "2", 200), share(place(-1), "3", 50))
+	n.hold("c", podsNamed("idle"), share(place(-1), "4", 10))
+	n.hold("d", podsNamed("two"), share(place(-1), "5", 10))
+	n.hold("e", podsNamed("two"), share(place(-1), "6", 10))
+	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-train", 3: "uid-train", 4: "uid-other", 5: "uid-two"}
+	n.use = always(gpu.Usage{
+		Measured:  gpu.Measured{gpu.MemoryUsed: 99},
+		Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.7), process(3, 30, 0.6), process(4, 40, 0.1), process(5, 5, 0)},
+	})
+	n.Measure(t.Context())
+	assert.Equal(t, []string{
+		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 99`,
+		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="two",profile="",type="share",uuid="GPU-1"} 5`,
+		`tranche_fb_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="web",profile="",type="share",uuid="GPU-1"} 10`,
+		`tranche_fb_used_bytes{claim="b",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="train",profile="",type="share",uuid="GPU-1"} 50`,
+		`tranche_fb_used_bytes{claim="c",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="idle",profile="",type="share",uuid="GPU-1"} 0`,
+	}, n.scrape(t, "tranche_fb_used_bytes{"))
+	text := strings.Join(n.scrape(t, "tranche_"), "\n")
+	assert.Regexp(t, `tranche_gpu_util_ratio{claim="b".*} 1\n`, text, "no more than all")
+	assert.Regexp(t, `tranche_fb_total_bytes{claim="b".*} 250\n`, text)
+	assert.Regexp(t, `tranche_processes{claim="b".*} 2\n`, text)
+	n.release("b")
+	assert.NotContains(t, strings.Join(n.scrape(t, "tranche_"), "\n"), `claim="b"`)
+}
+
+func TestContainers(t *testing.T) {
+	n := newNode()
+	asked := 0
+	n.Containers = func(context.Context) (Containers, error) {
+		asked++
+		return Containers{{"team", "web", "a"}: {"main"}, {"team", "web", "b"}: {"main", "side"}}, nil
+	}
+	n.hold("a", podsNamed("web"), device(place(0), ""))
+	n.hold("b", podsNamed("web"), device(place(1), ""))
+	n.use = always(gpu.Usage{Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: 1}), measured(1, gpu.Measured{gpu.MemoryUsed: 2})}})
+	n.Measure(t.Context())
+	n.Measure(t.Context())
+	assert.Equal(t, 1, asked, "the kubelet is asked for claims that are new")
+	lines := n.scrape(t, "tranche_fb_used_bytes")
+	assert.Contains(t, lines[0], `claim="a",container="main"`)
+	assert.Contains(t, lines[1], `claim="b",container=""`, "two containers use it")
+}

@@ -79,7 +79,8 @@ func documentOf(t *testing.T, documents []string, kind string) map[string]any {
 }
 
 type alert struct {
-	Alert, Expr, For    string
+	Alert, Record       string
+	Expr, For           string
 	Labels, Annotations map[string]string
 }
 
@@ -95,7 +96,13 @@ func alerts(t *testing.T, args ...string) (found []alert) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(content, &rule))
 	for _, group := range rule.Spec.Groups {
-		found = append(found, group.Rules...)
+		for _, r := range group.Rules {
+			if r.Record == "" {
+				found = append(found, r)
+			} else {
+				requireMetrics(t, metricsInCode(t), r.Expr)
+			}
+		}
 	}
 	return found
 }
@@ -174,7 +181,11 @@ func TestDashboard(t *testing.T) {
 	require.NotEmpty(t, dashboard.Title)
 	require.NotEmpty(t, dashboard.UID)
 	require.GreaterOrEqual(t, dashboard.SchemaVersion, 36)
-	require.Equal(t, "datasource", dashboard.Templating.List[0].Name)
+	var variables []string
+	for _, v := range dashboard.Templating.List {
+		variables = append(variables, v.Name)
+	}
+	require.Equal(t, []string{"datasource", "node", "model", "namespace"}, variables)
 
 	ids, places := map[int]bool{}, map[string]string{}
 	asked := ""
@@ -224,6 +235,7 @@ func TestPodMonitors(t *testing.T) {
 	documents := render(t, chart, "--set", "metrics.podMonitor.enabled=true")
 	text := strings.Join(documents, "\n")
 	require.Equal(t, 2, strings.Count(text, "kind: PodMonitor\n"))
+	require.Equal(t, 1, strings.Count(text, "honorLabels: true"), "the plugin's metrics name pods")
 	controller := deploymentOf(t, decode(t, documents))
 	for _, d := range documents {
 		if strings.Contains(d, "kind: PodMonitor\n") && strings.Contains(d, "name: tranche-controller\n") {

@@ -40,6 +40,7 @@ func (b *bench) figures(ctx context.Context) []figures.Figure {
 		b.amdFigures(ctx),
 		b.shareFigures(),
 		b.daemonFigures(),
+		b.usageFigures(),
 		b.pluginFigures(ctx),
 	} {
 		all = append(all, some...)

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+)
+
+// usageOf returns the samples of a metric that name a pod of the test.
+func (s *suite) usageOf(metric, pod string) (lines []string) {
+	s.t.Helper()
+	of := regexp.MustCompile(`^` + metric + `\{.*namespace="` + s.namespace + `".*pod="` + pod + `"`)
+	for _, line := range strings.Split(s.metrics(nodeA), "\n") {
+		if of.MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// waitUsage waits until a metric of a pod has a sample.
+func (s *suite) waitUsage(metric, pod, value string) (line string) {
+	s.t.Helper()
+	s.eventually(metric+" of pod "+pod+" is "+value, func() (bool, string) {
+		lines := s.usageOf(metric, pod)
+		if len(lines) == 1 && strings.HasSuffix(lines[0], " "+value) {
+			line = lines[0]
+			return true, ""
+		}
+		return false, strings.Join(lines, "\n")
+	})
+	return line
+}
+
+// What two partitions of one GPU use is told of the pods that hold them, with their containers,
+// and ends with the claims.
+func TestUsageOfPartitionsOfOneGPU(t *testing.T) {
+	s := start(t)
+	pci := s.machine(nodeA).GPUs[2].PCI
+	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci, Compute: 60, Memory: 50}}})
+	s.gpuPodOn("one", class1g10gb, pci)
+	s.gpuPodOn("two", class1g10gb, pci)
+	device := s.allocated(s.waitRunning("one"), "")
+	s.waitRunning("two")
+
+	line := s.waitUsage("tranche_sm_active_ratio", "one", "0.6")
+	for _, label := range []string{
+		`container="main"`, `device="` + device.Device + `"`, `node="` + nodeA + `"`, `profile="1g.10gb"`, `type="mig"`, `parent_uuid="GPU-`, `uuid="MIG-`,
+	} {
+		assert.Contains(t, line, label)
+	}
+	s.waitUsage("tranche_sm_active_ratio", "two", "0.6")
+	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci}}})
+	s.waitUsage("tranche_sm_active_ratio", "one", "0")
+	s.waitUsage("tranche_fb_used_bytes", "one", "0")
+
+	s.delete("one")
+	assert.Empty(t, s.usageOf("tranche_[a-z_]+", "one"), "the series end with the claim")
+	assert.NotEmpty(t, s.usageOf("tranche_fb_used_bytes", "two"))
+}
+
+// A GPU that hangs is not reported for long, and the metrics of the others go on.
+func TestUsageBesideAGPUThatHangs(t *testing.T) {
+	s := start(t)
+	hangs, works := s.machine(nodeA).GPUs[0].PCI, s.machine(nodeA).GPUs[1].PCI
+	s.gpuPodOn("hangs", class1g10gb, hangs)
+	s.gpuPodOn("works", class1g10gb, works)
+	s.waitRunning("hangs")
+	s.waitRunning("works")
+	s.waitUsage("tranche_sm_active_ratio", "hangs", "0")
+	s.setFaults(nvdriver.Faults{
+		Calls: []nvdriver.CallFault{{Call: "GetPowerUsage", GPU: hangs, Hang: true}},
+		Load:  []load.Load{{GPU: works, Compute: 40}},
+	})
+	s.waitUsage("tranche_sm_active_ratio", "works", "0.4")
+	s.eventually("the GPU that hangs is not reported", func() (bool, string) {
+		lines := s.usageOf("tranche_sm_active_ratio", "hangs")
+		return len(lines) == 0, strings.Join(lines, "\n")
+	})
+	s.clearFaults(nodeA)
+	s.waitUsage("tranche_sm_active_ratio", "hangs", "0")
+}

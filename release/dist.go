@@ -34,8 +34,8 @@ var systems = []string{"darwin", "linux", "windows"}
 
 // dist writes a release.
 type dist struct {
-	programs, chart, license, repository, revision, out string
-	of                                                  artifact.Chart
+	programs, completion, chart, license, repository, revision, out string
+	of                                                              artifact.Chart
 }
 
 func imageFile(folder string, of artifact.Chart) string {
@@ -150,8 +150,17 @@ func (d *dist) writeClient(system, architecture string) (string, error) {
 		program, ending = program+".exe", ".zip"
 	}
 	file := filepath.Join(d.out, fmt.Sprintf("kubectl-tranche-%s-%s-%s%s", d.of.AppVersion, system, architecture, ending))
+	source := filepath.Join(d.programs, system+"-"+architecture, program)
+	if err := smallEnough(source); err != nil {
+		return "", err
+	}
+	completes := "kubectl_complete-tranche"
+	if system == "windows" {
+		completes += ".cmd"
+	}
 	entries := []image.Entry{
-		{Path: "/" + program, Source: filepath.Join(d.programs, system+"-"+architecture, program), Mode: 0o755},
+		{Path: "/" + program, Source: source, Mode: 0o755},
+		{Path: "/" + completes, Source: filepath.Join(d.completion, completes), Mode: 0o755},
 		{Path: "/LICENSE", Source: d.license, Mode: 0o644},
 	}
 	return file, image.Atomically(file, func(w io.Writer) error {
@@ -161,6 +170,20 @@ func (d *dist) writeClient(system, architecture string) (string, error) {
 		packed := gzip.NewWriter(w)
 		return errors.Join(image.WriteTar(packed, entries), packed.Close())
 	})
+}
+
+// largestClient is how many bytes kubectl-tranche may have. Everybody who uses GPUs downloads it.
+const largestClient = 45_000_000
+
+func smallEnough(program string) error {
+	info, err := os.Stat(program)
+	if err != nil {
+		return err
+	}
+	if info.Size() > largestClient {
+		return fmt.Errorf("%s has %.1f MB, and may have %d: see with `go tool nm -size -sort size` what is linked now", program, float64(info.Size())/1e6, largestClient/1_000_000)
+	}
+	return nil
 }
 
 func writeZip(w io.Writer, entries []image.Entry) error {

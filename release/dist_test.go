@@ -39,7 +39,7 @@ func newDist(t *testing.T) *dist {
 	main := filepath.Join(dir, "main.go")
 	require.NoError(t, os.WriteFile(main, []byte("package main\n\nfunc main() {}\n"), 0o600))
 	d := &dist{
-		programs: filepath.Join(dir, "programs"), chart: chartFolder, license: "../LICENSE",
+		programs: filepath.Join(dir, "programs"), chart: chartFolder, license: "../LICENSE", completion: "../cmd/kubectl-tranche",
 		repository: "ghcr.io/tranche-dev/tranche", revision: "abc", out: filepath.Join(dir, "dist"),
 	}
 	for _, architecture := range architectures {
@@ -94,15 +94,22 @@ func TestDist(t *testing.T) {
 		if p.Selector.MatchLabels["os"] != "windows" {
 			list, err := exec.CommandContext(t.Context(), "tar", "-tzf", filepath.Join(d.out, file)).Output()
 			require.NoError(t, err)
-			assert.ElementsMatch(t, []string{"LICENSE", p.Bin}, strings.Fields(string(list)))
+			assert.ElementsMatch(t, []string{"LICENSE", p.Bin, "kubectl_complete-tranche"}, strings.Fields(string(list)))
 			continue
 		}
 		archive, err := zip.OpenReader(filepath.Join(d.out, file))
 		require.NoError(t, err)
-		require.Len(t, archive.File, 2)
+		require.Len(t, archive.File, 3)
 		assert.Equal(t, p.Bin, archive.File[0].Name)
+		assert.Equal(t, "kubectl_complete-tranche.cmd", archive.File[1].Name)
 		require.NoError(t, archive.Close())
 	}
+}
+
+func TestLargeClientIsRefused(t *testing.T) {
+	d := newDist(t)
+	require.NoError(t, os.Truncate(filepath.Join(d.programs, "darwin-arm64", "kubectl-tranche"), 45_100_000))
+	require.ErrorContains(t, d.write(t.Context()), "kubectl-tranche has 45.1 MB, and may have 45: ")
 }
 
 func TestPush(t *testing.T) {

@@ -69,6 +69,7 @@ func newDistCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.programs, "programs", "build/release", "folder with a folder OS-ARCHITECTURE of programs for each platform")
+	flags.StringVar(&d.completion, "completion", "cmd/kubectl-tranche", "folder with the programs by which kubectl completes names")
 	flags.StringVar(&d.chart, "chart", "deployments/helm/tranche", "folder of the chart")
 	flags.StringVar(&d.license, "license", "LICENSE", "file to put into archives")
 	flags.StringVar(&d.repository, "repository", "", "name of the image, without a tag")

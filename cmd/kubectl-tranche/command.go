@@ -44,6 +44,9 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   # Follow the rollout of a profile to many nodes
   kubectl tranche rollout status canary
 
+  # Show how much each GPU and partition is used
+  kubectl tranche top gpus --node node-a
+
   # Print what a node with eight H100 will publish
   kubectl tranche templates --model h100x8
 
@@ -92,8 +95,9 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
-	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out), newUICommand(o, out))
+	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(o, out))
+	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out), newTopCommand(o, out), newUICommand(o, out))
+	o.complete(cmd)
 	return cmd
 }
 

@@ -17,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -178,7 +179,42 @@ func TestEmptyCluster(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	out, err := run(t, "version")
+	client := "kubectl-tranche: dev " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
+	out, err := run(t, "version", "--client")
 	require.NoError(t, err)
-	assert.Contains(t, out, "kubectl-tranche dev "+runtime.GOOS+"/")
+	assert.Equal(t, client, out)
+
+	// Without a cluster, or without rights, the version of the program is told all the same.
+	out, err = run(t, "version", "--kubeconfig", kubeconfig(t, nil))
+	require.NoError(t, err)
+	assert.Contains(t, out, client+"Unknown: ask the API server for its version: ")
+	out, err = run(t, "version", "--client", "-o", "yaml")
+	require.NoError(t, err)
+	assert.Equal(t, "client:\n  platform: "+runtime.GOOS+"/"+runtime.GOARCH+"\n  version: dev\n", out)
+}
+
+func TestServerVersions(t *testing.T) {
+	pod := func(name, component, version string, phase corev1.PodPhase) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tranche-system", Name: name}, Status: corev1.PodStatus{Phase: phase}}
+		p.Labels = map[string]string{"app.kubernetes.io/part-of": "tranche", componentLabel: component, versionLabel: version}
+		return p
+	}
+	kubernetes := fake.NewClientset(pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),
+		pod("c", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("d", "controller", "0.2.0", corev1.PodRunning), pod("test", "", "0.2.0", corev1.PodRunning),
+		pod("e", "controller", "0.3.0", corev1.PodPending))
+	v := versions{Client: clientVersion{"0.2.0", "linux/amd64"}}
+	require.NoError(t, v.read(t.Context(), connection{kubernetes: kubernetes}))
+	v.Kubernetes = "v1.37.1"
+	var out bytes.Buffer
+	require.NoError(t, v.write(&out, ""))
+	assert.Equal(t, "kubectl-tranche: 0.2.0 linux/amd64\nKubernetes: v1.37.1\n"+
+		"tranche-controller: 0.2.0 (1 pod)\ntranche-kubelet-plugin: 0.1.0 (2 pods)\ntranche-kubelet-plugin: 0.2.0 (1 pod)\n", out.String())
+	out.Reset()
+	require.NoError(t, v.write(&out, "json"))
+	assert.Contains(t, out.String(), `"component": "controller"`)
+
+	forbid(kubernetes, "pods", "")
+	v = versions{}
+	require.ErrorContains(t, v.read(t.Context(), connection{kubernetes: kubernetes}), "you are not allowed to list the pods of Tranche: ")
+	require.EqualError(t, v.read(t.Context(), connection{kubernetes: fake.NewClientset()}), "no pods with the label app.kubernetes.io/part-of=tranche run in the cluster")
 }

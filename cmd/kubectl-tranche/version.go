@@ -1,24 +1,151 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // version is set when the program is linked.
 var version = "dev"
 
-func newVersionCommand(out io.Writer) *cobra.Command {
-	return &cobra.Command{
+const (
+	// versionLabel has the version of the chart's application on all its pods.
+	versionLabel = "app.kubernetes.io/version"
+	// partLabel selects the pods of the chart, componentLabel tells which they are.
+	partLabel      = "app.kubernetes.io/part-of=tranche"
+	componentLabel = "app.kubernetes.io/component"
+)
+
+// versions is what the command prints.
+type versions struct {
+	Client clientVersion `json:"client"`
+	// Kubernetes is the version of the API server.
+	Kubernetes string `json:"kubernetes,omitempty"`
+	// Server has the programs that run in the cluster. Two versions of one are an upgrade.
+	Server []serverVersion `json:"server,omitempty"`
+	// Unknown says why nothing, or not everything, is known of the cluster.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+type clientVersion struct {
+	Version  string `json:"version"`
+	Platform string `json:"platform"`
+}
+
+type serverVersion struct {
+	Component string `json:"component"`
+	Version   string `json:"version"`
+	Pods      int    `json:"pods"`
+}
+
+func newVersionCommand(o *options, out io.Writer) *cobra.Command {
+	output, clientOnly := "", false
+	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this program",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(out, "kubectl-tranche %s %s/%s\n", version, runtime.GOOS, runtime.GOARCH)
-			return err
+		Short: "Print the versions of this program and of what runs in the cluster",
+		Long: "Print the version of this program, of Kubernetes, and of Tranche's programs in the cluster.\n\n" +
+			"Requires permission to list the pods of Tranche. Without it, or without a cluster, the version of\n" +
+			"this program is printed, and why nothing else is known.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(output, "json", "yaml"); err != nil {
+				return err
+			}
+			v := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}
+			if !clientOnly {
+				v.ask(cmd.Context(), o)
+			}
+			return v.write(out, output)
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json or yaml")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "do not ask the cluster")
+	return cmd
+}
+
+// ask asks the cluster.
+func (v *versions) ask(ctx context.Context, o *options) {
+	c, _, err := o.connect()
+	if err == nil {
+		err = v.read(ctx, c)
+	}
+	if err != nil {
+		v.Unknown = err.Error()
+	}
+}
+
+func (v *versions) read(ctx context.Context, c connection) error {
+	server, err := c.kubernetes.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	v.Kubernetes = server.GitVersion
+	// Without the right to list classes, all namespaces are searched.
+	classes, _ := c.listClasses(ctx)
+	pods, err := listWith[corev1.Pod](ctx, metav1.ListOptions{LabelSelector: partLabel}, c.kubernetes.CoreV1().Pods(cluster.SystemNamespace(classes)).List)
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you are not allowed to list the pods of Tranche: %w", err)
+	case err != nil:
+		return fmt.Errorf("list the pods of Tranche: %w", err)
+	}
+	found := map[serverVersion]int{}
+	for i := range pods {
+		labels := pods[i].Labels
+		if labels[componentLabel] != "" && pods[i].Status.Phase == corev1.PodRunning {
+			found[serverVersion{Component: labels[componentLabel], Version: labels[versionLabel]}]++
+		}
+	}
+	for of, n := range found {
+		of.Pods = n
+		v.Server = append(v.Server, of)
+	}
+	slices.SortFunc(v.Server, func(a, b serverVersion) int {
+		return cmp.Or(cmp.Compare(a.Component, b.Component), cmp.Compare(a.Version, b.Version))
+	})
+	if len(v.Server) == 0 {
+		return fmt.Errorf("no pods with the label %s run in the cluster", partLabel)
+	}
+	return nil
+}
+
+func (v *versions) write(out io.Writer, output string) error {
+	switch output {
+	case "json":
+		return terminal.WriteJSON(out, v)
+	case "yaml":
+		return terminal.WriteYAML(out, v)
+	}
+	p := terminal.Page{Screen: terminal.ScreenOf(out)}
+	line := func(what, said string) { p.Wrap(what+": ", said, terminal.Normal) }
+	line("kubectl-tranche", v.Client.Version+" "+v.Client.Platform)
+	if v.Kubernetes != "" {
+		line("Kubernetes", v.Kubernetes)
+	}
+	for _, s := range v.Server {
+		pods := "1 pod"
+		if s.Pods != 1 {
+			pods = fmt.Sprintf("%d pods", s.Pods)
+		}
+		line("tranche-"+s.Component, fmt.Sprintf("%s (%s)", s.Version, pods))
+	}
+	if v.Unknown != "" {
+		line("Unknown", v.Unknown)
+	}
+	_, err := p.WriteTo(out)
+	return err
 }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/models"
+)
+
+// completionDeadline is how long somebody who pressed a key waits.
+const completionDeadline = 2 * time.Second
+
+// mostNames is how many names are proposed, and how many are read at once.
+const mostNames = 500
+
+var (
+	kindGPUNodes = v1alpha1.GroupVersion.WithResource(client.ResourceGPUNodes)
+	kindProfiles = v1alpha1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
+	kindPlans    = v1alpha1.GroupVersion.WithResource(client.ResourcePartitionPlans)
+	kindNodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	kindPods     = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+)
+
+// workloads are the types that `why` explains, by their names in TYPE/NAME.
+var workloads = map[string]schema.GroupVersionResource{
+	"pod":           kindPods,
+	"job":           {Group: "batch", Version: "v1", Resource: "jobs"},
+	"deployment":    {Group: "apps", Version: "v1", Resource: "deployments"},
+	"statefulset":   {Group: "apps", Version: "v1", Resource: "statefulsets"},
+	"jobset":        {Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"},
+	"resourceclaim": {Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"},
+}
+
+// completion proposes names for what is being typed.
+type completion = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
+
+// complete has the commands propose names. Nothing completes files but flags that name files.
+func (o *options) complete(root *cobra.Command) {
+	byName := map[string]completion{
+		"profile":  o.inTurn(kindGPUNodes, kindProfiles),
+		"switches": o.inTurn(kindGPUNodes),
+		"status":   o.inTurn(kindPlans), "pause": o.inTurn(kindPlans), "resume": o.inTurn(kindPlans), "approve": o.inTurn(kindPlans), "undo": o.inTurn(kindPlans),
+		"why": o.completeWorkloads,
+		"top": fixed("nodes", "gpus", "pods"),
+	}
+	flags := map[string]completion{
+		"node":    o.completeNodes,
+		"model":   fixed(models.InventoryNames()...),
+		"sort-by": fixed("name", "memory", "compute", "power"),
+	}
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.ValidArgsFunction = byName[cmd.Name()]
+		for flag, names := range flags {
+			if cmd.LocalNonPersistentFlags().Lookup(flag) != nil {
+				_ = cmd.RegisterFlagCompletionFunc(flag, names) // fails only for a flag that there is not
+			}
+		}
+		if f := cmd.LocalNonPersistentFlags().Lookup("output"); f != nil {
+			_ = cmd.RegisterFlagCompletionFunc("output", fixed(formatsIn(f.Usage)...))
+		}
+		for _, below := range cmd.Commands() {
+			walk(below)
+		}
+	}
+	walk(root)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+}
+
+// formatsIn are the formats that the help text of --output names.
+func formatsIn(usage string) []string {
+	_, formats, _ := strings.Cut(usage, ": ")
+	return strings.FieldsFunc(strings.ReplaceAll(formats, " or ", ","), func(r rune) bool { return r == ' ' || r == ',' })
+}
+
+func fixed(names ...string) completion {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// inTurn completes each argument by the names of a kind.
+func (o *options) inTurn(kinds ...schema.GroupVersionResource) completion {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(kinds) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return o.names(cmd.Context(), kinds[len(args)], "", metav1.ListOptions{}, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNodes proposes the nodes with GPUs, or all for users who are not allowed to list these.
+func (o *options) completeNodes(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	names := o.names(cmd.Context(), kindGPUNodes, "", metav1.ListOptions{}, typed)
+	if names == nil {
+		names = o.names(cmd.Context(), kindNodes, "", metav1.ListOptions{}, typed)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeWorkloads proposes the pods that do not run, or TYPE/NAME.
+func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if kind, begun, found := strings.Cut(typed, "/"); found {
+		of, known := workloads[strings.TrimSuffix(kind, "s")]
+		if !known {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names := o.names(cmd.Context(), of, namespace, metav1.ListOptions{}, begun)
+		for i := range names {
+			names[i] = kind + "/" + names[i]
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := o.names(cmd.Context(), kindPods, namespace, metav1.ListOptions{FieldSelector: "status.phase=Pending"}, typed)
+	if len(names) > 0 {
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	for kind := range workloads {
+		if strings.HasPrefix(kind, typed) {
+			names = append(names, kind+"/")
+		}
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// names lists the names of a kind that begin with what is typed: as many as can be read before
+// the deadline. Nothing of the objects but their metadata is read. It is nil if nothing can be read.
+func (o *options) names(ctx context.Context, of schema.GroupVersionResource, namespace string, options metav1.ListOptions, typed string) []string {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionDeadline)
+	defer cancel()
+	config, err := o.config.ToRESTConfig()
+	if err != nil {
+		return nil
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for options.Limit = mostNames; len(found) < mostNames; {
+		page, err := client.Resource(of).Namespace(namespace).List(ctx, options)
+		if err != nil {
+			return found
+		}
+		if found == nil {
+			found = []string{}
+		}
+		for i := range page.Items {
+			if strings.HasPrefix(page.Items[i].Name, typed) {
+				found = append(found, page.Items[i].Name)
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	return found
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/usage"
+	"github.com/tranche-dev/tranche/pkg/usage/scrape"
+)
+
+const topExamples = `  # Show how much the GPUs of each node are used
+  kubectl tranche top nodes
+
+  # Show each GPU and partition of one node
+  kubectl tranche top gpus --node node-a
+
+  # Show what the pods of a namespace use, most memory first
+  kubectl tranche top pods -n team-a --sort-by memory`
+
+const topLong = `Show how much memory, compute and power nodes, GPUs with their partitions, or pods
+use, as the plugins of Tranche measure it. Without an argument: nodes, or the GPUs of
+up to 5 nodes. What is not known is shown as -: MIG partitions have no power of their
+own, and not every GPU measures everything.
+
+Requires permission to list the pods in the namespace of Tranche, and to get
+pods/proxy there.`
+
+// topFlags are those of the command top.
+type topFlags struct {
+	nodes    []string
+	selector string
+	output   string
+	sortBy   string
+	all      bool
+}
+
+func newTopCommand(o *options, out io.Writer) *cobra.Command {
+	var f topFlags
+	cmd := &cobra.Command{
+		Use:           "top [nodes|gpus|pods]",
+		Short:         "Show how much nodes, GPUs, partitions and pods use",
+		Long:          topLong,
+		Example:       topExamples,
+		Args:          cobra.MaximumNArgs(1),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := &topRun{flags: f, out: out}
+			if len(args) > 0 {
+				r.what = args[0]
+			}
+			if err := r.check(); err != nil {
+				return err
+			}
+			var err error
+			if r.connection, _, err = o.connect(); err != nil {
+				return err
+			}
+			r.screen = o.screen(out)
+			if !f.all {
+				r.namespace = *o.config.Namespace
+			}
+			progress := terminal.NewProgress(os.Stderr)
+			defer progress.Done()
+			return r.run(withProgress(cmd.Context(), progress))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
+	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
+	flags.StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
+	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "show pods of all namespaces (default without --namespace)")
+	return cmd
+}
+
+// topRun is the command at work.
+type topRun struct {
+	connection
+	flags     topFlags
+	out       io.Writer
+	screen    terminal.Screen
+	what      string // nodes, gpus, pods, or empty
+	namespace string
+}
+
+// topOf are what can be shown, with shorter names.
+var topOf = map[string]string{
+	"": "", "nodes": "nodes", "node": "nodes", "no": "nodes", "gpus": "gpus", "gpu": "gpus", "pods": "pods", "pod": "pods", "po": "pods",
+}
+
+// sortKeys are what can be sorted by.
+var sortKeys = map[string]func(usage.Values) *float64{
+	"memory":  func(v usage.Values) *float64 { return v.MemoryUsed },
+	"compute": func(v usage.Values) *float64 { return cmp.Or(v.Compute, v.Engine) },
+	"power":   func(v usage.Values) *float64 { return v.Power },
+}
+
+func (r *topRun) check() error {
+	what, ok := topOf[r.what]
+	if !ok {
+		return fmt.Errorf("unknown argument %q: use nodes, gpus or pods", r.what)
+	}
+	r.what = what
+	if _, ok := sortKeys[r.flags.sortBy]; !ok && r.flags.sortBy != "" && r.flags.sortBy != "name" {
+		return fmt.Errorf("--sort-by %q: use name, memory, compute or power", r.flags.sortBy)
+	}
+	return checkFormat(r.flags.output, "json", "yaml")
+}
+
+func (r *topRun) run(ctx context.Context) error {
+	nodes, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	progressOf(ctx).Done()
+	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
+	if r.what == "pods" {
+		return r.pods(nodes)
+	}
+	content := struct {
+		Nodes []usage.Node `json:"nodes"`
+	}{nodes}
+	switch {
+	case r.flags.output == "json":
+		return terminal.WriteJSON(r.out, content)
+	case r.flags.output == "yaml":
+		return terminal.WriteYAML(r.out, content)
+	case r.what == "gpus" || r.what == "" && len(nodes) <= handful:
+		return picture.DrawGPUUsage(r.out, r.screen, nodes)
+	}
+	return picture.DrawNodeUsage(r.out, r.screen, nodes)
+}
+
+func (r *topRun) pods(nodes []usage.Node) error {
+	pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.namespace != "" && p.Namespace != r.namespace })
+	sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
+	content := struct {
+		Pods []usage.Pod `json:"pods"`
+	}{pods}
+	switch r.flags.output {
+	case "json":
+		return terminal.WriteJSON(r.out, content)
+	case "yaml":
+		return terminal.WriteYAML(r.out, content)
+	}
+	return picture.DrawPodUsage(r.out, r.screen, pods, nodes)
+}
+
+// sortUsage puts the largest first, and what is not known last. They are sorted by name.
+func sortUsage[T any](all []T, by string, values func(T) usage.Values) {
+	key := sortKeys[by]
+	if key == nil {
+		return
+	}
+	slices.SortStableFunc(all, func(a, b T) int {
+		x, y := key(values(a)), key(values(b))
+		switch {
+		case x == nil && y == nil:
+			return 0
+		case x == nil:
+			return 1
+		case y == nil:
+			return -1
+		}
+		return cmp.Compare(*y, *x)
+	})
+}
+
+// read reads the plugins of the nodes that were asked for.
+func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
+	only := r.flags.nodes
+	if r.flags.selector != "" {
+		nodes, err := r.nodes(ctx, r.flags.selector)
+		if err != nil {
+			return nil, fmt.Errorf("list the nodes with the labels %s: %w", r.flags.selector, err)
+		}
+		if only = (reader{only: only}).selected(nodes); len(only) == 0 {
+			return nil, fmt.Errorf("none of the nodes has the labels %s", r.flags.selector)
+		}
+	}
+	// Without the right to list classes, all namespaces are searched.
+	classes, _ := r.listClasses(ctx)
+	progress := progressOf(ctx)
+	from := scrape.Reader{
+		Kubernetes: r.kubernetes, Namespace: cluster.SystemNamespace(classes),
+		Progress: func(done, all int) { progress.Say("Read the metrics of %d of %d nodes.", done, all) },
+	}
+	if len(only) > 0 {
+		from.Shows = func(node string) bool { return slices.Contains(only, node) }
+	}
+	return from.Read(ctx)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// usageServer is an API server with two nodes, whose plugins answer, and a third whose plugin
+// does not.
+func usageServer(t *testing.T) *server {
+	s := &server{}
+	metrics := map[string]string{
+		"plugin-a": `tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 1073741824
+tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 0.25
+`,
+		"plugin-b": `tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="MIG-1",parent_uuid="GPU-b",gpu_instance_id="7",profile="1g.10gb",namespace="team-b",pod="infer-0"} 2147483648
+tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
+`,
+	}
+	reply := func(w http.ResponseWriter, kind string, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked = append(s.asked, r.URL.Path)
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/proxy/metrics"):
+			for name, text := range metrics {
+				if strings.Contains(r.URL.Path, name) {
+					_, _ = w.Write([]byte(text))
+					return
+				}
+			}
+			http.Error(w, "no", http.StatusForbidden)
+		case strings.HasSuffix(r.URL.Path, "/pods"):
+			list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+			for _, node := range []string{"a", "b", "c"} {
+				list.Items = append(list.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tranche-system", Name: "plugin-" + node}, Spec: corev1.PodSpec{NodeName: "node-" + node}})
+			}
+			reply(w, "PodList", list)
+		case strings.HasSuffix(r.URL.Path, "/nodes"):
+			list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+			if r.URL.Query().Get("labelSelector") == "pool=x" {
+				list.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}}}
+			}
+			reply(w, "NodeList", list)
+		default:
+			http.Error(w, "no", http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestTop(t *testing.T) {
+	s := usageServer(t)
+	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "top"}
+	for args, wants := range map[string][]string{
+		"":                              {"node-a: 1 GPU, memory 1 GiB, compute 25%, engine -, power -\n", "  1g.10gb #7  2 GiB   -        -       -      team-b/infer-0\n", "node-c: You are not allowed to get pods/proxy"},
+		"nodes":                         {"node-a  1     1 GiB   25%      -       -\n"},
+		"nodes --sort-by memory":        {"POWER  REMARKS\nnode-b "},
+		"gpus --node node-b":            {"node-b: 1 GPU, memory 3 GiB"},
+		"gpus -l pool=x -o json":        {`"profile": "1g.10gb"`},
+		"pods":                          {"team-a     train-0  1 GiB   25%      -       -      gpu-a\n", "Note: the pods of node-c are not known: you are not allowed"},
+		"pods -o yaml --sort-by memory": {"pods:\n- devices:\n  - 1g.10gb\n"},
+	} {
+		out, err := run(t, append(base, strings.Fields(args)...)...)
+		require.NoError(t, err, args)
+		for _, want := range wants {
+			assert.Contains(t, out, want, args)
+		}
+	}
+	out, err := run(t, append(base, "pods", "-n", "team-b")...)
+	require.NoError(t, err)
+	assert.NotContains(t, out, "train-0")
+	s.asked = nil
+	_, err = run(t, append(base, "gpus", "--node", "node-b")...)
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(s.asked, " "), "plugin-a", "no other plugin is read")
+
+	for want, args := range map[string]string{
+		`unknown argument "cards": use nodes, gpus or pods`:   "cards",
+		`--sort-by "age": use name, memory, compute or power`: "pods --sort-by age",
+		`unsupported output format "wide": use json or yaml`:  "pods -o wide",
+		"none of the nodes has the labels pool=y":             "-l pool=y",
+	} {
+		_, err := run(t, append(base, strings.Fields(args)...)...)
+		require.EqualError(t, err, want)
+	}
+}

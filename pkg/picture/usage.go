@@ -1,0 +1,167 @@
+package picture
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/usage"
+)
+
+// unknown stands for a value that nobody tells.
+const unknown = "-"
+
+// DrawNodeUsage writes how much the GPUs of each node are used.
+func DrawNodeUsage(w io.Writer, screen terminal.Screen, nodes []usage.Node) error {
+	p := &terminal.Page{Screen: screen}
+	var rows [][]string
+	for i := range nodes {
+		n := &nodes[i]
+		rows = append(rows, append([]string{n.Name, strconv.Itoa(len(n.GPUs))}, append(values(n.Values), n.Unknown)...))
+	}
+	usageTable(p, []string{"NODE", "GPUS", "MEMORY", "COMPUTE", "ENGINE", "POWER", "REMARKS"}, rows)
+	_, err := p.WriteTo(w)
+	return err
+}
+
+// DrawGPUUsage writes how much each GPU and each partition is used, by node.
+func DrawGPUUsage(w io.Writer, screen terminal.Screen, nodes []usage.Node) error {
+	p := &terminal.Page{Screen: screen}
+	for i := range nodes {
+		n := &nodes[i]
+		p.Blank()
+		p.Wrap(n.Name+": ", sums(n), terminal.Bold)
+		var rows [][]string
+		for _, g := range n.GPUs {
+			rows = append(rows, append([]string{g.Name}, append(values(g.Values), users(g.Users))...))
+			for _, part := range g.Partitions {
+				name := "  " + part.Profile
+				if part.Instance != "" {
+					name += " #" + part.Instance
+				}
+				rows = append(rows, append([]string{name}, append(values(part.Values), users(part.Users))...))
+			}
+		}
+		if len(rows) > 0 {
+			p.Table([]string{"GPU", "MEMORY", "COMPUTE", "ENGINE", "POWER", "PODS"}, rows)
+		}
+	}
+	if len(nodes) == 0 {
+		usageTable(p, nil, nil)
+	}
+	_, err := p.WriteTo(w)
+	return err
+}
+
+// DrawPodUsage writes how much each pod uses. Of nodes of which nothing is known, it says why.
+func DrawPodUsage(w io.Writer, screen terminal.Screen, pods []usage.Pod, nodes []usage.Node) error {
+	p := &terminal.Page{Screen: screen}
+	var rows [][]string
+	for i := range pods {
+		x := &pods[i]
+		rows = append(rows, append([]string{x.Namespace, x.Name}, append(values(x.Values), devices(x.Devices))...))
+	}
+	usageTable(p, []string{"NAMESPACE", "POD", "MEMORY", "COMPUTE", "ENGINE", "POWER", "DEVICES"}, rows)
+	unknown := map[string][]string{} // nodes by reason
+	for i := range nodes {
+		if reason := nodes[i].Unknown; reason != "" {
+			unknown[reason] = append(unknown[reason], nodes[i].Name)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(unknown)) {
+		p.Blank()
+		said := fmt.Sprintf("the pods of %s are not known: %s.", text.List(unknown[reason], 3), reason)
+		p.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(said, terminal.Normal))
+	}
+	_, err := p.WriteTo(w)
+	return err
+}
+
+func usageTable(p *terminal.Page, head []string, rows [][]string) {
+	if len(rows) == 0 {
+		p.Wrap("", "The plugins of Tranche report no usage.", terminal.Normal)
+		return
+	}
+	p.Table(head, rows)
+}
+
+// sums describes a node in one line.
+func sums(n *usage.Node) string {
+	if n.Unknown != "" {
+		return text.Capital(n.Unknown) + "."
+	}
+	v := values(n.Values)
+	return fmt.Sprintf("%s, memory %s, compute %s, engine %s, power %s", countOf(len(n.GPUs), "GPU"), v[0], v[1], v[2], v[3])
+}
+
+// values are the columns MEMORY, COMPUTE, ENGINE and POWER.
+func values(v usage.Values) []string {
+	memory := unknown
+	switch {
+	case v.MemoryUsed != nil && v.MemoryTotal != nil:
+		memory = ofTotal(text.Bytes(int64(*v.MemoryUsed)), text.Bytes(int64(*v.MemoryTotal)))
+	case v.MemoryUsed != nil:
+		memory = text.Bytes(int64(*v.MemoryUsed))
+	case v.MemoryTotal != nil:
+		memory = unknown + " of " + text.Bytes(int64(*v.MemoryTotal))
+	}
+	return []string{memory, percent(v.Compute), percent(v.Engine), watts(v.Power)}
+}
+
+// ofTotal leaves out a unit that is said twice.
+func ofTotal(used, total string) string {
+	if number, unit, _ := strings.Cut(used, " "); strings.HasSuffix(total, " "+unit) {
+		used = number
+	}
+	return used + " of " + total
+}
+
+func percent(ratio *float64) string {
+	if ratio == nil || math.IsNaN(*ratio) {
+		return unknown
+	}
+	return fmt.Sprintf("%.0f%%", *ratio*100)
+}
+
+func watts(power *float64) string {
+	switch {
+	case power == nil || math.IsNaN(*power):
+		return unknown
+	case *power >= 10000:
+		return fmt.Sprintf("%.1f kW", *power/1000)
+	}
+	return fmt.Sprintf("%.0f W", *power)
+}
+
+func users(all []usage.User) string {
+	var names []string
+	for _, u := range all {
+		names = append(names, u.Namespace+"/"+u.Pod)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// devices counts equal ones: "1g.10gb ×2".
+func devices(all []string) string {
+	var names []string
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(all))) {
+		n := 0
+		for _, other := range all {
+			if other == name {
+				n++
+			}
+		}
+		if n > 1 {
+			name += fmt.Sprintf(" ×%d", n)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,56 @@
+package picture
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/usage"
+)
+
+func used(used, total, compute, engine, power float64) usage.Values {
+	return usage.Values{MemoryUsed: ptr.To(used * (1 << 30)), MemoryTotal: ptr.To(total * (1 << 30)), Compute: &compute, Engine: &engine, Power: &power}
+}
+
+func usages() []usage.Node {
+	part := used(7.5, 9.8, 0.93, 1, 0)
+	part.Power = nil
+	share := usage.Values{MemoryUsed: ptr.To(512.0 * (1 << 20))}
+	return []usage.Node{
+		{Name: "gpu-00", Values: used(101, 160, 0.4, 0.5, 710), GPUs: []usage.GPU{
+			{Name: "gpu-0000-0f-00-0", Values: used(21, 80, 0.3, 0.5, 310), Partitions: []usage.Partition{
+				{UUID: "MIG-1", Instance: "9", Profile: "1g.10gb", Values: part, Users: []usage.User{{Namespace: "team-a", Pod: "notebook", Values: part}}},
+				{UUID: "MIG-2", Instance: "11", Profile: "3g.40gb"},
+			}},
+			{Name: "gpu-0000-1f-00-0", Values: used(80, 80, 0.5, 0.5, 400), Users: []usage.User{
+				{Namespace: "team-b", Pod: "infer-1", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share},
+			}},
+		}},
+		{Name: "gpu-01", GPUs: []usage.GPU{}, Unknown: "you are not allowed to get pods/proxy in the namespace tranche-system"},
+		{Name: "gpu-02", Values: usage.Values{MemoryTotal: ptr.To(24.0 * (1 << 30)), Power: ptr.To(12345.6), Compute: ptr.To(math.NaN())}, GPUs: []usage.GPU{{Name: "gpu-0000-0f-00-0"}}},
+	}
+}
+
+func TestPicturesOfUsage(t *testing.T) {
+	nodes := usages()
+	golden(t, "top-nodes", func(w io.Writer, screen terminal.Screen) error { return DrawNodeUsage(w, screen, nodes) })
+	golden(t, "top-gpus", func(w io.Writer, screen terminal.Screen) error { return DrawGPUUsage(w, screen, nodes) })
+	golden(t, "top-pods", func(w io.Writer, screen terminal.Screen) error {
+		return DrawPodUsage(w, screen, usage.Pods(nodes), nodes)
+	})
+	for _, draw := range []func(io.Writer, terminal.Screen) error{
+		func(w io.Writer, screen terminal.Screen) error { return DrawNodeUsage(w, screen, nil) },
+		func(w io.Writer, screen terminal.Screen) error { return DrawGPUUsage(w, screen, nil) },
+		func(w io.Writer, screen terminal.Screen) error { return DrawPodUsage(w, screen, nil, nil) },
+	} {
+		var b bytes.Buffer
+		require.NoError(t, draw(&b, terminal.Screen{Width: 80}))
+		assert.Equal(t, "The plugins of Tranche report no usage.\n", b.String())
+	}
+}

@@ -1,0 +1,101 @@
+package usage
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// prefix begins the names of all metrics of Tranche.
+const prefix = "tranche_"
+
+// fields are the metrics that are read, and what they say.
+var fields = map[string]func(*Values) **float64{
+	prefix + "fb_used_bytes":          func(v *Values) **float64 { return &v.MemoryUsed },
+	prefix + "fb_total_bytes":         func(v *Values) **float64 { return &v.MemoryTotal },
+	prefix + "sm_active_ratio":        func(v *Values) **float64 { return &v.Compute },
+	prefix + "gr_engine_active_ratio": func(v *Values) **float64 { return &v.Engine },
+	prefix + "power_usage_watts":      func(v *Values) **float64 { return &v.Power },
+}
+
+// Metrics are the names of the metrics that Parse reads.
+func Metrics() []string { return slices.Sorted(maps.Keys(fields)) }
+
+// Values are what is known of a device, or of what a pod uses of it.
+type Values struct {
+	MemoryUsed  *float64 `json:"memoryUsedBytes,omitempty"`
+	MemoryTotal *float64 `json:"memoryTotalBytes,omitempty"`
+	// Compute is the part of the compute units that worked, Engine the part of the time in which
+	// anything ran, from 0 to 1.
+	Compute *float64 `json:"computeRatio,omitempty"`
+	Engine  *float64 `json:"engineRatio,omitempty"`
+	// Power is in watts.
+	Power *float64 `json:"powerWatts,omitempty"`
+}
+
+// Row has the values with one set of labels.
+type Row struct {
+	Node, GPU, UUID, ParentUUID, Instance, Profile string
+	Namespace, Pod, Container, Claim               string
+	Values
+}
+
+// Parse reads what a plugin's /metrics answers. Other metrics are ignored.
+func Parse(in io.Reader) ([]Row, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(in)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	rows := map[Row]*Row{}
+	for name, field := range fields {
+		for _, m := range families[name].GetMetric() {
+			key := labelled(m)
+			if rows[key] == nil {
+				row := key
+				rows[key] = &row
+			}
+			value := valueOf(m)
+			*field(&rows[key].Values) = &value
+		}
+	}
+	out := make([]Row, 0, len(rows))
+	for _, row := range rows {
+		out = append(out, *row)
+	}
+	slices.SortFunc(out, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.ParentUUID, b.ParentUUID), cmp.Compare(a.UUID, b.UUID),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Claim, b.Claim))
+	})
+	return out, nil
+}
+
+func labelled(m *dto.Metric) Row {
+	var r Row
+	to := map[string]*string{
+		"node": &r.Node, "gpu": &r.GPU, "uuid": &r.UUID, "parent_uuid": &r.ParentUUID, "gpu_instance_id": &r.Instance, "profile": &r.Profile,
+		"namespace": &r.Namespace, "pod": &r.Pod, "container": &r.Container, "claim": &r.Claim,
+	}
+	for _, l := range m.GetLabel() {
+		if field := to[l.GetName()]; field != nil {
+			*field = l.GetValue()
+		}
+	}
+	return r
+}
+
+func valueOf(m *dto.Metric) float64 {
+	switch {
+	case m.GetGauge() != nil:
+		return m.GetGauge().GetValue()
+	case m.GetCounter() != nil:
+		return m.GetCounter().GetValue()
+	}
+	return m.GetUntyped().GetValue()
+}

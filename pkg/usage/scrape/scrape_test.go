@@ -1,0 +1,97 @@
+package scrape_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/tranche-dev/tranche/pkg/usage/scrape"
+)
+
+// plugin is a pod of the plugin.
+func plugin(name, node string, at time.Time) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tranche-system", Name: name, CreationTimestamp: metav1.NewTime(at)}}
+	p.Spec.NodeName = node
+	p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "other", ContainerPort: 1}, {Name: "http", ContainerPort: 9090}}}}
+	return p
+}
+
+// newServer is an API server with pods, and the answers of their /metrics.
+func newServer(t *testing.T, answers map[string]string, pods ...corev1.Pod) kubernetes.Interface {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			assert.Equal(t, "app.kubernetes.io/component=kubelet-plugin", r.URL.Query().Get("labelSelector"))
+			if pods == nil {
+				http.Error(w, "no", http.StatusForbidden)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: pods})
+			return
+		}
+		assert.Len(t, r.URL.Query()["name[]"], 5, "no other metrics are asked for")
+		for name, answer := range answers {
+			if r.URL.Path != fmt.Sprintf("/api/v1/namespaces/tranche-system/pods/http:%s:9090/proxy/metrics", name) {
+				continue
+			}
+			if answer == "" {
+				http.Error(w, "no", http.StatusForbidden)
+			}
+			_, _ = w.Write([]byte(answer))
+			return
+		}
+		http.Error(w, "no such pod", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(s.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	require.NoError(t, err)
+	return client
+}
+
+func TestRead(t *testing.T) {
+	at := time.Unix(1000, 0)
+	leaving := plugin("leaving", "node-a", at.Add(time.Hour))
+	leaving.DeletionTimestamp = &metav1.Time{Time: at}
+	leaving.Finalizers = []string{"x"}
+	client := newServer(t, map[string]string{
+		"a-old": "broken", "a": `tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a"} 5` + "\n",
+		"b": "", "d": "<html>", "e": "# nothing\n",
+	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), leaving, plugin("b", "node-b", at),
+		plugin("c", "node-c", at), plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at), plugin("g", "", at))
+	told := 0
+	nodes, err := scrape.Reader{
+		Kubernetes: client, Namespace: "tranche-system", Shows: func(node string) bool { return node != "node-f" },
+		Progress: func(_, all int) {
+			told++
+			assert.Equal(t, 5, all)
+		},
+	}.Read(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 5, told)
+	require.Len(t, nodes, 4, "node-e has no GPUs")
+	assert.InDelta(t, 5.0, *nodes[0].MemoryUsed, 0)
+	assert.Empty(t, nodes[0].Unknown)
+	assert.Equal(t, "you are not allowed to get pods/proxy in the namespace tranche-system", nodes[1].Unknown)
+	assert.Contains(t, nodes[2].Unknown, "metrics of pod tranche-system/c: ")
+	assert.Contains(t, nodes[3].Unknown, "metrics of pod tranche-system/d: read metrics: ")
+}
+
+func TestReadWithoutPlugins(t *testing.T) {
+	_, err := scrape.Reader{Kubernetes: newServer(t, nil)}.Read(t.Context())
+	require.ErrorContains(t, err, "you are not allowed to list the pods of Tranche")
+	_, err = scrape.Reader{Kubernetes: newServer(t, nil, []corev1.Pod{}...)}.Read(t.Context())
+	require.Error(t, err)
+	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "", time.Now()))}.Read(t.Context())
+	require.ErrorIs(t, err, scrape.ErrNoPlugins)
+}

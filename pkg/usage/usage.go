@@ -1,0 +1,267 @@
+package usage
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
+
+// Node is how much a node's GPUs are used. Its JSON form is part of what `kubectl tranche top
+// -o json` prints: fields may be added, and never change their meaning.
+type Node struct {
+	Name string `json:"name"`
+	// Values are the sums of memory and power, and the means of the ratios.
+	Values
+	GPUs []GPU `json:"gpus"`
+	// Unknown says why nothing is known, or not everything.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// GPU is how much one GPU is used.
+type GPU struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid,omitempty"`
+	Values
+	// Users are the pods that have the GPU, or a share of it.
+	Users      []User      `json:"users,omitempty"`
+	Partitions []Partition `json:"partitions,omitempty"`
+}
+
+// Partition is how much a partition is used.
+type Partition struct {
+	UUID string `json:"uuid,omitempty"`
+	// Instance is the number by which the vendor's tools know it.
+	Instance string `json:"instance,omitempty"`
+	Profile  string `json:"profile,omitempty"`
+	Values
+	Users []User `json:"users,omitempty"`
+}
+
+// User is how much a pod uses of a GPU or of a partition.
+type User struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Claim     string `json:"claim,omitempty"`
+	Values
+}
+
+// Pod is how much a pod uses of all that it has.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	// Devices are the profiles of the partitions, and the names of the GPUs.
+	Devices []string `json:"devices"`
+	Values
+}
+
+// Nodes groups rows by nodes, GPUs and partitions. A plugin names its node, or node does.
+func Nodes(node string, rows []Row) []Node {
+	nodes := map[string]map[string]*device{}
+	for _, r := range rows {
+		name := cmp.Or(r.Node, node)
+		if nodes[name] == nil {
+			nodes[name] = map[string]*device{}
+		}
+		gpu := nodes[name][r.GPU]
+		if gpu == nil {
+			gpu = &device{parts: map[string]*device{}}
+			nodes[name][r.GPU] = gpu
+		}
+		if r.partition() {
+			key := r.UUID + "/" + r.Instance
+			if gpu.parts[key] == nil {
+				gpu.parts[key] = &device{}
+			}
+			gpu = gpu.parts[key]
+		}
+		gpu.rows = append(gpu.rows, r)
+	}
+	var out []Node
+	for name, gpus := range nodes {
+		n := Node{Name: name}
+		for id, d := range gpus {
+			n.GPUs = append(n.GPUs, d.gpu(id))
+		}
+		slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
+		n.sum()
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// partition tells whether a row is of a partition: it has a parent.
+func (r *Row) partition() bool {
+	return r.ParentUUID != "" && r.ParentUUID != r.UUID || r.Instance != ""
+}
+
+// device has the rows of a GPU or a partition, and those of its partitions.
+type device struct {
+	rows  []Row
+	parts map[string]*device
+}
+
+func (d *device) gpu(name string) GPU {
+	g := GPU{Name: name}
+	g.Values, g.Users = d.values()
+	for _, r := range d.rows {
+		g.UUID = cmp.Or(g.UUID, r.UUID)
+	}
+	for _, part := range d.parts {
+		p := Partition{UUID: part.rows[0].UUID, Instance: part.rows[0].Instance, Profile: part.rows[0].Profile}
+		p.Values, p.Users = part.values()
+		g.Partitions = append(g.Partitions, p)
+		g.UUID = cmp.Or(g.UUID, part.rows[0].ParentUUID)
+	}
+	slices.SortFunc(g.Partitions, func(a, b Partition) int {
+		return cmp.Or(cmp.Compare(number(a.Instance), number(b.Instance)), cmp.Compare(a.UUID, b.UUID))
+	})
+	return g
+}
+
+func number(instance string) int {
+	n, err := strconv.Atoi(instance)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// values are those of the device itself, and those of each pod. A row without a pod is of the
+// device; without one, the pods' rows are.
+func (d *device) values() (Values, []User) {
+	var own, all Values
+	var users []User
+	for _, r := range d.rows {
+		if r.Pod == "" {
+			own.max(r.Values)
+			continue
+		}
+		i := slices.IndexFunc(users, func(u User) bool { return u.Namespace == r.Namespace && u.Pod == r.Pod })
+		if i < 0 {
+			i = len(users)
+			users = append(users, User{Namespace: r.Namespace, Pod: r.Pod, Claim: r.Claim})
+		}
+		// The containers of a pod see the same device.
+		users[i].max(r.Values)
+	}
+	for _, u := range users {
+		used := all.MemoryUsed
+		all.max(u.Values)
+		all.MemoryUsed = used
+		add(&all.MemoryUsed, u.MemoryUsed)
+	}
+	own.fill(all)
+	return own, users
+}
+
+// sum adds up the GPUs of the node.
+func (n *Node) sum() {
+	var compute, engine mean
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		add(&n.MemoryUsed, g.MemoryUsed)
+		add(&n.MemoryTotal, g.MemoryTotal)
+		add(&n.Power, g.Power)
+		compute.add(g.Compute)
+		engine.add(g.Engine)
+	}
+	n.Compute, n.Engine = compute.value(), engine.value()
+}
+
+// Pods adds up what each pod uses.
+func Pods(nodes []Node) []Pod {
+	type sums struct {
+		Pod
+		compute, engine mean
+	}
+	all := map[[2]string]*sums{}
+	count := func(node, device string, u User) {
+		key := [2]string{u.Namespace, u.Pod}
+		p := all[key]
+		if p == nil {
+			p = &sums{Pod: Pod{Namespace: u.Namespace, Name: u.Pod, Node: node}}
+			all[key] = p
+		}
+		p.Devices = append(p.Devices, device)
+		add(&p.MemoryUsed, u.MemoryUsed)
+		add(&p.MemoryTotal, u.MemoryTotal)
+		add(&p.Power, u.Power)
+		p.compute.add(u.Compute)
+		p.engine.add(u.Engine)
+	}
+	for i := range nodes {
+		for _, g := range nodes[i].GPUs {
+			for _, u := range g.Users {
+				count(nodes[i].Name, g.Name, u)
+			}
+			for _, p := range g.Partitions {
+				for _, u := range p.Users {
+					count(nodes[i].Name, cmp.Or(p.Profile, p.UUID), u)
+				}
+			}
+		}
+	}
+	out := make([]Pod, 0, len(all))
+	for _, p := range all {
+		p.Compute, p.Engine = p.compute.value(), p.engine.value()
+		out = append(out, p.Pod)
+	}
+	slices.SortFunc(out, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	return out
+}
+
+// fields are all values, for what is done with each.
+func (v *Values) fields() []**float64 {
+	return []**float64{&v.MemoryUsed, &v.MemoryTotal, &v.Compute, &v.Engine, &v.Power}
+}
+
+// max takes over what is larger.
+func (v *Values) max(o Values) {
+	theirs := o.fields()
+	for i, field := range v.fields() {
+		if other := *theirs[i]; other != nil && (*field == nil || **field < *other) {
+			*field = other
+		}
+	}
+}
+
+// fill takes over what is not known.
+func (v *Values) fill(o Values) {
+	theirs := o.fields()
+	for i, field := range v.fields() {
+		if *field == nil {
+			*field = *theirs[i]
+		}
+	}
+}
+
+// add adds what is known.
+func add(to **float64, value *float64) {
+	if value == nil {
+		return
+	}
+	sum := *value
+	if *to != nil {
+		sum += **to
+	}
+	*to = &sum
+}
+
+// mean is the mean of what is known.
+type mean struct{ sum, n float64 }
+
+func (m *mean) add(value *float64) {
+	if value != nil {
+		m.sum, m.n = m.sum+*value, m.n+1
+	}
+}
+
+func (m *mean) value() *float64 {
+	if m.n == 0 {
+		return nil
+	}
+	value := m.sum / m.n
+	return &value
+}

@@ -1,0 +1,104 @@
+package usage_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/usage"
+)
+
+const metrics = `# HELP tranche_fb_used_bytes Memory in use.
+# TYPE tranche_fb_used_bytes gauge
+tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 30
+tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 10
+tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="two",claim="c"} 10
+tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="MIG-9",parent_uuid="GPU-a",gpu_instance_id="9",profile="3g.40gb",namespace="",pod="",container="",claim=""} 20
+tranche_fb_used_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 5
+tranche_fb_used_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 7
+# TYPE tranche_fb_total_bytes gauge
+tranche_fb_total_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a"} 80
+tranche_fb_total_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 80
+tranche_fb_total_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 80
+tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a"} 0.5
+tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 0.25
+# TYPE tranche_power_usage_watts gauge
+tranche_power_usage_watts{node="node-a",gpu="gpu-a",uuid="GPU-a"} 300
+tranche_power_usage_watts{node="node-a",gpu="gpu-b",uuid="GPU-b"} 100
+# TYPE tranche_claim_info gauge
+tranche_claim_info{namespace="team"} 1
+`
+
+func parse(t *testing.T, text string) []usage.Row {
+	t.Helper()
+	rows, err := usage.Parse(strings.NewReader(text))
+	require.NoError(t, err)
+	return rows
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(out)
+}
+
+func TestNodes(t *testing.T) {
+	nodes := usage.Nodes("", parse(t, metrics))
+	require.Len(t, nodes, 1)
+	n := nodes[0]
+	assert.Equal(t, "node-a", n.Name)
+	assert.JSONEq(t, `{"memoryUsedBytes": 42, "memoryTotalBytes": 160, "computeRatio": 0.5, "powerWatts": 400}`, asJSON(t, n.Values))
+	require.Len(t, n.GPUs, 2)
+	assert.JSONEq(t, `{"name": "gpu-a", "uuid": "GPU-a", "memoryUsedBytes": 30, "memoryTotalBytes": 80, "computeRatio": 0.5, "powerWatts": 300, "partitions": [
+		{"uuid": "MIG-9", "instance": "9", "profile": "3g.40gb", "memoryUsedBytes": 20},
+		{"uuid": "MIG-10", "instance": "10", "profile": "1g.10gb", "memoryUsedBytes": 10, "computeRatio": 0.25,
+		 "users": [{"namespace": "team", "pod": "infer", "claim": "c", "memoryUsedBytes": 10, "computeRatio": 0.25}]}]}`, asJSON(t, n.GPUs[0]), "two containers use one partition")
+	assert.Equal(t, 12.0, *n.GPUs[1].MemoryUsed, "the pods' shares together")
+	assert.Equal(t, 80.0, *n.GPUs[1].MemoryTotal, "of one GPU")
+	assert.Nil(t, n.GPUs[1].Compute, "not known is not zero")
+	require.Len(t, n.GPUs[1].Users, 2)
+}
+
+func TestPods(t *testing.T) {
+	pods := usage.Pods(usage.Nodes("", parse(t, metrics)))
+	assert.JSONEq(t, `[
+		{"namespace": "team", "name": "infer", "node": "node-a", "devices": ["1g.10gb"], "memoryUsedBytes": 10, "computeRatio": 0.25},
+		{"namespace": "team", "name": "share-0", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 80},
+		{"namespace": "team", "name": "share-1", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 7, "memoryTotalBytes": 80}]`, asJSON(t, pods))
+}
+
+// The means of a pod are of all its devices.
+func TestPodWithSeveralDevices(t *testing.T) {
+	pods := usage.Pods(usage.Nodes("node-b", parse(t, `
+tranche_gr_engine_active_ratio{gpu="gpu-a",uuid="GPU-a",namespace="x",pod="p"} 1
+tranche_gr_engine_active_ratio{gpu="gpu-b",uuid="GPU-b",namespace="x",pod="p"} 0.5
+tranche_gr_engine_active_ratio{gpu="gpu-c",uuid="GPU-c",namespace="y",pod="p"} 0
+`)))
+	require.Len(t, pods, 2)
+	assert.Equal(t, 0.75, *pods[0].Engine)
+	assert.Equal(t, []string{"gpu-a", "gpu-b"}, pods[0].Devices)
+	assert.Equal(t, "node-b", pods[0].Node, "the node of the plugin, if the metrics name none")
+	assert.Zero(t, *pods[1].Engine)
+}
+
+func TestParseErrors(t *testing.T) {
+	_, err := usage.Parse(strings.NewReader("<html>"))
+	require.ErrorContains(t, err, "read metrics: ")
+	assert.Empty(t, parse(t, ""))
+	assert.Len(t, usage.Metrics(), 5)
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(metrics)
+	f.Add("tranche_fb_used_bytes 1\ntranche_fb_used_bytes{gpu_instance_id=\"x\"} NaN\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		rows, err := usage.Parse(strings.NewReader(text))
+		if err == nil {
+			usage.Pods(usage.Nodes("node", rows))
+		}
+	})
+}

@@ -89,7 +89,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.StringSliceVar(&o.nodes, "node", nil, "show only this node; repeatable")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
 	flags.StringVarP(&o.selector, "selector", "l", "", "show only the nodes with these labels")
-	flags.BoolVar(&o.summary, "summary", false, "show sums by model and state, and the nodes in trouble (default with more than 5 nodes); --summary=false draws all nodes")
+	flags.BoolVar(&o.summary, "summary", false, "show sums and the nodes in trouble (default with more than 5 nodes); --summary=false draws all")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "show changes as they happen")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json, yaml or name")
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -23,11 +24,13 @@ func list[T any, L runtime.Object](ctx context.Context, selector string, page fu
 
 func listWith[T any, L runtime.Object](ctx context.Context, options metav1.ListOptions, page func(context.Context, metav1.ListOptions) (L, error)) ([]T, error) {
 	progress, read := progressOf(ctx), 0
+	defer progress.Done()
+	_, kind, _ := strings.Cut(fmt.Sprintf("%T", *new(T)), ".")
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		part, err := page(ctx, o)
 		if err == nil {
 			read += meta.LenList(part)
-			progress.Say("Read %d objects (%T).", read, *new(T))
+			progress.Say("Reading objects of the kind %s: %d so far.", kind, read)
 		}
 		return part, err
 	})

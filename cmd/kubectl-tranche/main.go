@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := newCommand(os.Stdout).ExecuteContext(ctx)
+	progress := terminal.NewProgress(os.Stderr)
+	err := newCommand(os.Stdout).ExecuteContext(withProgress(ctx, progress))
+	progress.Done()
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

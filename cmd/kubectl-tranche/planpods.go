@@ -30,8 +30,11 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 	for i := range in.GPUNodes {
 		gpuNodes[in.GPUNodes[i].Name] = &in.GPUNodes[i]
 	}
+	progress := progressOf(ctx)
+	defer progress.Done()
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
+		progress.Say("Trying evictions by dry runs: node %d of %d, %s.", i+1, len(f.Nodes), n.Name)
 		release, err := preview.Of(gpuNodes[n.Name], in.Target, devicesOn(n.Name, byNode[n.Name]))
 		if err != nil {
 			n.Unfit = err.Error()

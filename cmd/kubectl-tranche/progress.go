@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
@@ -17,4 +18,16 @@ func withProgress(ctx context.Context, p *terminal.Progress) context.Context {
 func progressOf(ctx context.Context) *terminal.Progress {
 	p, _ := ctx.Value(progressKey{}).(*terminal.Progress)
 	return p
+}
+
+// clearing writes where there may be a line of progress.
+type clearing struct {
+	out      io.Writer
+	progress *terminal.Progress
+}
+
+// Write implements io.Writer.
+func (c clearing) Write(text []byte) (int, error) {
+	c.progress.Done()
+	return c.out.Write(text)
 }

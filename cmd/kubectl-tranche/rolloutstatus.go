@@ -116,6 +116,7 @@ func (r *rolloutRun) tell(live *terminal.Live, last *string, far cluster.Rollout
 		if err := picture.DrawRollout(&picked, r.screen, far, r.now()); err != nil {
 			return err
 		}
+		live.On(r.screen)
 		return live.Draw(picked.String())
 	}
 	line := far.Line()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -43,9 +42,7 @@ func (r *showRun) run(ctx context.Context) error {
 	if r.options.watch {
 		return r.watch(ctx, c, from)
 	}
-	progress := terminal.NewProgress(os.Stderr)
-	in, view, err := from.read(withProgress(ctx, progress))
-	progress.Done()
+	in, view, err := from.read(ctx)
 	if err != nil {
 		return err
 	}

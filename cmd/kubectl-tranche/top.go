@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -69,9 +68,7 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 			if !f.all {
 				r.namespace = *o.config.Namespace
 			}
-			progress := terminal.NewProgress(os.Stderr)
-			defer progress.Done()
-			return r.run(withProgress(cmd.Context(), progress))
+			return r.run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
@@ -79,7 +76,7 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
 	flags.StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
 	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
-	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "show pods of all namespaces (default without --namespace)")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
 	return cmd
 }
 
@@ -122,7 +119,6 @@ func (r *topRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	progressOf(ctx).Done()
 	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
 	if r.what == "pods" {
 		return r.pods(nodes)
@@ -191,6 +187,7 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 	// Without the right to list classes, all namespaces are searched.
 	classes, _ := r.listClasses(ctx)
 	progress := progressOf(ctx)
+	defer progress.Done()
 	from := scrape.Reader{
 		Kubernetes: r.kubernetes, Namespace: cluster.SystemNamespace(classes),
 		Progress: func(done, all int) { progress.Say("Read the metrics of %d of %d nodes.", done, all) },

@@ -39,7 +39,9 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("client for the API server: %w", err)
 			}
-			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Force: force, Deadline: timeout, Out: out}
+			progress := progressOf(cmd.Context())
+			defer progress.Done()
+			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Force: force, Deadline: timeout, Out: clearing{out, progress}, Progress: progress.Say}
 			return uninstallTranche(cmd.Context(), config, objects, *o.config.Namespace, check)
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // errNotApplied ends the program with an error after a switch that did not succeed.
@@ -21,7 +22,7 @@ var errNotApplied = errors.New("the profile is not applied")
 func (r *profileRun) wait(ctx context.Context, profile string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.flags.timeout)
 	defer cancel()
-	last := ""
+	last, live := "", terminal.Live{Out: r.out}
 	_, err := watchtools.UntilWithSync(ctx, client.ListWatch(r.ours.GPUNodes(), r.node), &v1alpha1.GPUNode{}, nil, func(e watch.Event) (bool, error) {
 		n, ok := e.Object.(*v1alpha1.GPUNode)
 		switch {
@@ -39,11 +40,12 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		if done || err != nil {
 			return done, err
 		}
-		if line := r.step(far, profile); line != last {
-			last = line
-			return false, r.say("%s", line)
+		line := r.step(far, profile)
+		if line == last {
+			return false, nil
 		}
-		return false, nil
+		last = line
+		return false, r.tell(&live, line)
 	})
 	switch {
 	case err == nil && profile == "":
@@ -56,6 +58,17 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		return fmt.Errorf("%w yet; the switch goes on: kubectl tranche profile %s shows it", errNotApplied, r.node)
 	}
 	return err
+}
+
+// tell writes a step: on a terminal in place of the one before.
+func (r *profileRun) tell(live *terminal.Live, line string) error {
+	if !r.screen.Live {
+		return r.say("%s", line)
+	}
+	p := terminal.Page{Screen: r.screen}
+	p.Wrap("", line, terminal.Normal)
+	live.On(r.screen)
+	return live.Draw(p.String())
 }
 
 // noticed tells whether the controller has taken notice of the label.

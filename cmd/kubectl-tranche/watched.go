@@ -110,10 +110,8 @@ func keep[T any](ctx context.Context, w *watched, name string, lw cache.ListerWa
 		w.kinds[name] = k
 	}
 	w.mu.Unlock()
-	select {
-	case <-k.ready:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := k.wait(ctx, strings.TrimSpace(name)); err != nil {
+		return nil, err
 	}
 	if k.err != nil {
 		w.forget(name, k.err)
@@ -126,6 +124,24 @@ func keep[T any](ctx context.Context, w *watched, name string, lw cache.ListerWa
 		}
 	}
 	return all, nil
+}
+
+// wait waits until the objects are there, or it is known why not.
+func (k *watchedKind) wait(ctx context.Context, name string) error {
+	progress := progressOf(ctx)
+	defer progress.Done()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-k.ready:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			progress.Say("Reading %s: %d so far.", name, len(k.store.ListKeys()))
+		}
+	}
 }
 
 // forget has a list tried again after a failure that may pass.

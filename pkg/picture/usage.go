@@ -142,7 +142,11 @@ func watts(power *float64) string {
 func users(all []usage.User) string {
 	var names []string
 	for _, u := range all {
-		names = append(names, u.Namespace+"/"+u.Pod)
+		name := u.Namespace + "/" + u.Pod
+		if u.Pod == "" {
+			name += "(claim " + u.Claim + ")"
+		}
+		names = append(names, name)
 	}
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ", ")

@@ -41,7 +41,7 @@ func TestProgress(t *testing.T) {
 	} {
 		var b strings.Builder
 		p := NewProgress(&b)
-		p.live, p.width, p.quiet, p.every, p.now, p.last = live, 12, time.Minute, time.Second, func() time.Time { return at }, at
+		p.live, p.width, p.quiet, p.every, p.now, p.started = live, 12, time.Minute, time.Second, func() time.Time { return at }, at
 		p.Say("read 1")
 		at = at.Add(time.Minute)
 		p.Say("read %d of %s", 2, "many")
@@ -50,7 +50,7 @@ func TestProgress(t *testing.T) {
 		p.Say("read 4")
 		p.Done()
 		p.Done()
-		p.Say("something else, which is quick")
+		p.Say("something else, at once")
 		assert.Equal(t, want, b.String())
 	}
 	var none *Progress

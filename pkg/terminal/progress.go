@@ -14,26 +14,26 @@ import (
 // otherwise in a line now and then. Commands that are done soon tell nothing. A nil Progress tells
 // nothing at all.
 type Progress struct {
-	out  io.Writer
-	live bool
+	out   io.Writer
+	live  bool
+	width int
 	// quiet is how long nothing is told at first, every is how long at least until the next line.
 	quiet, every time.Duration
 	now          func() time.Time
 
-	mu    sync.Mutex // for the rest
-	last  time.Time  // when something was told, or the start
-	drawn bool
-	width int
+	mu      sync.Mutex // for the rest
+	started time.Time
+	last    time.Time
+	drawn   bool
 }
 
 // NewProgress writes to a terminal or to a file, usually to standard error.
 func NewProgress(out io.Writer) *Progress {
 	s := ScreenOf(out)
-	p := &Progress{out: out, live: s.Live, width: s.Width, now: time.Now, quiet: time.Second, every: 100 * time.Millisecond}
+	p := &Progress{out: out, live: s.Live, width: s.Width, now: time.Now, quiet: time.Second, every: 100 * time.Millisecond, started: time.Now()}
 	if !p.live {
 		p.quiet, p.every = 10*time.Second, 10*time.Second
 	}
-	p.last = p.now()
 	return p
 }
 
@@ -44,12 +44,8 @@ func (p *Progress) Say(format string, args ...any) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait := p.every
-	if !p.drawn {
-		wait = p.quiet
-	}
 	now := p.now()
-	if now.Sub(p.last) < wait {
+	if now.Sub(p.started) < p.quiet || now.Sub(p.last) < p.every {
 		return
 	}
 	p.last, p.drawn = now, true
@@ -63,7 +59,7 @@ func (p *Progress) Say(format string, args ...any) {
 	_, _ = io.WriteString(p.out, line)
 }
 
-// Done removes the line from the terminal.
+// Done removes the line from the terminal, before something else is written.
 func (p *Progress) Done() {
 	if p == nil {
 		return
@@ -73,5 +69,5 @@ func (p *Progress) Done() {
 	if p.live && p.drawn {
 		_, _ = io.WriteString(p.out, "\r"+ansi.EraseLineRight)
 	}
-	p.last, p.drawn = p.now(), false
+	p.drawn = false
 }

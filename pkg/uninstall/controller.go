@@ -78,6 +78,7 @@ func (c *Config) awaitPodsEnd(ctx context.Context, program, selector string) (en
 			for i := range pods.Items {
 				left = append(left, pods.Items[i].Name)
 			}
+			c.tell("Waiting for the end of the %s: %d pods are left.", program, len(left))
 		case ctx.Err() == nil:
 			return false, nil, fmt.Errorf("list the pods of the %s: %w", program, err)
 		}

@@ -48,8 +48,9 @@ type Config struct {
 	Force bool
 	// Deadline is how long the plugins have to withdraw what they publish.
 	Deadline time.Duration
-	// Out is told what happens.
-	Out io.Writer
+	// Out is told what happens, Progress what is waited for. It may be nil.
+	Out      io.Writer
+	Progress func(format string, args ...any)
 
 	// Look is how often to look; tests are impatient. Settle likewise.
 	Look, Settle time.Duration
@@ -125,6 +126,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
+func (c *Config) tell(format string, args ...any) {
+	if c.Progress != nil {
+		c.Progress(format, args...)
+	}
+}
+
 // withdraw waits until the plugins publish nothing any more.
 func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
 	fmt.Fprintln(c.Out, "The plugins are told to withdraw the GPUs of their nodes …")
@@ -134,6 +141,9 @@ func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
 	beat := time.Now().Add(beatInterval)
 	for {
 		left, err := c.published(ctx)
+		if err == nil {
+			c.tell("Waiting until the plugins have withdrawn the GPUs: %d ResourceSlices are left.", len(left))
+		}
 		if err == nil && len(left) == 0 && !time.Now().Before(settled) {
 			return nil
 		}

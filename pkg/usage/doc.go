@@ -3,5 +3,5 @@
 //
 // Everything is pure.
 //
-// Imports: none.
+// Imports: pkg/gpu.
 package usage

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 
 	dto "github.com/prometheus/client_model/go"
@@ -15,17 +14,28 @@ import (
 // prefix begins the names of all metrics of Tranche.
 const prefix = "tranche_"
 
-// fields are the metrics that are read, and what they say.
-var fields = map[string]func(*Values) **float64{
-	prefix + "fb_used_bytes":          func(v *Values) **float64 { return &v.MemoryUsed },
-	prefix + "fb_total_bytes":         func(v *Values) **float64 { return &v.MemoryTotal },
-	prefix + "sm_active_ratio":        func(v *Values) **float64 { return &v.Compute },
-	prefix + "gr_engine_active_ratio": func(v *Values) **float64 { return &v.Engine },
-	prefix + "power_usage_watts":      func(v *Values) **float64 { return &v.Power },
+// fields are the metrics that are read, and what they say. Of those for one field, the last wins.
+var fields = []struct {
+	name  string
+	field func(*Values) **float64
+}{
+	{prefix + "fb_used_bytes", func(v *Values) **float64 { return &v.MemoryUsed }},
+	{prefix + "fb_total_bytes", func(v *Values) **float64 { return &v.MemoryTotal }},
+	{prefix + "sm_active_ratio", func(v *Values) **float64 { return &v.Compute }},
+	// Models before Hopper have no average.
+	{prefix + "gpu_util_ratio", func(v *Values) **float64 { return &v.Engine }},
+	{prefix + "gr_engine_active_ratio", func(v *Values) **float64 { return &v.Engine }},
+	{prefix + "power_usage_watts", func(v *Values) **float64 { return &v.Power }},
 }
 
 // Metrics are the names of the metrics that Parse reads.
-func Metrics() []string { return slices.Sorted(maps.Keys(fields)) }
+func Metrics() []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return names
+}
 
 // Values are what is known of a device, or of what a pod uses of it.
 type Values struct {
@@ -41,8 +51,9 @@ type Values struct {
 
 // Row has the values with one set of labels.
 type Row struct {
-	Node, GPU, UUID, ParentUUID, Instance, Profile string
-	Namespace, Pod, Container, Claim               string
+	Node, GPU, Type, UUID, ParentUUID, Instance, Profile string
+	// Namespace and Claim are of the holder, and Pod, if it is one pod.
+	Namespace, Claim, Pod, Container string
 	Values
 }
 
@@ -54,15 +65,15 @@ func Parse(in io.Reader) ([]Row, error) {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
 	rows := map[Row]*Row{}
-	for name, field := range fields {
-		for _, m := range families[name].GetMetric() {
+	for _, f := range fields {
+		for _, m := range families[f.name].GetMetric() {
 			key := labelled(m)
 			if rows[key] == nil {
 				row := key
 				rows[key] = &row
 			}
 			value := valueOf(m)
-			*field(&rows[key].Values) = &value
+			*f.field(&rows[key].Values) = &value
 		}
 	}
 	out := make([]Row, 0, len(rows))
@@ -79,7 +90,7 @@ func Parse(in io.Reader) ([]Row, error) {
 func labelled(m *dto.Metric) Row {
 	var r Row
 	to := map[string]*string{
-		"node": &r.Node, "gpu": &r.GPU, "uuid": &r.UUID, "parent_uuid": &r.ParentUUID, "gpu_instance_id": &r.Instance, "profile": &r.Profile,
+		"node": &r.Node, "gpu": &r.GPU, "type": &r.Type, "uuid": &r.UUID, "parent_uuid": &r.ParentUUID, "gpu_instance_id": &r.Instance, "profile": &r.Profile,
 		"namespace": &r.Namespace, "pod": &r.Pod, "container": &r.Container, "claim": &r.Claim,
 	}
 	for _, l := range m.GetLabel() {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Node is how much a node's GPUs are used. Its JSON form is part of what `kubectl tranche top
@@ -22,7 +24,7 @@ type GPU struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid,omitempty"`
 	Values
-	// Users are the pods that have the GPU, or a share of it.
+	// Users hold the GPU, or a share of it.
 	Users      []User      `json:"users,omitempty"`
 	Partitions []Partition `json:"partitions,omitempty"`
 }
@@ -37,10 +39,11 @@ type Partition struct {
 	Users []User `json:"users,omitempty"`
 }
 
-// User is how much a pod uses of a GPU or of a partition.
+// User is how much a pod uses of a GPU or of a partition. What several pods use by one claim belongs
+// to none of them.
 type User struct {
 	Namespace string `json:"namespace"`
-	Pod       string `json:"pod"`
+	Pod       string `json:"pod,omitempty"`
 	Claim     string `json:"claim,omitempty"`
 	Values
 }
@@ -63,19 +66,19 @@ func Nodes(node string, rows []Row) []Node {
 		if nodes[name] == nil {
 			nodes[name] = map[string]*device{}
 		}
-		gpu := nodes[name][r.GPU]
-		if gpu == nil {
-			gpu = &device{parts: map[string]*device{}}
-			nodes[name][r.GPU] = gpu
+		of := nodes[name][r.GPU]
+		if of == nil {
+			of = &device{parts: map[string]*device{}}
+			nodes[name][r.GPU] = of
 		}
 		if r.partition() {
-			key := r.UUID + "/" + r.Instance
-			if gpu.parts[key] == nil {
-				gpu.parts[key] = &device{}
+			key := r.UUID + "/" + r.Instance + "/" + r.Profile
+			if of.parts[key] == nil {
+				of.parts[key] = &device{}
 			}
-			gpu = gpu.parts[key]
+			of = of.parts[key]
 		}
-		gpu.rows = append(gpu.rows, r)
+		of.rows = append(of.rows, r)
 	}
 	var out []Node
 	for name, gpus := range nodes {
@@ -91,10 +94,13 @@ func Nodes(node string, rows []Row) []Node {
 	return out
 }
 
-// partition tells whether a row is of a partition: it has a parent.
+// partition tells whether a row is of a partition, or of a share of one.
 func (r *Row) partition() bool {
-	return r.ParentUUID != "" && r.ParentUUID != r.UUID || r.Instance != ""
+	return r.Instance != "" || r.Profile != "" || r.ParentUUID != "" && r.ParentUUID != r.UUID
 }
+
+// share tells whether a row is of what a pod uses of a device that it shares.
+func (r *Row) share() bool { return r.Type == string(gpu.TypeShare) }
 
 // device has the rows of a GPU or a partition, and those of its partitions.
 type device struct {
@@ -128,22 +134,25 @@ func number(instance string) int {
 	return n
 }
 
-// values are those of the device itself, and those of each pod. A row without a pod is of the
-// device; without one, the pods' rows are.
+// values are those of the device itself, and those of each user. If only users are known, they are
+// the device's together.
 func (d *device) values() (Values, []User) {
 	var own, all Values
 	var users []User
 	for _, r := range d.rows {
-		if r.Pod == "" {
+		if !r.share() {
 			own.max(r.Values)
+		}
+		if r.Namespace == "" {
 			continue
 		}
-		i := slices.IndexFunc(users, func(u User) bool { return u.Namespace == r.Namespace && u.Pod == r.Pod })
+		i := slices.IndexFunc(users, func(u User) bool {
+			return u.Namespace == r.Namespace && u.Pod == r.Pod && (r.Pod != "" || u.Claim == r.Claim)
+		})
 		if i < 0 {
 			i = len(users)
 			users = append(users, User{Namespace: r.Namespace, Pod: r.Pod, Claim: r.Claim})
 		}
-		// The containers of a pod see the same device.
 		users[i].max(r.Values)
 	}
 	for _, u := range users {
@@ -178,6 +187,9 @@ func Pods(nodes []Node) []Pod {
 	}
 	all := map[[2]string]*sums{}
 	count := func(node, device string, u User) {
+		if u.Pod == "" {
+			return
+		}
 		key := [2]string{u.Namespace, u.Pod}
 		p := all[key]
 		if p == nil {

@@ -13,21 +13,29 @@ import (
 
 const metrics = `# HELP tranche_fb_used_bytes Memory in use.
 # TYPE tranche_fb_used_bytes gauge
-tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 30
-tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 10
-tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="two",claim="c"} 10
-tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="MIG-9",parent_uuid="GPU-a",gpu_instance_id="9",profile="3g.40gb",namespace="",pod="",container="",claim=""} 20
-tranche_fb_used_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 5
-tranche_fb_used_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 7
+tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 30
+tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 10
+tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a-mig-3g-40gb-4",type="mig",uuid="MIG-9",parent_uuid="GPU-a",gpu_instance_id="9",profile="3g.40gb",namespace="",pod="",container="",claim=""} 20
+tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-2",type="mig",uuid="MIG-11",parent_uuid="GPU-a",gpu_instance_id="11",profile="1g.10gb",namespace="team",pod="",container="",claim="together"} 1
+tranche_fb_used_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 14
+tranche_fb_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 5
+tranche_fb_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 7
+tranche_fb_used_bytes{gpu="gpu-c",device="gpu-c",type="gpu",uuid="GPU-c",namespace="team",pod="whole",claim="w"} 3
 # TYPE tranche_fb_total_bytes gauge
-tranche_fb_total_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a"} 80
-tranche_fb_total_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 80
-tranche_fb_total_bytes{node="node-a",gpu="gpu-b",uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 80
-tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a"} 0.5
-tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 0.25
+tranche_fb_total_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 80
+tranche_fb_total_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 80
+tranche_fb_total_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 20
+# TYPE tranche_sm_active_ratio gauge
+tranche_sm_active_ratio{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 0.5
+tranche_sm_active_ratio{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 0.25
+# TYPE tranche_gpu_util_ratio gauge
+tranche_gpu_util_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.4
+tranche_gpu_util_ratio{gpu="gpu-c",type="gpu",uuid="GPU-c"} 0.6
+# TYPE tranche_gr_engine_active_ratio gauge
+tranche_gr_engine_active_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.2
 # TYPE tranche_power_usage_watts gauge
-tranche_power_usage_watts{node="node-a",gpu="gpu-a",uuid="GPU-a"} 300
-tranche_power_usage_watts{node="node-a",gpu="gpu-b",uuid="GPU-b"} 100
+tranche_power_usage_watts{gpu="gpu-a",type="gpu",uuid="GPU-a"} 300
+tranche_power_usage_watts{gpu="gpu-b",type="gpu",uuid="GPU-b"} 100
 # TYPE tranche_claim_info gauge
 tranche_claim_info{namespace="team"} 1
 `
@@ -47,28 +55,40 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestNodes(t *testing.T) {
-	nodes := usage.Nodes("", parse(t, metrics))
+	nodes := usage.Nodes("node-a", parse(t, metrics))
 	require.Len(t, nodes, 1)
 	n := nodes[0]
 	assert.Equal(t, "node-a", n.Name)
-	assert.JSONEq(t, `{"memoryUsedBytes": 42, "memoryTotalBytes": 160, "computeRatio": 0.5, "powerWatts": 400}`, asJSON(t, n.Values))
-	require.Len(t, n.GPUs, 2)
-	assert.JSONEq(t, `{"name": "gpu-a", "uuid": "GPU-a", "memoryUsedBytes": 30, "memoryTotalBytes": 80, "computeRatio": 0.5, "powerWatts": 300, "partitions": [
+	assert.JSONEq(t, `{"memoryUsedBytes": 47, "memoryTotalBytes": 160, "computeRatio": 0.5, "engineRatio": 0.4, "powerWatts": 400}`, asJSON(t, n.Values))
+	require.Len(t, n.GPUs, 3)
+	assert.JSONEq(t, `{"name": "gpu-a", "uuid": "GPU-a", "memoryUsedBytes": 30, "memoryTotalBytes": 80, "computeRatio": 0.5, "engineRatio": 0.2, "powerWatts": 300, "partitions": [
 		{"uuid": "MIG-9", "instance": "9", "profile": "3g.40gb", "memoryUsedBytes": 20},
 		{"uuid": "MIG-10", "instance": "10", "profile": "1g.10gb", "memoryUsedBytes": 10, "computeRatio": 0.25,
-		 "users": [{"namespace": "team", "pod": "infer", "claim": "c", "memoryUsedBytes": 10, "computeRatio": 0.25}]}]}`, asJSON(t, n.GPUs[0]), "two containers use one partition")
-	assert.Equal(t, 12.0, *n.GPUs[1].MemoryUsed, "the pods' shares together")
-	assert.Equal(t, 80.0, *n.GPUs[1].MemoryTotal, "of one GPU")
-	assert.Nil(t, n.GPUs[1].Compute, "not known is not zero")
-	require.Len(t, n.GPUs[1].Users, 2)
+		 "users": [{"namespace": "team", "pod": "infer", "claim": "c", "memoryUsedBytes": 10, "computeRatio": 0.25}]},
+		{"uuid": "MIG-11", "instance": "11", "profile": "1g.10gb", "memoryUsedBytes": 1, "users": [{"namespace": "team", "claim": "together", "memoryUsedBytes": 1}]}]}`, asJSON(t, n.GPUs[0]))
+	assert.JSONEq(t, `{"name": "gpu-b", "uuid": "GPU-b", "memoryUsedBytes": 14, "memoryTotalBytes": 80, "powerWatts": 100, "users": [
+		{"namespace": "team", "pod": "share-0", "claim": "s0", "memoryUsedBytes": 5, "memoryTotalBytes": 20}, {"namespace": "team", "pod": "share-1", "claim": "s1", "memoryUsedBytes": 7}]}`,
+		asJSON(t, n.GPUs[1]), "what the GPU uses is more than what its pods do; what is not known is not zero")
+	assert.InDelta(t, 0.6, *n.GPUs[2].Engine, 0, "of models without averages")
+}
+
+// Without the GPU's own row, its pods' are all that is known.
+func TestOnlyUsersAreKnown(t *testing.T) {
+	nodes := usage.Nodes("node-a", parse(t, `
+tranche_fb_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0"} 5
+tranche_fb_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 7
+tranche_fb_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 20
+`))
+	assert.InDelta(t, 12.0, *nodes[0].GPUs[0].MemoryUsed, 0)
 }
 
 func TestPods(t *testing.T) {
-	pods := usage.Pods(usage.Nodes("", parse(t, metrics)))
+	pods := usage.Pods(usage.Nodes("node-a", parse(t, metrics)))
 	assert.JSONEq(t, `[
 		{"namespace": "team", "name": "infer", "node": "node-a", "devices": ["1g.10gb"], "memoryUsedBytes": 10, "computeRatio": 0.25},
-		{"namespace": "team", "name": "share-0", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 80},
-		{"namespace": "team", "name": "share-1", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 7, "memoryTotalBytes": 80}]`, asJSON(t, pods))
+		{"namespace": "team", "name": "share-0", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 20},
+		{"namespace": "team", "name": "share-1", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 7},
+		{"namespace": "team", "name": "whole", "node": "node-a", "devices": ["gpu-c"], "memoryUsedBytes": 3}]`, asJSON(t, pods))
 }
 
 // The means of a pod are of all its devices.
@@ -89,7 +109,7 @@ func TestParseErrors(t *testing.T) {
 	_, err := usage.Parse(strings.NewReader("<html>"))
 	require.ErrorContains(t, err, "read metrics: ")
 	assert.Empty(t, parse(t, ""))
-	assert.Len(t, usage.Metrics(), 5)
+	assert.Len(t, usage.Metrics(), 6)
 }
 
 func FuzzParse(f *testing.F) {

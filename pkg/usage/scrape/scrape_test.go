@@ -40,7 +40,7 @@ func newServer(t *testing.T, answers map[string]string, pods ...corev1.Pod) kube
 			_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: pods})
 			return
 		}
-		assert.Len(t, r.URL.Query()["name[]"], 5, "no other metrics are asked for")
+		assert.Len(t, r.URL.Query()["name[]"], 6, "no other metrics are asked for")
 		for name, answer := range answers {
 			if r.URL.Path != fmt.Sprintf("/api/v1/namespaces/tranche-system/pods/http:%s:9090/proxy/metrics", name) {
 				continue

@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -149,4 +150,15 @@ func TestWaitForADeletedNode(t *testing.T) {
 	w.watches(t)
 	require.NoError(t, w.ours.GPUNodes().Delete(t.Context(), "node-a", metav1.DeleteOptions{}))
 	require.EqualError(t, <-w.done, "GPUNode node-a was deleted")
+}
+
+// On a terminal, a step replaces the one before.
+func TestWaitTellsStepsOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	r := newRun(&out, nodeNamed("node-a"))
+	r.screen = terminal.Screen{Width: 30, Live: true}
+	live := terminal.Live{Out: &out}
+	require.NoError(t, r.tell(&live, "Waiting for the controller."))
+	require.NoError(t, r.tell(&live, "Draining: evicts pods from gpu-a and gpu-b."))
+	assert.Equal(t, "Waiting for the controller.\n\r\x1b[A\x1b[JDraining: evicts pods from\ngpu-a and gpu-b.\n", out.String())
 }

@@ -3,6 +3,7 @@ package uninstall
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -111,6 +112,16 @@ func TestNothingHeld(t *testing.T) {
 	assert.True(t, order.Active, "it stands until the plugins have ended")
 	require.Len(t, configMap.OwnerReferences, 1)
 	assert.Equal(t, "set", string(configMap.OwnerReferences[0].UID), "it goes with the plugins")
+}
+
+func TestTellsWhatItWaitsFor(t *testing.T) {
+	var told string
+	c := Config{
+		Client: fake.NewClientset(slice("node-a")), Ours: noDefinitions(), Namespace: "gpus", Deadline: impatient, Out: &bytes.Buffer{},
+		Progress: func(format string, args ...any) { told = fmt.Sprintf(format, args...) }, Look: 10 * time.Millisecond,
+	}
+	require.Error(t, c.withdraw(t.Context(), &orderGiver{Config: &c}))
+	assert.Equal(t, "Waiting until the plugins have withdrawn the GPUs: 1 ResourceSlices are left.", told)
 }
 
 func TestNoPlugins(t *testing.T) {

@@ -3,5 +3,5 @@
 //
 // Everything is pure.
 //
-// Imports: pkg/gpu.
+// Imports: api/v1alpha1, pkg/gpu.
 package usage

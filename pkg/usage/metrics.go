@@ -9,23 +9,22 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-)
 
-// prefix begins the names of all metrics of Tranche.
-const prefix = "tranche_"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
 
 // fields are the metrics that are read, and what they say. Of those for one field, the last wins.
 var fields = []struct {
 	name  string
 	field func(*Values) **float64
 }{
-	{prefix + "fb_used_bytes", func(v *Values) **float64 { return &v.MemoryUsed }},
-	{prefix + "fb_total_bytes", func(v *Values) **float64 { return &v.MemoryTotal }},
-	{prefix + "sm_active_ratio", func(v *Values) **float64 { return &v.Compute }},
+	{v1alpha1.MetricFBUsed, func(v *Values) **float64 { return &v.MemoryUsed }},
+	{v1alpha1.MetricFBTotal, func(v *Values) **float64 { return &v.MemoryTotal }},
+	{v1alpha1.MetricSMActive, func(v *Values) **float64 { return &v.Compute }},
 	// Models before Hopper have no average.
-	{prefix + "gpu_util_ratio", func(v *Values) **float64 { return &v.Engine }},
-	{prefix + "gr_engine_active_ratio", func(v *Values) **float64 { return &v.Engine }},
-	{prefix + "power_usage_watts", func(v *Values) **float64 { return &v.Power }},
+	{v1alpha1.MetricGPUUtil, func(v *Values) **float64 { return &v.Engine }},
+	{v1alpha1.MetricGREngineActive, func(v *Values) **float64 { return &v.Engine }},
+	{v1alpha1.MetricPowerUsage, func(v *Values) **float64 { return &v.Power }},
 }
 
 // Metrics are the names of the metrics that Parse reads.

@@ -57,7 +57,15 @@ func scraped(t *testing.T, changes ...change) *cluster {
 			c.store(file, target, monitor.honorLabels, changes)
 		}
 	}
-	c.append(labels.FromStrings("__name__", "controller_runtime_reconcile_errors_total", "controller", "gpunode"), 1, changes)
+	// What other parts of the controller report, which is not recorded.
+	for _, l := range []labels.Labels{
+		labels.FromStrings("__name__", "controller_runtime_reconcile_errors_total", "controller", "gpunode"),
+		labels.FromStrings("__name__", "tranche_waiting_pods", "reason", "Waits"),
+		labels.FromStrings("__name__", "tranche_waiting_pod_events_total", "reason", "Waits"),
+		labels.FromStrings("__name__", "tranche_waiting_pod_calls_total"),
+	} {
+		c.append(l, 1, changes)
+	}
 	return c
 }
 

@@ -34,6 +34,12 @@ func ExplainAbsence(in NotThere) *Explanation {
 	})
 	if len(e.Quotes) > 0 {
 		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: it cannot be created.", in.Name, in.Namespace)
+		for _, event := range in.Events {
+			if event.Reason == "FailedCreate" && event.InvolvedObject.Name == in.Name && event.InvolvedObject.Kind != "ReplicaSet" {
+				e.remedy("ask about what creates it:", fmt.Sprintf("kubectl tranche why %s/%s -n %s", strings.ToLower(event.InvolvedObject.Kind), in.Name, in.Namespace))
+				break
+			}
+		}
 		e.remedy("fix what the message says; the pod is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+in.Namespace)
 	}
 	var others []string

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -247,8 +249,15 @@ func (e *Explanation) remedies(with func(...Verdict) []Node) {
 
 // remedyMissing is for a pod with a missing claim.
 func (e *Explanation) remedyMissing(in *Input) {
+	if in.templatesThere() {
+		// kube-controller-manager does not watch templates for this (pkg/controller/resourceclaim).
+		e.remedy("wait: kube-controller-manager tries again, each time after twice as long, up to 17 minutes. A change of the pod has it tried at once:",
+			fmt.Sprintf("kubectl annotate pod %s -n %s --overwrite retried=\"$(date)\"", e.Pod, e.Namespace))
+	}
 	if !slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
-		e.remedy("create what is missing; the pod continues automatically.", "")
+		if len(e.Remedies) == 0 {
+			e.remedy("create what is missing; the pod continues automatically.", "")
+		}
 		return
 	}
 	if used := quota.Exceeded(in.Quotas, in.ofTemplates()); len(used) > 0 {
@@ -256,6 +265,19 @@ func (e *Explanation) remedyMissing(in *Input) {
 		e.Exceeded = used
 	}
 	e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
+}
+
+// templatesThere tells whether the pod waits for claims of templates, and all of these exist.
+func (in *Input) templatesThere() bool {
+	for _, c := range in.Pod.Spec.ResourceClaims {
+		named := func(t resourceapi.ResourceClaimTemplate) bool {
+			return t.Name == ptr.Deref(c.ResourceClaimTemplateName, "")
+		}
+		if c.ResourceClaimTemplateName != nil && !slices.ContainsFunc(in.Templates, named) {
+			return false
+		}
+	}
+	return WaitsForClaims(in.Pod)
 }
 
 // ofTemplates is what the pod's claims from templates take of quotas.

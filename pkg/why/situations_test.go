@@ -208,6 +208,12 @@ func TestSituations(t *testing.T) {
 			w.hide(unread.Templates)
 			return w
 		}},
+		"template-late": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses = nil, nil
+			w.in.Events = []corev1.Event{warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", `resource claim template "pod": not found`)}
+			return w
+		}},
 		"claim-of-another-pod": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
 			w := asks(t)
 			w.claim().OwnerReferences[0].UID = "uid-before"

@@ -105,6 +105,13 @@ func TestTenantRoles(t *testing.T) {
 		assert.Equal(t, []string{"view"}, aggregated(test.role))
 		assert.Equal(t, neededFor(t, test.calls), given(test.role.Rules, ""), test.role.Name)
 	}
+	old := render(t, chart, "--set-json", "controller.explainPending=null")
+	for _, document := range old {
+		if strings.Contains(document, "kind: Deployment") {
+			assert.Contains(t, document, "--explain-pending-after=0\n", "without the values there are no rights, either")
+		}
+	}
+	assert.NotContains(t, given(named[*rbacv1.ClusterRole](t, decode(t, old), "tranche-controller").Rules, ""), "/pods watch")
 	alone := decode(t, render(t, chart, "--set", "userRoles.aggregateUser=false"))
 	for _, name := range []string{user.Name, inNamespace.Name} {
 		assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, alone, name)))

@@ -253,6 +253,12 @@ func (s *suite) requireEvents(others string) {
 func (s *suite) requireLateTemplate() {
 	s.t.Helper()
 	s.template("late", devices(request(class1g10gb, "")))
+	s.eventually("why says how to have the claim created", func() (bool, string) {
+		a, text, _ := s.ask(situation{name: "late-template"})
+		created := a.State != string(why.ClaimMissing) // it may have been tried just now
+		return created || strings.Contains(text, "kubectl annotate pod late-template"), text
+	})
+	s.kubectl("annotate", "pod", "late-template", "-n", s.namespace, "--overwrite", "retried=now")
 	s.waitRunning("late-template")
 	s.requireAnswer(situation{name: "late-template", state: string(why.Running)})
 }

@@ -12,11 +12,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	progress := terminal.NewProgress(os.Stderr)
-	err := newCommand(os.Stdout).ExecuteContext(withProgress(ctx, progress))
+	err := newCommand(terminal.Clean{File: os.Stdout}).ExecuteContext(withProgress(ctx, progress))
 	progress.Done()
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(terminal.Clean{File: os.Stderr}, "error:", err)
 		os.Exit(1)
 	}
 }

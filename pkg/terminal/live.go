@@ -40,9 +40,13 @@ func (l *Live) Draw(picture string) error {
 		shown := l.screen.Height - 2
 		picture = strings.Join(lines[:shown], "") + fmt.Sprintf("(%d more lines: make the terminal larger)\n", len(lines)-1-shown)
 	}
+	out := l.Out
+	if clean, ok := out.(Clean); ok {
+		out, picture = clean.File, Printable(picture)
+	}
 	b.WriteString(picture)
 	l.lines = strings.Count(picture, "\n")
-	if _, err := io.WriteString(l.Out, b.String()); err != nil {
+	if _, err := io.WriteString(out, b.String()); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil

@@ -31,7 +31,7 @@ type Screen struct {
 // overrides the width, and NO_COLOR turns colors off.
 func ScreenOf(out io.Writer) Screen {
 	s := Screen{Width: defaultWidth}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 		s.Live = os.Getenv("TERM") != "dumb"
 		s.Color = s.Live && os.Getenv("NO_COLOR") == ""
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {

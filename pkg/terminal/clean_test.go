@@ -1,0 +1,41 @@
+package terminal
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\tb\n":                       "a\tb\n",
+		"\x1b[31mred\x1b[0m":           "\x1b[31mred\x1b[0m",
+		"│━ ü":                         "│━ ü",
+		"up\x1b[2Aover":                "up\ufffd[2Aover",
+		"\x1b]0;title\x07":             "\ufffd]0;title\ufffd",
+		"line\rother":                  "line\ufffdother",
+		"\u009b2J":                     "\ufffd2J",
+		"admin\u202egnp":               "admin\ufffdgnp",
+		"not text\xff":                 "not text\ufffd",
+		"\x1b[38;5;1mred\x1b[m\x1b[1C": "\x1b[38;5;1mred\x1b[m\ufffd[1C",
+	} {
+		assert.Equal(t, want, Printable(in), "%q", in)
+	}
+}
+
+func TestClean(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	n, err := Clean{f}.Write([]byte("a\x1b[2J"))
+	require.NoError(t, err)
+	assert.Equal(t, 5, n)
+	live := Live{Out: Clean{f}, lines: 1}
+	require.NoError(t, live.Draw("node \x1b[2A\n"))
+	got, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	assert.Equal(t, "a\ufffd[2J\r\x1b[A\x1b[Jnode \ufffd[2A\n", string(got))
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,14 +27,21 @@ import (
 // it was asked.
 type server struct {
 	*httptest.Server
+	mu    sync.Mutex // protects asked: commands may ask several things at a time
 	asked []string
 	pods  map[string]*corev1.Pod // none: pods are out of bounds
+}
+
+func (s *server) remember(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, path)
 }
 
 func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.asked = append(s.asked, r.URL.Path+"?"+r.URL.RawQuery)
+		s.remember(r.URL.Path + "?" + r.URL.RawQuery)
 		list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"}}
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/resourceslices"):

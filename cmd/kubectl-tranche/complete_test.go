@@ -16,7 +16,7 @@ import (
 func namesServer(t *testing.T, names map[string][]string) *server {
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.asked = append(s.asked, r.URL.Path+"?"+r.URL.RawQuery)
+		s.remember(r.URL.Path + "?" + r.URL.RawQuery)
 		all, known := names[r.URL.Path]
 		if !known {
 			http.Error(w, "no", http.StatusForbidden)

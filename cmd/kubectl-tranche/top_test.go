@@ -30,7 +30,7 @@ tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 		_ = json.NewEncoder(w).Encode(v)
 	}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.asked = append(s.asked, r.URL.Path)
+		s.remember(r.URL.Path)
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/proxy/metrics"):
 			for name, text := range metrics {

@@ -34,6 +34,7 @@ var kinds = []kind{
 	{"", "v1", "pods", "Pod", func() client.Object { return &corev1.Pod{} }, func() client.ObjectList { return &corev1.PodList{} }},
 	{"resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", func() client.Object { return &resourceapi.ResourceClaim{} }, func() client.ObjectList { return &resourceapi.ResourceClaimList{} }},
 	{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice", func() client.Object { return &resourceapi.ResourceSlice{} }, func() client.ObjectList { return &resourceapi.ResourceSliceList{} }},
+	{"resource.k8s.io", "v1", "deviceclasses", "DeviceClass", func() client.Object { return &resourceapi.DeviceClass{} }, func() client.ObjectList { return &resourceapi.DeviceClassList{} }},
 	{"tranche.dev", "v1alpha1", "gpunodes", "GPUNode", func() client.Object { return &v1alpha1.GPUNode{} }, func() client.ObjectList { return &v1alpha1.GPUNodeList{} }},
 	{"tranche.dev", "v1alpha1", "partitionprofiles", "PartitionProfile", func() client.Object { return &v1alpha1.PartitionProfile{} }, func() client.ObjectList { return &v1alpha1.PartitionProfileList{} }},
 	{"tranche.dev", "v1alpha1", "partitionplans", "PartitionPlan", func() client.Object { return &v1alpha1.PartitionPlan{} }, func() client.ObjectList { return &v1alpha1.PartitionPlanList{} }},

@@ -2,8 +2,6 @@ package web
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -22,44 +20,6 @@ type answers struct {
 type answer struct {
 	at time.Time
 	e  *why.Explanation
-}
-
-// answered is the data of the template why.
-type answered struct {
-	E     *why.Explanation
-	Tone  string
-	Nodes []verdict
-	Rest  string
-}
-
-type verdict struct {
-	N    why.Node
-	Tone string
-	Open bool
-}
-
-// mostVerdicts is how many nodes are explained.
-const mostVerdicts = 12
-
-func (s *Server) why(ctx context.Context, c scope, namespace, pod string) (*page, error) {
-	if !c.Sees(namespace) {
-		return nil, &Refusal{Status: http.StatusForbidden, Title: "You may not see this pod", Text: fmt.Sprintf("You are not allowed to list pods and resourceclaims in the namespace %s.", namespace)}
-	}
-	e, err := s.explain(ctx, c, namespace, pod)
-	if err != nil {
-		return nil, err
-	}
-	data := answered{E: e, Tone: stateTones[e.State]}
-	for _, n := range likeliest(e.Nodes) {
-		data.Nodes = append(data.Nodes, verdict{N: n, Tone: verdictTones[n.Verdict], Open: len(data.Nodes) < 3})
-	}
-	if more := len(e.Nodes) - len(data.Nodes); more > 0 {
-		data.Rest = fmt.Sprintf("And %d more nodes. All of them: kubectl tranche why %s -n %s -o wide", more, pod, namespace)
-	}
-	return &page{
-		title: pod, nav: "Pending", crumbs: []link{{"Pending", "/pending"}, {Name: namespace + "/" + pod}},
-		blocks: []block{{template: "why", data: data}},
-	}, nil
 }
 
 // explain explains a pod, or takes the explanation that was made for the same rights a moment ago.
@@ -97,14 +57,4 @@ func likeliest(nodes []why.Node) []why.Node {
 		}
 	}
 	return out
-}
-
-var stateTones = map[why.State]string{
-	why.Running: "ok", why.Finished: "ok", why.RoomNow: "ok", why.Starting: "ok",
-	why.Invalid: "bad", why.ClaimMissing: "bad", why.Absent: "bad",
-	why.NoRoom: "warn", why.Unknown: "warn", why.Gated: "warn", why.Terminating: "warn",
-}
-
-var verdictTones = map[why.Verdict]string{
-	why.Fits: "ok", why.Full: "warn", why.Together: "warn", why.Tainted: "warn", why.Unclear: "warn", why.Unusable: "bad", why.Never: "bad",
 }

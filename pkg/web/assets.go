@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-//go:embed assets templates
+//go:embed assets
 var files embed.FS
 
 // asset is a file that browsers keep for ever: its path has a hash of its content.
@@ -51,6 +51,9 @@ func kindOf(ext string) string {
 	}
 	return mime.TypeByExtension(ext)
 }
+
+// asset is the path of a file.
+func (s *Server) asset(name string) string { return s.Base + "/assets/" + s.names[name].path }
 
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	a, ok := s.assets[r.PathValue("file")]

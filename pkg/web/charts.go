@@ -17,28 +17,19 @@ const (
 	chartWidth, chartHeight = 360, 80
 )
 
-// ofUsage is the data of the template usage.
-type ofUsage struct {
-	Reason string
-	Charts []chart
-}
-
 type chart struct {
 	Title, Now, Says, From string
 	Curve, Area            string
 	Lines                  []int
 }
 
-// charts draws the last hour, or says why it is not known.
-func charts(u view.Usage, reason string, now time.Time) ofUsage {
-	var out ofUsage
+// charts are those of the last hour.
+func charts(u view.Usage, now time.Time) []chart {
+	var out []chart
 	for _, s := range u.Series {
 		if len(s.Points) > 0 {
-			out.Charts = append(out.Charts, draw(s, now))
+			out = append(out, draw(s, now))
 		}
-	}
-	if len(out.Charts) == 0 {
-		out.Reason = reason
 	}
 	return out
 }

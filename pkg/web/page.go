@@ -1,14 +1,15 @@
 package web
 
 import (
-	"bytes"
 	"fmt"
-	"html/template"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
+
+	g "maragu.dev/gomponents"
 
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
@@ -18,34 +19,21 @@ type page struct {
 	title, nav string
 	crumbs     []link
 	blocks     []block
+	// answer is the text of the page, for a script that asks for it alone.
+	answer string
 }
 
-// block is an element with an id. A block with items is sent again only if its shape has changed,
-// otherwise those of its items that have.
+// block is an element with an id. Of a block with items, its head is sent again if that has
+// changed, and those of its items that have.
 type block struct {
-	template string
-	data     any
-	items    []item
-	// list is put around the items, as data of the template.
-	list func(items []template.HTML) any
+	whole, head g.Node
+	items       []item
 }
 
 // item is an element of a block, with the version of the snapshot in which it changed last.
 type item struct {
 	version uint64
-	draw    func() (template.HTML, error)
-}
-
-type link struct{ Name, Path string }
-
-var links = []link{{"Fleet", "/"}, {"Pending", "/pending"}, {"Rollouts", "/rollouts"}, {"What fits", "/fits"}}
-
-// layout is the data of the template of the same name.
-type layout struct {
-	Title, Nav, Base, Path, Since, User string
-	Live                                bool
-	Links, Crumbs                       []link
-	Blocks                              []template.HTML
+	node    g.Node
 }
 
 // scope is what pages are made of.
@@ -69,56 +57,26 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	if said, ok := p.blocks[0].data.(answered); ok && c.query.Has("answer") {
+	if p.answer != "" && c.query.Has("answer") {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		write(w, r, http.StatusOK, []byte(said.E.Summary))
+		write(w, r, http.StatusOK, []byte(p.answer))
 		return
 	}
-	out := layout{Title: p.title, Nav: p.nav, Base: s.Base, Path: path, Since: s.mark(c.Version), User: s.user(r), Live: true, Links: links, Crumbs: p.crumbs}
+	f := frame{title: p.title, nav: p.nav, path: path, since: s.mark(c.Version), user: s.user(r), live: true, links: links, crumbs: p.crumbs}
 	if r.URL.RawQuery != "" {
-		out.Path += "?" + r.URL.RawQuery
+		f.path += "?" + r.URL.RawQuery
 	}
 	for _, b := range p.blocks {
-		html, err := s.draw(b)
-		if err != nil {
-			s.refuse(w, r, err)
-			return
-		}
-		out.Blocks = append(out.Blocks, html)
-	}
-	data, err := s.render("layout", out)
-	if err != nil {
-		s.refuse(w, r, err)
-		return
+		f.blocks = append(f.blocks, b.whole)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	write(w, r, http.StatusOK, data)
+	write(w, r, http.StatusOK, []byte(render(s.layout(f))))
 }
 
-// draw draws a block with all its items.
-func (s *Server) draw(b block) (template.HTML, error) {
-	data := b.data
-	if b.list != nil {
-		items := make([]template.HTML, 0, len(b.items))
-		for _, i := range b.items {
-			html, err := i.draw()
-			if err != nil {
-				return "", err
-			}
-			items = append(items, html)
-		}
-		data = b.list(items)
-	}
-	html, err := s.render(b.template, data)
-	return template.HTML(html), err //nolint:gosec // a template made it
-}
-
-func (s *Server) render(name string, data any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := s.templates.ExecuteTemplate(&b, name, data); err != nil {
-		return nil, fmt.Errorf("draw %s: %w", name, err)
-	}
-	return b.Bytes(), nil
+func render(n g.Node) string {
+	var b strings.Builder
+	_ = n.Render(&b) // a Builder takes everything
+	return b.String()
 }
 
 // tiles are the nodes of the heat map as they were drawn last.
@@ -129,26 +87,24 @@ type tiles struct {
 
 type drawn struct {
 	node *view.Node
-	html template.HTML
+	html string
 }
 
-// tile draws a node of the heat map, or takes what was drawn of it before. What a tile shows
-// depends on the viewer's rights to nodes and profiles only.
-func (s *Server) tile(name string, v view.Viewer, n *view.Node) (template.HTML, error) {
-	key := fmt.Sprint(name, v.NoProfiles, v.NoNodes, n.Name)
-	s.tiles.mu.Lock()
-	known, ok := s.tiles.all[key]
-	s.tiles.mu.Unlock()
-	if ok && known.node == n {
-		return known.html, nil
-	}
-	data, err := s.render(name, ofNode{Base: s.Base, N: v.Outline(n)})
-	if err != nil {
-		return "", err
-	}
-	html := template.HTML(data) //nolint:gosec // a template made it
-	s.tiles.mu.Lock()
-	defer s.tiles.mu.Unlock()
-	s.tiles.all[key] = drawn{n, html}
-	return html, nil
+// tile is a node of the heat map, as draw draws it. It is drawn when it is written, unless it has
+// been drawn before. What a tile shows depends on the viewer's rights to nodes and profiles only.
+func (s *Server) tile(kind string, draw func(*view.Node) g.Node, v view.Viewer, n *view.Node) g.Node {
+	return g.NodeFunc(func(w io.Writer) error {
+		key := fmt.Sprint(kind, v.NoProfiles, v.NoNodes, n.Name)
+		s.tiles.mu.Lock()
+		known := s.tiles.all[key]
+		s.tiles.mu.Unlock()
+		if known.node != n {
+			known = drawn{n, render(draw(v.Outline(n)))}
+			s.tiles.mu.Lock()
+			s.tiles.all[key] = known
+			s.tiles.mu.Unlock()
+		}
+		_, err := io.WriteString(w, known.html)
+		return err
+	})
 }

@@ -6,10 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/http"
 	"strings"
 	"time"
+
+	g "maragu.dev/gomponents"
 
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -58,8 +59,8 @@ func (r *Refusal) Error() string { return r.Title + ": " + r.Text }
 // Server serves the page.
 type Server struct {
 	Options
-	templates *template.Template
-	assets    map[string]asset
+	// assets are files by their paths, names the same by their names.
+	assets, names map[string]asset
 	// instance tells versions of this process from those of another.
 	instance string
 	tiles    tiles
@@ -77,12 +78,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the files of the web page: %w", err)
 	}
-	s := &Server{Options: o, assets: byPath, instance: rand.Text()[:8], streams: make(chan struct{}, mostStreams), mux: http.NewServeMux()}
+	s := &Server{Options: o, assets: byPath, names: byName, instance: rand.Text()[:8], streams: make(chan struct{}, mostStreams), mux: http.NewServeMux()}
 	s.tiles.all = map[string]drawn{}
 	s.answers.all = map[string]*answer{}
-	if s.templates, err = template.New("").Funcs(s.funcs(byName)).ParseFS(files, "templates/*.html"); err != nil {
-		return nil, fmt.Errorf("parse the templates of the web page: %w", err)
-	}
 	s.mux.HandleFunc("GET "+o.Base+"/assets/{file}", s.serveAsset)
 	s.mux.HandleFunc("GET "+o.Base+"/live", s.serveLive)
 	s.mux.HandleFunc("GET "+o.Base+"/", s.servePage)
@@ -153,21 +151,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, refusal.Text, refusal.Status)
 		return
 	}
-	data, err := s.render("layout", layout{Title: refusal.Title, Base: s.Base, Links: links, User: s.user(r), Blocks: []template.HTML{s.message(refusal)}})
-	if err != nil {
-		http.Error(w, refusal.Text, refusal.Status)
-		return
-	}
+	page := s.layout(frame{title: refusal.Title, links: links, user: s.user(r), blocks: []g.Node{message(refusal)}})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	write(w, r, refusal.Status, data)
-}
-
-func (s *Server) message(r *Refusal) template.HTML {
-	data, err := s.render("message", r)
-	if err != nil {
-		return template.HTML(template.HTMLEscapeString(r.Text)) //nolint:gosec // it is escaped
-	}
-	return template.HTML(data) //nolint:gosec // a template made it
+	write(w, r, refusal.Status, []byte(render(page)))
 }
 
 func (s *Server) user(r *http.Request) string {

@@ -117,9 +117,7 @@ func (st *stream) update(ctx context.Context) error {
 	}
 	var out strings.Builder
 	for i, b := range p.blocks {
-		if err := st.changed(&out, i, b); err != nil {
-			return err
-		}
+		st.changed(&out, i, b)
 	}
 	st.version = c.Version
 	if out.Len() == 0 {
@@ -131,31 +129,22 @@ func (st *stream) update(ctx context.Context) error {
 var errReload = errors.New("the browser loads the page again")
 
 // changed adds a block, or its items, to an update if the browser does not have them.
-func (st *stream) changed(out *strings.Builder, i int, b block) error {
+func (st *stream) changed(out *strings.Builder, i int, b block) {
 	for _, it := range b.items {
-		if it.version <= st.version {
-			continue
+		if it.version > st.version {
+			out.WriteString(render(it.node))
 		}
-		html, err := it.draw()
-		if err != nil {
-			return err
-		}
-		out.WriteString(string(html))
 	}
-	if b.list != nil {
-		b = block{template: "mapsummary", data: b.list(nil)}
+	n := b.whole
+	if b.head != nil {
+		n = b.head
 	}
-	html, err := st.draw(b)
-	if err != nil {
-		return err
+	html := render(n)
+	sum := maphash.String(st.seed, html)
+	if st.sent[i] != sum {
+		st.sent[i] = sum
+		out.WriteString(html)
 	}
-	sum := maphash.String(st.seed, string(html))
-	if st.sent[i] == sum {
-		return nil
-	}
-	st.sent[i] = sum
-	out.WriteString(string(html))
-	return nil
 }
 
 func (st *stream) send(text string) error {

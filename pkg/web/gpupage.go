@@ -1,0 +1,172 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+)
+
+// gpu is a GPU with its partitions and its last hour.
+func (s *Server) gpu(ctx context.Context, c scope, node, name string) (*page, error) {
+	n := c.Viewer.Node(c.Find(node))
+	if n == nil || n.GPU(name) == nil {
+		return nil, notThere
+	}
+	gpu := n.GPU(name)
+	usage, err := s.usage(ctx, c, node)
+	use, reason := usage[name], "the node's plugin reports nothing about this GPU."
+	if err != nil {
+		reason = err.Error() + "."
+	}
+	return &page{
+		title: name + " on " + node, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {node, "/nodes/" + url.PathEscape(node)}, {name: name}},
+		blocks: []block{{whole: s.gpuHead(gpu)}, {whole: partitions(gpu.Held, use)}, {whole: utilisation(charts(use, c.now), reason)}},
+	}, nil
+}
+
+func (s *Server) usage(ctx context.Context, c scope, node string) (map[string]view.Usage, error) {
+	if s.Usage == nil {
+		return nil, errNoUsage
+	}
+	return s.Usage.Node(ctx, c.Viewer, node)
+}
+
+func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
+	about := gpu.ProductName
+	if about == "" {
+		about = "GPU of unknown model"
+	}
+	if gpu.MemoryBytes > 0 {
+		about += ", " + bytesText(gpu.MemoryBytes)
+	}
+	if gpu.PCIBusID != "" {
+		about += ", PCI " + gpu.PCIBusID
+	}
+	return h.Section(blockID("gpuhead"), h.Class("head"),
+		h.H1(g.Text(gpu.Name)), gpuBadges(gpu),
+		h.P(g.Text(about), some(gpu.UUID, func(uuid string) g.Node { return g.Group{g.Text(", "), h.Code(g.Text(uuid))} })),
+		h.Div(h.Class("big"), bar(gpu)),
+		gpuNotes(gpu),
+		s.room("Free: ", cluster.Plain(gpu.Fits)),
+	)
+}
+
+func partitions(held []cluster.Held, use view.Usage) g.Node {
+	list := quiet("No claim holds a device of this GPU.")
+	if len(held) > 0 {
+		list = table("Partitions", th("Partition", "Device", "Holder", "Use now"), g.Map(held, func(d cluster.Held) g.Node {
+			return h.Tr(
+				h.Td(key(d), h.B(g.Text(d.Label))),
+				h.Td(h.Code(g.Text(d.Device))),
+				h.Td(holders(d.Holders), left(d)),
+				h.Td(g.Text(use.ByDevice[d.Device])),
+			)
+		}))
+	}
+	return h.Section(blockID("partitions"), h.H2(g.Text("Partitions")), list)
+}
+
+// utilisation draws the last hour, or says why it is not known.
+func utilisation(charts []chart, reason string) g.Node {
+	what := quiet("Not known: " + reason)
+	if len(charts) > 0 {
+		what = h.Div(h.Class("charts"), g.Map(charts, chart.node))
+	}
+	return h.Section(blockID("usage"), h.H2(g.Text("Utilisation")), what)
+}
+
+func (c chart) node() g.Node {
+	line := func(y int) g.Node {
+		at := strconv.Itoa(y)
+		return g.El("line", h.Class("gridline"), g.Attr("x1", "0"), g.Attr("x2", strconv.Itoa(chartWidth)), g.Attr("y1", at), g.Attr("y2", at))
+	}
+	return h.Figure(h.Class("card"),
+		h.FigCaption(h.B(g.Text(c.Title)), g.Text(" "), h.Span(g.Text(c.Now))),
+		h.SVG(h.Class("chart"), g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", chartWidth, chartHeight)), g.Attr("preserveAspectRatio", "none"), h.Role("img"),
+			h.Aria("label", fmt.Sprintf("%s: %s now; %s", c.Title, c.Now, c.Says)),
+			g.Map(c.Lines, line),
+			g.El("path", h.Class("area"), g.Attr("d", c.Area)),
+			g.El("path", h.Class("curve"), g.Attr("d", c.Curve)),
+		),
+		h.Small(h.Span(g.Text(c.From)), h.Span(g.Text("now"))),
+	)
+}
+
+// gpuBadges are the modes of a GPU.
+func gpuBadges(gpu *cluster.GPU) g.Node {
+	plain := func(text string) g.Node { return badge(text) }
+	out := g.Group{some(gpu.HardwareMode, plain), some(gpu.MemoryMode, plain)}
+	if m := gpu.Mode; m != nil {
+		out = append(out, badge(fmt.Sprintf("%s: %d of %d held", m.Name, m.Held, m.Of)))
+	}
+	return out
+}
+
+// gpuNotes are what keeps claims off a GPU, or soon will.
+func gpuNotes(gpu *cluster.GPU) g.Node {
+	return g.Group{
+		some(gpu.Problem, func(text string) g.Node { return note(cluster.Sentence(text), "bad") }),
+		some(gpu.Change, func(text string) g.Node { return note("Is being switched: "+text+".", "warn") }),
+		some(gpu.Pending, func(text string) g.Node { return note(cluster.Sentence(text)) }),
+		some(gpu.Incomplete, func(text string) g.Node {
+			return note("Not published in full: "+text+". The scheduler ignores the GPU until all are.", "warn")
+		}),
+		g.Map(gpu.Taints, func(t cluster.Taint) g.Node { return note(taintSays(t), "warn") }),
+	}
+}
+
+func taintSays(t cluster.Taint) string {
+	out := "Tainted: " + t.Key
+	if t.Value != "" {
+		out += "=" + t.Value
+	}
+	out += ":" + t.Effect + ", "
+	if t.Devices == t.Of {
+		out += "the whole GPU"
+	} else {
+		out += fmt.Sprintf("%d of %d devices", t.Devices, t.Of)
+	}
+	if len(t.Rules) > 0 {
+		out += " (DeviceTaintRule " + strings.Join(t.Rules, " ") + ")"
+	}
+	return out + "."
+}
+
+// key is the color of a held device.
+func key(d cluster.Held) g.Node {
+	return h.I(class("key", kindClass(d.Label, d.Type, len(d.Positions))))
+}
+
+// holders are who holds a device.
+func holders(all []cluster.Holder) g.Node {
+	return between("; ", g.Map(all, func(o cluster.Holder) g.Node {
+		out := g.Group{g.Text(when(o.Admin, "watched by "))}
+		switch {
+		case o.Hidden:
+			out = append(out, h.Em(g.Text("another namespace")))
+		case len(o.Pods) > 0:
+			out = append(out, g.Text(o.Namespace+"/"+strings.Join(o.Pods, ", "+o.Namespace+"/")), small("claim ", o.Claim))
+		default:
+			out = append(out, h.Em(g.Text("no pod")), small("claim ", o.Namespace+"/"+o.Claim))
+		}
+		return append(out, small("", amounts(o.Consumed)))
+	}))
+}
+
+// left is what a shared device has left.
+func left(d cluster.Held) g.Node {
+	return g.Group{
+		some(amounts(d.Left), func(text string) g.Node { return g.Group{g.Text(" "), h.Small(h.Class("ok"), g.Text("left: "+text))} }),
+		g.If(d.Unpublished, g.Group{g.Text(" "), h.Small(h.Class("bad"), g.Text("no longer published"))}),
+	}
+}
+
+func amounts(of map[string]string) string { return strings.Join(cluster.Amounts(of, false), ", ") }

@@ -1,0 +1,79 @@
+package web
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+)
+
+// node is a node with its GPUs.
+func (s *Server) node(ctx context.Context, c scope, name string) (*page, error) {
+	n := c.Viewer.Node(c.Find(name))
+	if n == nil {
+		return nil, notThere
+	}
+	p := &page{title: name, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {name: name}}}
+	p.blocks = append(p.blocks, block{whole: s.nodeHead(n, c.now)})
+	usage, _ := s.usage(ctx, c, name)
+	for i := range n.GPUs {
+		gpu := &n.GPUs[i]
+		p.blocks = append(p.blocks, block{whole: s.nodeGPU(name, gpu, usage[gpu.Name].Short)})
+	}
+	p.blocks = append(p.blocks, block{whole: history(n.History)})
+	return p, nil
+}
+
+func (s *Server) nodeHead(n *view.Node, now time.Time) g.Node {
+	return h.Section(blockID("nodehead"), h.Class("head"),
+		h.H1(g.Text(n.Name)), nodeBadges(n),
+		h.P(g.Text(n.Model), some(n.DriverVersion, func(version string) g.Node { return g.Text(", driver " + version) })),
+		g.Map(n.Remarks(now), func(r cluster.Remark) g.Node { return note(r.Text, when(r.Warning, "warn")) }),
+		g.Map(n.Lost, func(d cluster.Held) g.Node {
+			return h.P(h.Class("note bad"), g.Text(d.Label+" ("+d.Device+") is held by "), holders(d.Holders), g.Text(" but no longer published."))
+		}),
+		s.room("Free on this node: ", n.Free()),
+	)
+}
+
+// nodeGPU is a GPU in the list of its node.
+func (s *Server) nodeGPU(node string, gpu *cluster.GPU, use string) g.Node {
+	held := g.Map(gpu.Held, func(d cluster.Held) g.Node {
+		return h.Li(key(d), h.B(g.Text(d.Label)), g.Text(" "), h.Span(holders(d.Holders), left(d)))
+	})
+	return h.Article(blockID("g-"+gpu.Name), h.Class("card gpu"),
+		h.Header(
+			h.H2(h.A(h.Href(s.at("nodes", node, gpu.Name)), g.Text(gpu.Name))), gpuBadges(gpu),
+			h.Span(h.Class("use"), h.ID("u-"+gpu.Name), g.Text(use)),
+		),
+		bar(gpu),
+		gpuNotes(gpu),
+		g.If(len(held) > 0, h.Ul(h.Class("held"), held)),
+		s.room("free: ", cluster.Plain(gpu.Fits)),
+	)
+}
+
+// history has the finished switches of a node.
+func history(all []cluster.Switch) g.Node {
+	if len(all) == 0 {
+		return h.Section(blockID("history"))
+	}
+	head := append(th("Started", "From", "To", "Result"), right(h.Th, "Took"), right(h.Th, "Evicted"))
+	return h.Section(blockID("history"), h.H2(g.Text("Switches")), table("Switches of the node", head, g.Map(all, func(w cluster.Switch) g.Node {
+		result := w.Result
+		if w.Reason != "" {
+			result += " (" + w.Reason + ")"
+		}
+		return h.Tr(
+			h.Td(g.Text(clock(w.Started))), h.Td(g.Text(cluster.ProfileName(w.From))), h.Td(g.Text(cluster.ProfileName(w.To))),
+			h.Td(g.Text(result), some(w.Message, func(m string) g.Node { return g.Group{h.Br(), h.Small(g.Text(m))} })),
+			right(h.Td, time.Duration(w.Seconds*float64(time.Second)).Round(time.Second).String()),
+			right(h.Td, strconv.Itoa(int(w.Evicted))),
+		)
+	})))
+}

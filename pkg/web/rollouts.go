@@ -1,0 +1,154 @@
+package web
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+)
+
+// rollouts are the plans, and the nodes that are being switched.
+func (s *Server) rollouts(c scope) *page {
+	plans := c.Viewer.Rollouts(c.Snapshot)
+	p := &page{title: "Rollouts", nav: "Rollouts", blocks: []block{{whole: h.Section(blockID("plans"),
+		h.H1(g.Text("Rollouts")),
+		g.If(len(plans) == 0, quiet("There is no PartitionPlan"+when(c.NoPlans, " that you may see")+".")),
+		g.Map(plans, s.plan),
+	)}}}
+	if !c.NoProfiles {
+		switching, failed := view.Moving(c.Snapshot)
+		p.blocks = append(p.blocks, block{whole: s.switches(switching, failed, c.now)})
+	}
+	return p
+}
+
+func (s *Server) plan(r view.Rollout) g.Node {
+	counts := r.Counts()
+	if r.Result == "" && r.Done != nil {
+		counts += ", done about " + clock(*r.Done)
+	}
+	return h.Article(h.Class("card plan"), h.ID("p-"+r.Plan),
+		h.Header(h.H2(g.Text(r.Plan)), badge("profile "+r.Profile), badge(word(r), tone(r)), g.If(r.Steps > 1, badge(fmt.Sprintf("step %d of %d", r.Step, r.Steps)))),
+		progress(r.Nodes),
+		h.P(g.Text(counts)),
+		some(r.Message, func(text string) g.Node { return quiet(cluster.Sentence(text)) }),
+		s.planNodes("failed", r.Failed),
+		s.planNodes("set aside", r.SetAside),
+	)
+}
+
+func progress(n v1alpha1.PlanNodes) g.Node {
+	of := func(part int32) string { return share(int(part), int(n.Selected)) }
+	count := func(n int32) string { return strconv.Itoa(int(n)) }
+	return h.Div(h.Class("progress"), h.Role("progressbar"), h.Aria("valuemin", "0"), h.Aria("valuemax", count(n.Selected)), h.Aria("valuenow", count(n.Updated)), h.Aria("label", "Nodes updated"),
+		strip(rect("done", "", of(n.Updated)), rect("busy", of(n.Updated), of(n.Switching)), rect("bad", of(n.Updated+n.Switching), of(n.Failed))))
+}
+
+// planNodes are nodes that do not get the plan's profile, if there are any.
+func (s *Server) planNodes(are string, all []v1alpha1.PlanNode) g.Node {
+	if len(all) == 0 {
+		return nil
+	}
+	return h.Details(h.Summary(g.Text(fmt.Sprintf("%d %s", len(all), are))), h.Ul(g.Map(all, func(n v1alpha1.PlanNode) g.Node {
+		says := ""
+		if n.Reason != "" {
+			says = " (" + n.Reason + ")"
+		}
+		if n.Message != "" {
+			says += ": " + n.Message
+		}
+		return h.Li(h.A(h.Href(s.at("nodes", n.Node)), g.Text(n.Node)), g.Text(says))
+	})))
+}
+
+// switches are the nodes that are being switched, and those whose last switch failed.
+func (s *Server) switches(switching, failed []*view.Node, now time.Time) g.Node {
+	moving := func(n *view.Node) g.Node {
+		return s.moving(n, badge(string(n.Profile.State), "warn"), stages(n.Profile.State), h.P(g.Text(n.Profile.Doings(now))))
+	}
+	stuck := func(n *view.Node) g.Node {
+		return s.moving(n, badge("Failed", "bad"), nil, h.P(g.Text(n.Profile.Failure(now))))
+	}
+	list := func(nodes []*view.Node, draw func(*view.Node) g.Node) g.Node {
+		shown := nodes[:min(len(nodes), mostMoving)]
+		return g.Group{h.Ul(h.Class("moving"), g.Map(shown, draw)), moreNodes(len(nodes) - len(shown))}
+	}
+	return h.Section(blockID("switches"),
+		h.H2(g.Text("Switches under way")),
+		g.If(len(switching) == 0, quiet("No node is being switched.")),
+		list(switching, moving),
+		g.If(len(failed) > 0, g.Group{h.H2(g.Text("Failed switches")), list(failed, stuck)}),
+	)
+}
+
+// moving is a node with a switch.
+func (s *Server) moving(n *view.Node, state g.Node, more ...g.Node) g.Node {
+	return h.Li(h.Class("card"),
+		h.Header(
+			h.H3(h.A(h.Href(s.at("nodes", n.Name)), g.Text(n.Name))), state,
+			badge(cluster.ProfileName(n.Profile.From)+" → "+cluster.ProfileName(n.Profile.To)),
+		),
+		g.Group(more),
+	)
+}
+
+func moreNodes(n int) g.Node {
+	if n == 0 {
+		return nil
+	}
+	return quiet("And " + num(n) + " more nodes.")
+}
+
+// stages are those of a switch, with the current one. Rebooting is part of Applying.
+func stages(now v1alpha1.State) g.Node {
+	all := []v1alpha1.State{v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying}
+	if now == v1alpha1.RollingBack {
+		all[len(all)-1] = v1alpha1.RollingBack
+	}
+	if now == v1alpha1.Rebooting {
+		all[4] = v1alpha1.Rebooting
+	}
+	at := slices.Index(all, now)
+	var out g.Group
+	for i, s := range all {
+		is := "ahead"
+		switch {
+		case i < at:
+			is = "past"
+		case i == at:
+			is = "now"
+		}
+		out = append(out, h.Li(h.Class(is), g.If(i == at, h.Aria("current", "step")), g.Text(string(s))))
+	}
+	return h.Ol(h.Class("steps"), h.Aria("label", "Progress"), out)
+}
+
+func tone(r view.Rollout) string {
+	switch {
+	case r.Result == cluster.RolloutComplete:
+		return "ok"
+	case r.Result == cluster.RolloutStopped, r.Result == cluster.RolloutInvalid:
+		return "bad"
+	}
+	return "warn"
+}
+
+// word is how far a plan is, in a word.
+func word(r view.Rollout) string {
+	switch {
+	case !r.Known:
+		return "waiting for the controller"
+	case r.Result != "":
+		return string(r.Result)
+	case r.Paused:
+		return "Paused"
+	}
+	return r.Reason
+}

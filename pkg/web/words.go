@@ -1,0 +1,99 @@
+package web
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+)
+
+// share is a part of 100, for a picture.
+func share(part, of int) string {
+	if of <= 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(float64(part)/float64(of)*100, 'f', 2, 64)
+}
+
+func plural(n int) string { return when(n != 1, "s") }
+
+// bytesText is a size in binary units: "1.2 TiB".
+func bytesText(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	v, i := float64(n), 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	if v >= 100 || v == float64(int64(v)) {
+		return fmt.Sprintf("%.0f %s", v, units[i])
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+// num separates thousands: "12,345".
+func num(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
+var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
+
+// short is the PCI address without the usual domain.
+func short(gpu string) string {
+	return strings.TrimPrefix(gpuName.ReplaceAllString(gpu, "$1:$2:$3.$4"), "0000:")
+}
+
+var stateWords = map[cluster.State]string{
+	cluster.Free: "free", cluster.Taken: "held", cluster.Blocked: "blocked by a taint",
+	cluster.Leftover: "left over: no piece fits here beside those that are held", cluster.Unknown: "not known",
+}
+
+// segmentClass is the style of a segment. GPUs of up to 8 parts and others have about the same
+// colors for the same fraction, which the label says, too.
+func segmentClass(s cluster.Segment) string {
+	if s.State != cluster.Taken {
+		return string(s.State)
+	}
+	return kindClass(s.Label, "", s.Size)
+}
+
+// kindClass is the style of a held device.
+func kindClass(label, kind string, positions int) string {
+	switch {
+	case label == cluster.WholeGPU:
+		return "whole"
+	case strings.HasSuffix(label, cluster.ShareSuffix) || kind == "share":
+		return "share"
+	case positions >= 4:
+		return "large"
+	case positions >= 2:
+		return "middle"
+	}
+	return "small"
+}
+
+// barSays is a bar in words: "1g.10gb, 1g.10gb, 6 parts free".
+func barSays(g *cluster.GPU) string {
+	var out []string
+	counts := map[cluster.State]int{}
+	for _, s := range g.Bar {
+		if s.State == cluster.Taken {
+			out = append(out, s.Label)
+		}
+		counts[s.State] += s.Size
+	}
+	for _, state := range []cluster.State{cluster.Free, cluster.Blocked, cluster.Leftover, cluster.Unknown} {
+		if n := counts[state]; n > 0 {
+			out = append(out, fmt.Sprintf("%d of %d parts %s", n, g.Positions, stateWords[state]))
+		}
+	}
+	return strings.Join(out, ", ")
+}

@@ -39,8 +39,8 @@ func (g *GPU) Free(held []Placement) Free {
 	}
 	free := Free{Memory: max(0, g.Counters[CounterMemory]-used[CounterMemory])}
 	free.Allocated = g.Counters[CounterMemory] - free.Memory
-	free.AllocatedUnits = min(units, g.computeUnits())
-	free.ComputeUnits = g.computeUnits() - free.AllocatedUnits
+	free.AllocatedUnits = min(units, g.ComputeUnits)
+	free.ComputeUnits = g.ComputeUnits - free.AllocatedUnits
 	places := slices.DeleteFunc(slices.Clone(g.Placements), func(p Placement) bool { return p.Share != nil })
 	// The placements of a profile are of equal length, so taking them from left to right finds
 	// the largest number that fits.
@@ -60,26 +60,6 @@ func (g *GPU) Free(held []Placement) Free {
 		free.Fits = append(free.Fits, fit)
 	}
 	return free
-}
-
-// computeUnits are those of the whole GPU. In some modes it is not offered, and they are those of
-// all partitions of the mode.
-func (g *GPU) computeUnits() (units int64) {
-	offers := [][]Placement{g.Placements}
-	if g.OtherMIG != nil {
-		offers = append(offers, g.OtherMIG.Placements)
-	}
-	ofMode := map[string]int64{}
-	for _, placements := range offers {
-		for _, p := range placements {
-			units = max(units, p.ComputeUnits)
-			if p.Type.FollowsMode() {
-				ofMode[p.Profile] += p.ComputeUnits
-				units = max(units, ofMode[p.Profile])
-			}
-		}
-	}
-	return units
 }
 
 func fitOf(p Placement) Fit {

@@ -99,6 +99,22 @@ func TestFreeAgainstAllSets(t *testing.T) {
 	}
 }
 
+// The compute units of a GPU are those of its hardware, also if only some devices are offered: by
+// a profile, or because a taint bars the others.
+func TestFreeOfWhatIsOffered(t *testing.T) {
+	for _, g := range modelGPUs(t) {
+		t.Run(g.ProductName+g.MemoryMode, func(t *testing.T) {
+			all, smallest := g.Free(nil), g.Placements[0]
+			g.Placements = g.Placements[:1]
+			free := g.Free(g.Placements)
+			assert.Equal(t, smallest.ComputeUnits, free.AllocatedUnits)
+			assert.Equal(t, all.ComputeUnits-smallest.ComputeUnits, free.ComputeUnits)
+			g.Placements = nil
+			assert.Equal(t, all.ComputeUnits, g.Free(nil).ComputeUnits)
+		})
+	}
+}
+
 // The shares of a partition take what the partition does, once, and are no profile.
 func TestFreeBesideShares(t *testing.T) {
 	g := h100()

@@ -102,6 +102,9 @@ type GPU struct {
 	// Memory is the GPU's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
 	Memory int64
+	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or compute units (AMD)
+	// of the whole GPU, whatever it offers; zero when the vendor does not tell.
+	ComputeUnits int64
 	// NUMANode is the node that the GPU hangs on, nil when the machine does
 	// not say.
 	NUMANode *int64

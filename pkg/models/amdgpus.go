@@ -37,6 +37,7 @@ func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
 			MemoryMode:     string(c.MemoryMode),
 			Modes:          c.modesByMemory(),
 			Memory:         c.Model.Memory(),
+			ComputeUnits:   int64(c.Model.ComputeUnits),
 			PCIeRoot:       PCIeRoot(c.PCI),
 			NUMANode:       numaNode(c.NUMANode),
 		}

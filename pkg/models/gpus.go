@@ -49,6 +49,7 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 			PCIeRoot:      PCIeRoot(g.PCI),
 			NUMANode:      numaNode(g.NUMANode),
 		}
+		gpus[i].ComputeUnits = mig.Multiprocessors(g.facts(), g.Model.profiles())
 		gpus[i].Placements, gpus[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
 		gpus[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
 	}

@@ -125,12 +125,17 @@ func Other(f Facts, profiles []Profile) *gpu.Offer {
 	return &o
 }
 
+// Multiprocessors is the number of SMs of the GPU. If NVML does not tell it, the largest profile
+// has them all.
+func Multiprocessors(f Facts, profiles []Profile) int64 {
+	if f.Multiprocessors > 0 {
+		return f.Multiprocessors
+	}
+	return largest(profiles, func(p Profile) int64 { return p.Multiprocessors })
+}
+
 // wholeGPU is the placement without partitions.
 func wholeGPU(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
-	multiprocessors := f.Multiprocessors
-	if multiprocessors == 0 {
-		multiprocessors = largest(profiles, func(p Profile) int64 { return p.Multiprocessors })
-	}
 	engines := map[string]int64{}
 	for _, p := range profiles {
 		for engine, n := range p.Engines {
@@ -144,7 +149,7 @@ func wholeGPU(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
 		GPU:          f.PCIAddress,
 		Type:         gpu.TypeGPU,
 		Memory:       f.Memory,
-		ComputeUnits: multiprocessors,
+		ComputeUnits: Multiprocessors(f, profiles),
 		Engines:      engines,
 		Isolation:    gpu.IsolationHardware,
 		Consumes:     takes,

@@ -86,6 +86,7 @@ func (h *handle) describe(index int) (gpu.GPU, error) {
 	if err != nil {
 		return g, err
 	}
+	g.ComputeUnits = mig.Multiprocessors(f, profiles)
 	g.Placements, g.Counters = mig.Devices(f, profiles)
 	g.OtherMIG = mig.Other(f, profiles)
 	return g, nil

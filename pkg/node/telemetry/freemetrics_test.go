@@ -34,8 +34,8 @@ func TestMetricsOfWhatIsFree(t *testing.T) {
 		`tranche_allocated_memory_bytes{gpu="gpu-0000-05-00-0"} 40`,
 	}, nodetest.Scrape(t, m.Handler(), "tranche_allocated_memory_bytes{"))
 	assert.Equal(t, []string{
-		`tranche_free_compute_units{gpu="gpu-0000-01-00-0"} 0`,
-		`tranche_free_compute_units{gpu="gpu-0000-02-00-0"} 16`,
+		`tranche_free_compute_units{gpu="gpu-0000-01-00-0"} 116`,
+		`tranche_free_compute_units{gpu="gpu-0000-02-00-0"} 132`,
 	}, nodetest.Scrape(t, m.Handler(), "tranche_free_compute_units{"), "AMD's GPU does not tell")
 	assert.Equal(t, []string{
 		`tranche_allocated_compute_units{gpu="gpu-0000-01-00-0"} 16`,

@@ -53,6 +53,7 @@ func (c *GPU) describe() (gpu.GPU, error) {
 	for _, names := range g.Modes {
 		facts.Elsewhere = append(facts.Elsewhere, xcp.Named(names...)...)
 	}
+	g.ComputeUnits = facts.ComputeUnits
 	g.Placements, g.Counters = xcp.Devices(facts)
 	return g, nil
 }

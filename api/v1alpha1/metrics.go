@@ -100,6 +100,8 @@ const (
 	MetricSwitchingNodesLimit = "tranche_switching_nodes_limit"
 	// MetricSwitchingNodes: Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.
 	MetricSwitchingNodes = "tranche_switching_nodes"
+	// MetricUnallocatedClaims: Claims made for pods that are not allocated, of all DRA drivers.
+	MetricUnallocatedClaims = "tranche_unallocated_claims"
 	// MetricWaitingPods: Pods that wait because of their claims, by the reason of their event.
 	MetricWaitingPods = "tranche_waiting_pods"
 	// MetricWaitingPodEvents: Events that say why a pod waits.

@@ -219,6 +219,14 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
+// A plugin that measures nothing on purpose is no reason for an alert.
+func TestRulesWithoutMeasurements(t *testing.T) {
+	on := []string{"--set", "metrics.rules.enabled=true", "--set", "metrics.podMonitor.enabled=true"}
+	require.Contains(t, strings.Join(render(t, chart, on...), ""), "TrancheGPUNotMeasured")
+	off := append(on, "--set", "kubeletPlugin.extraArgs={--usage-interval=0}")
+	require.NotContains(t, strings.Join(render(t, chart, off...), ""), "TrancheGPUNotMeasured")
+}
+
 // TestMonitoringOff: nothing that a cluster without Prometheus Operator refuses.
 func TestMonitoringOff(t *testing.T) {
 	for _, document := range render(t, chart) {

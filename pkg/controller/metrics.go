@@ -77,7 +77,7 @@ type nodeCollector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc, waitingClaimsDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc, waitingClaimsDesc, unallocatedClaimsDesc} {
 		descs <- d
 	}
 }

@@ -90,16 +90,20 @@ func TestMetricsOfClaims(t *testing.T) {
 	claim("c", func(c *resourceapi.ResourceClaim) {
 		c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{FirstAvailable: []resourceapi.DeviceSubRequest{{DeviceClassName: "large"}, {DeviceClassName: "made up"}}}}
 	})
+	claim("d", nil, "made up", "made up, too", "and another")
 	claim("nobody", func(c *resourceapi.ResourceClaim) { c.OwnerReferences = nil }, "small")
 	claim("allocated", func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &resourceapi.AllocationResult{} }, "small")
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
+# HELP tranche_unallocated_claims Claims made for pods that are not allocated, of all DRA drivers.
+# TYPE tranche_unallocated_claims gauge
+tranche_unallocated_claims 4
 # HELP tranche_waiting_claims Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
 # TYPE tranche_waiting_claims gauge
-tranche_waiting_claims{device_class=""} 1
+tranche_waiting_claims{device_class=""} 2
 tranche_waiting_claims{device_class="idle"} 0
 tranche_waiting_claims{device_class="large"} 2
 tranche_waiting_claims{device_class="small"} 2
-`), "tranche_waiting_claims"))
+`), "tranche_waiting_claims", "tranche_unallocated_claims"))
 }
 
 var update = flag.Bool("update", false, "write the recorded scrape of test/promql")

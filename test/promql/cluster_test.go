@@ -27,6 +27,23 @@ var (
 	ended = began.Add(span)
 )
 
+// pluginContainer is the container of plugins and controller.
+const pluginContainer = "plugin"
+
+// stopCounting keeps what is counted as it is at first.
+func stopCounting(l labels.Labels, at time.Duration, value float64) (float64, bool) {
+	if counts(l) {
+		return value / float64(1+at/step), true
+	}
+	return value, true
+}
+
+// counts tells whether a sample grows with time.
+func counts(l labels.Labels) bool {
+	name := l.Get("__name__")
+	return strings.HasSuffix(name, "_count") || strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_bucket")
+}
+
 // change alters a sample of a scrape, or drops it. at is the time since the first scrape.
 type change func(l labels.Labels, at time.Duration, value float64) (float64, bool)
 
@@ -40,11 +57,18 @@ type cluster struct {
 // scraped lets Prometheus scrape what is recorded, as the chart's PodMonitors say.
 func scraped(t *testing.T, changes ...change) *cluster {
 	t.Helper()
+	return scrapedOf(t, []string{"x"}, changes...)
+}
+
+// scrapedOf is scraped with several pods of each plugin, as while one follows another. The second
+// has counted nothing yet.
+func scrapedOf(t *testing.T, pods []string, changes ...change) *cluster {
+	t.Helper()
 	c := &cluster{t: t, db: teststorage.New(t), engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute})}
 	t.Cleanup(func() { require.NoError(t, c.engine.Close()) })
 	for _, monitor := range monitors(t) {
 		for _, node := range []string{"node-a", "node-b"} {
-			file, target := node, map[string]string{"job": "tranche/" + monitor.name, "instance": node + ":8080", "namespace": "tranche", "pod": monitor.name + "-x", "container": "main"}
+			file, target := node, map[string]string{"job": "tranche/" + monitor.name, "namespace": "tranche", "container": pluginContainer}
 			switch {
 			case strings.HasSuffix(monitor.name, "-controller") && node == "node-a":
 				file = "controller"
@@ -54,7 +78,17 @@ func scraped(t *testing.T, changes ...change) *cluster {
 			if monitor.node {
 				target["node"] = node
 			}
-			c.store(file, target, monitor.honorLabels, changes)
+			for i, pod := range pods {
+				if i > 0 && file == "controller" {
+					break // one leads
+				}
+				target["pod"], target["instance"] = monitor.name+"-"+pod, node+"-"+pod+":8080"
+				altered := changes
+				if i > 0 {
+					altered = append([]change{stopCounting}, changes...)
+				}
+				c.store(file, target, monitor.honorLabels, altered)
+			}
 		}
 	}
 	// What other parts of the controller report, which is not recorded.
@@ -110,11 +144,10 @@ func attach(exposed labels.Labels, target map[string]string, honor bool) labels.
 
 func (c *cluster) append(l labels.Labels, value float64, changes []change) {
 	c.t.Helper()
-	counts := strings.HasSuffix(l.Get("__name__"), "_count") || strings.HasSuffix(l.Get("__name__"), "_sum") || strings.HasSuffix(l.Get("__name__"), "_bucket")
 	appender := c.db.Appender(c.t.Context())
 	for at := time.Duration(0); at <= span; at += step {
 		now, keep := value, true
-		if counts {
+		if counts(l) {
 			now *= float64(1 + at/step)
 		}
 		for _, f := range changes {

@@ -1,12 +1,14 @@
 package promql
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -45,6 +47,48 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
+}
+
+// While one plugin follows another on each node, each query has the same answer as before.
+func TestWhilePluginsFollowOthers(t *testing.T) {
+	one, two := scraped(t), scrapedOf(t, []string{"x", "y"})
+	same := func(title, query string) {
+		t.Helper()
+		assert.Equal(t, answers(one.ask(query, ended)), answers(two.ask(query, ended)), "%s: %s", title, query)
+	}
+	for _, p := range panels(t) {
+		for _, target := range p.Targets {
+			same(p.Title, with(target.Expr, ".*", ".*", ".*"))
+		}
+	}
+	for _, r := range rules(t) {
+		same(r.Record+r.Alert, r.Expr)
+	}
+	assert.Len(t, two.ask(`tranche_gpu_info`, ended), 8, "there are two plugins on each node")
+	same("docs/reference/metrics.md", `sum by (model) (max by (node, gpu) (tranche_free_memory_bytes) * on (node, gpu) group_left (model) max by (node, gpu, model) (tranche_gpu_info))`)
+}
+
+// answers are the values of a query by their labels. Small differences come from the order of sums.
+func answers(v promql.Vector) map[string]string {
+	found := map[string]string{}
+	for _, s := range v {
+		found[s.Metric.String()] = fmt.Sprintf("%.9g", s.F)
+	}
+	return found
+}
+
+// Nothing that is about a tenant names the plugin's pod or container.
+func TestLabelsOfTenants(t *testing.T) {
+	found := scraped(t).ask(`{__name__=~"tranche_.*", namespace!="", namespace!="tranche"}`, ended)
+	require.NotEmpty(t, found)
+	metrics := map[string]bool{}
+	for _, s := range found {
+		metrics[s.Metric.Get("__name__")] = true
+		assert.NotContains(t, s.Metric.Get("pod"), "plugin", s.Metric)
+		assert.NotEqual(t, pluginContainer, s.Metric.Get("container"), s.Metric)
+	}
+	assert.Contains(t, metrics, "tranche_share_memory_bytes")
+	assert.Contains(t, metrics, "tranche_claim_info")
 }
 
 // Where all is well, no alert fires, and each recording rule has a value.

@@ -118,9 +118,10 @@ type claimCollector struct{ records func() []ledger.Record }
 var (
 	preparedDesc = prometheus.NewDesc(v1alpha1.MetricPreparedDevices,
 		"Devices that claims hold.", []string{"type", "profile"}, nil)
+	// container is empty, so that Prometheus does not put the plugin's beside a tenant's pod.
 	claimInfoDesc = prometheus.NewDesc(v1alpha1.MetricClaimInfo,
 		"1 for each device that a pod holds.",
-		[]string{"namespace", "pod", "claim", "device", "gpu", "type", "profile", "uuid"}, nil)
+		[]string{"namespace", "pod", "container", "claim", "device", "gpu", "type", "profile", "uuid"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -168,7 +169,7 @@ func profileLabel(p gpu.Placement) string {
 }
 
 // claimInfo is the labels of one sample of tranche_claim_info.
-type claimInfo [8]string
+type claimInfo [9]string
 
 // addInfo adds a device once for each of its pods. A duplicate sample would fail the whole
 // scrape, and a claim may have one device for two requests, or two pods of the same name: one
@@ -180,7 +181,7 @@ func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
 	}
 	for _, pod := range pods {
 		info[claimInfo{
-			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.GPUName(),
+			r.Claim.Namespace, pod, "", r.Claim.Name, d.Name, d.Placement.GPUName(),
 			string(d.Placement.Type), profileLabel(d.Placement), d.UUID,
 		}] = true
 	}

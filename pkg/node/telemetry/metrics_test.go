@@ -29,11 +29,11 @@ func TestMetricsOfClaims(t *testing.T) {
 	}
 	m := NewMetrics(func() []ledger.Record { return records })
 	assert.Equal(t, []string{
-		`tranche_claim_info{claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-0",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
-		`tranche_claim_info{claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-1",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
-		`tranche_claim_info{claim="b",device="gpu-0000-02-00-0",gpu="gpu-0000-02-00-0",namespace="team",pod="",profile="",type="gpu",uuid="GPU-2"} 1`,
-		`tranche_claim_info{claim="c",device="gpu-0000-05-00-0-cpx-1",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="cpx",type="xcp",uuid=""} 1`,
-		`tranche_claim_info{claim="d",device="gpu-0000-05-00-0",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="",type="gpu",uuid="e3a9"} 1`,
+		`tranche_claim_info{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-0",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
+		`tranche_claim_info{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-1",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
+		`tranche_claim_info{claim="b",container="",device="gpu-0000-02-00-0",gpu="gpu-0000-02-00-0",namespace="team",pod="",profile="",type="gpu",uuid="GPU-2"} 1`,
+		`tranche_claim_info{claim="c",container="",device="gpu-0000-05-00-0-cpx-1",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="cpx",type="xcp",uuid=""} 1`,
+		`tranche_claim_info{claim="d",container="",device="gpu-0000-05-00-0",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="",type="gpu",uuid="e3a9"} 1`,
 	}, nodetest.Scrape(t, m.Handler(), "tranche_claim_info{"))
 	assert.Equal(t, []string{
 		`tranche_prepared_devices{profile="",type="gpu"} 2`,

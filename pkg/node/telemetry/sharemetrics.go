@@ -11,8 +11,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// shareLabels identify a share. tranche_claim_info has its pods.
-var shareLabels = []string{"namespace", "claim", "device", "share_id"}
+// shareLabels identify a share. pod and container are empty, so that Prometheus does not put those
+// of the plugin beside the namespace of a claim. tranche_claim_info has the pods.
+var shareLabels = []string{"namespace", "pod", "container", "claim", "device", "share_id"}
 
 var (
 	shareInfoDesc = prometheus.NewDesc(v1alpha1.MetricShareInfo,
@@ -38,7 +39,7 @@ func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Devic
 	if d.Placement.Share == nil || d.Amount == nil {
 		return
 	}
-	labels := []string{r.Claim.Namespace, r.Claim.Name, d.Name, string(d.ShareID)}
+	labels := []string{r.Claim.Namespace, "", "", r.Claim.Name, d.Name, string(d.ShareID)}
 	gauge := func(desc *prometheus.Desc, value float64, more ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append(slices.Clone(labels), more...)...)
 	}

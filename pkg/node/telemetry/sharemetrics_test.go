@@ -24,15 +24,15 @@ func TestMetricsOfShares(t *testing.T) {
 	m := NewMetrics(func() []ledger.Record {
 		return []ledger.Record{nodetest.PreparedRecord("a", []string{"web"}, half, some, again)}
 	})
-	const fraction, memory = `claim="a",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",device="gpu-0000-01-00-0-memory-share"`
+	const fraction, memory = `claim="a",container="",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",container="",device="gpu-0000-01-00-0-memory-share"`
 	assert.Equal(t, []string{
-		`tranche_share_fraction{` + fraction + `,namespace="team",share_id="s1"} 0.5`,
-		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",share="fraction",share_id="s1",sharing="timeslicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",share="memory",share_id="s2",sharing="timeslicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",share="memory",share_id="s3",sharing="timeslicing"} 1`,
-		`tranche_share_memory_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
-		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s2"} 20`,
-		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s3"} 20`,
-		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
+		`tranche_share_fraction{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
+		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share="fraction",share_id="s1",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share="memory",share_id="s2",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share="memory",share_id="s3",sharing="timeslicing"} 1`,
+		`tranche_share_memory_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
+		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s2"} 20`,
+		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s3"} 20`,
+		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
 	}, nodetest.Scrape(t, m.Handler(), "tranche_share_"))
 }

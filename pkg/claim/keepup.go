@@ -57,6 +57,23 @@ func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	return nil
 }
 
+// UpdatePods updates the pods in the record of a claim that is still allocated.
+func (m *Manager) UpdatePods(ctx context.Context, c ledger.ClaimRef, getClaim GetClaim) error {
+	r, ok := m.Ledger.Get(c.UID)
+	if !ok || r.Released {
+		return nil
+	}
+	claim, err := getClaim(ctx, c.Namespace, c.Name)
+	if err != nil || claim == nil || claim.UID != c.UID || !stillAllocated(claim, r) {
+		return err
+	}
+	wanted, err := m.want(claim)
+	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
+		return err
+	}
+	return m.updatePods(ctx, wanted)
+}
+
 // prepareAgain prepares a claim whose CDI file is missing or outdated. The kubelet does that
 // only once for each start of a pod, but each start of a container reads the CDI file.
 // Reloading the driver ends all processes on the GPU, destroys its partitions, and may change

@@ -102,6 +102,35 @@ func TestReconcileKeepsPodsUpToDate(t *testing.T) {
 	assert.Equal(t, []string{"pod-b"}, podsOf(), "not while it cannot be told who still runs")
 }
 
+// The pods of one claim can be looked up without a reconciliation.
+func TestUpdatePods(t *testing.T) {
+	p := newPlace(t, 2)
+	m := p.start()
+	c := claims.For("a", claims.Whole(0))
+	mustPrepare(t, m, c)
+	ref := ledger.ClaimRef{UID: "a", Namespace: c.Namespace, Name: c.Name}
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "late", UID: "late"})
+	require.NoError(t, m.UpdatePods(t.Context(), ref, api(c)))
+	r, _ := m.Ledger.Get("a")
+	assert.Equal(t, []string{"pod-a", "late"}, r.PodNames())
+
+	// Answers that are not about what the record is about change nothing.
+	c.Status.ReservedFor = c.Status.ReservedFor[1:]
+	again, elsewhere := c.DeepCopy(), c.DeepCopy()
+	again.UID = "another"
+	elsewhere.Status.Allocation = claims.For("a", claims.Whole(1)).Status.Allocation
+	for name, get := range map[string]GetClaim{"gone": noClaims, "of the same name": api(again), "with another device": api(elsewhere)} {
+		require.NoError(t, m.UpdatePods(t.Context(), ref, get), name)
+	}
+	failing := func(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return nil, errScripted }
+	require.ErrorIs(t, m.UpdatePods(t.Context(), ref, failing), errScripted)
+	unchanged, _ := m.Ledger.Get("a")
+	assert.Equal(t, r, unchanged)
+
+	mustRelease(t, m, "a")
+	require.NoError(t, m.UpdatePods(t.Context(), ref, failing), "nobody is asked of a claim without a record")
+}
+
 // The driver is loaded again under a claim: its containers are started again by a file
 // that names what there is now.
 func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {

@@ -34,6 +34,17 @@ type ProcessUsage struct {
 // Measured has the values that are known.
 type Measured map[Measure]float64
 
+// Only returns the values of some measures.
+func (m Measured) Only(measures ...Measure) Measured {
+	some := Measured{}
+	for _, measure := range measures {
+		if v, known := m[measure]; known {
+			some[measure] = v
+		}
+	}
+	return some
+}
+
 // Measure is something that can be measured of a GPU, a partition or a process.
 type Measure string
 

@@ -76,7 +76,7 @@ type plugin struct {
 	// labels writes the node's labels; nil: this is turned off.
 	labels         *nodewatch.Labeler
 	uninstallation uninstallation
-	// usage measures how much the GPUs are used; nil: nothing does.
+	// usage measures how much the GPUs are used.
 	usage *usage.Sampler
 	// seenObstacles has what the last check found, by GPU.
 	seenObstacles map[string][]gpu.Obstacle
@@ -159,7 +159,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err := p.serveReport(ctx); err != nil {
 		return err
 	}
-	p.openUsage()
+	p.openUsage(ctx)
 	stopServing, err := p.serveKubelet(ctx)
 	if err != nil {
 		return err
@@ -341,7 +341,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	wg.Go(func() { p.follow.Run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })
-	if p.usage != nil {
+	if p.UsageInterval > 0 {
 		wg.Go(func() { p.usage.Run(ctx) })
 	}
 	if p.labels != nil {

@@ -19,16 +19,19 @@ import (
 )
 
 func (p *plugin) reconcile(ctx context.Context) {
-	p.report(ctx, p.claims.Reconcile(ctx, func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-		c, err := p.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return c, err
-	}))
+	p.report(ctx, p.claims.Reconcile(ctx, p.getClaim))
 	if err := p.removeOrphanMetadata(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the metadata of deleted claims, which is retried")
 	}
+}
+
+// getClaim implements claim.GetClaim.
+func (p *plugin) getClaim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	c, err := p.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return c, err
 }
 
 func (p *plugin) report(ctx context.Context, findings []claim.Finding) {

@@ -54,7 +54,7 @@ func (b *bench) timeScrape(ctx context.Context) (figures.Reading, error) {
 	list := func() []ledger.Record { return slices.Clone(records) }
 	sampler := usage.New(usage.Config{
 		Interval: time.Minute, GPUs: func() []gpu.GPU { return gpus }, Read: driver.Usage, Records: list,
-		PodOf: func(int) types.UID { return "" },
+		PodOf: func(int) (types.UID, error) { return "", nil },
 	})
 	metrics := telemetry.NewMetrics(list)
 	metrics.Register(nodeName, sampler)

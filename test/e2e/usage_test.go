@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/simulate/load"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
@@ -62,6 +65,28 @@ func TestUsageOfPartitionsOfOneGPU(t *testing.T) {
 	s.delete("one")
 	assert.Empty(t, s.usageOf("tranche_[a-z_]+", "one"), "the series end with the claim")
 	assert.NotEmpty(t, s.usageOf("tranche_fb_used_bytes", "two"))
+}
+
+// A pod that begins to use a claim of another is known: what both use is told of none, and goes to
+// the second when the first has ended. The kubelet does not prepare the claim again.
+func TestUsageOfAClaimThatPodsShare(t *testing.T) {
+	s := start(t)
+	_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{request(class1g10gb, s.machine(nodeA).GPUs[3].PCI)},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.create(newPod("first", fromClaim("shared")))
+	s.waitRunning("first")
+	s.waitUsage("tranche_fb_used_bytes", "first", "0")
+	s.create(newPod("second", fromClaim("shared")))
+	s.waitRunning("second")
+	s.waitUsage("tranche_fb_used_bytes", "", "0")
+	assert.Empty(t, s.usageOf("tranche_fb_used_bytes", "first"))
+	s.delete("first")
+	assert.Contains(t, s.waitUsage("tranche_fb_used_bytes", "second", "0"), `container="main"`)
 }
 
 // A GPU that hangs is not reported for long, and the metrics of the others go on.

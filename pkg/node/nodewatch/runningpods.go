@@ -46,27 +46,30 @@ func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
 }
 
 // PodOf returns the UID of the pod of a process; empty if it is in no pod, or has ended.
-func PodOf(procDir string, pid int) types.UID {
+func PodOf(procDir string, pid int) (types.UID, error) {
 	files, err := procfs.NewFS(procDir)
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("find the pod of process %d: %w", pid, err)
 	}
 	p, err := files.Proc(pid)
-	if err != nil {
-		return ""
+	var groups []procfs.Cgroup
+	if err == nil {
+		groups, err = p.Cgroups()
 	}
-	groups, err := p.Cgroups()
+	if ended(err) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("read which pod process %d belongs to: %w", pid, err)
 	}
 	for _, g := range groups {
 		for name := range strings.SplitSeq(g.Path, "/") {
 			if uid := podOfGroup(name); uid != "" {
-				return types.UID(uid)
+				return types.UID(uid), nil
 			}
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // podsOf returns the pods of control groups.

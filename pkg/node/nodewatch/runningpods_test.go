@@ -35,9 +35,12 @@ func TestRunningPods(t *testing.T) {
 	assert.Equal(t, []ledger.Pod{pod(c), pod(b), pod(a)}, running)
 
 	for pid, uid := range map[int]types.UID{1: "", 20: a, 21: b, 22: c, 24: "", 99: ""} {
-		assert.Equal(t, uid, PodOf(proc, pid), pid)
+		of, err := PodOf(proc, pid)
+		require.NoError(t, err, pid)
+		assert.Equal(t, uid, of, pid)
 	}
-	assert.Empty(t, PodOf(filepath.Join(proc, "none"), 20))
+	_, err = PodOf(filepath.Join(proc, "none"), 20)
+	require.ErrorContains(t, err, "find the pod of process 20")
 
 	running, err = RunningPods(filepath.Join(proc, "none"), nil)
 	require.NoError(t, err, "nobody needs to be looked for")
@@ -46,5 +49,7 @@ func TestRunningPods(t *testing.T) {
 	require.ErrorContains(t, err, "list the processes of the node")
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, "25/cgroup"), 0o755))
 	_, err = RunningPods(proc, []ledger.Pod{pod(a)})
+	require.ErrorContains(t, err, "read which pod process 25 belongs to")
+	_, err = PodOf(proc, 25)
 	require.ErrorContains(t, err, "read which pod process 25 belongs to")
 }

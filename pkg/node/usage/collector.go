@@ -1,10 +1,11 @@
 package usage
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -31,6 +32,15 @@ func (r *row) labels() []string {
 	return []string{r.gpu, r.device, r.deviceType, r.profile, r.uuid, r.parentUUID, r.instance, r.namespace, r.pod, r.container, r.claim}
 }
 
+// metric makes a metric. Prometheus refuses all metrics if a label is not UTF-8, and names of
+// drivers may not be.
+func metric(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) prometheus.Metric {
+	for i, label := range labels {
+		labels[i] = strings.ToValidUTF8(label, "")
+	}
+	return prometheus.MustNewConstMetric(d, kind, value, labels...)
+}
+
 // Collect implements prometheus.Collector. What a claim had when it was measured is reported only
 // while the claim still holds it.
 func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
@@ -38,7 +48,7 @@ func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
 	now := whoHolds(s.Records())
 	for i := range gpus {
 		g := &gpus[i]
-		ch <- prometheus.MustNewConstMetric(infoDesc, prometheus.GaugeValue, 1, g.Name(), g.UUID, g.ProductName, string(g.Vendor), g.Architecture, g.DriverVersion)
+		ch <- metric(infoDesc, prometheus.GaugeValue, 1, g.Name(), g.UUID, g.ProductName, string(g.Vendor), g.Architecture, g.DriverVersion)
 		last := s.fresh(g.PCIAddress)
 		if last == nil {
 			continue
@@ -47,7 +57,7 @@ func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
 		for _, r := range s.rows(g, last, now) {
 			for _, d := range definitions {
 				if value, known := d.value(r.measured); known && !d.OfGPU {
-					ch <- prometheus.MustNewConstMetric(d.desc, d.kind(), value, r.labels()...)
+					ch <- metric(d.desc, d.kind(), value, r.labels()...)
 				}
 			}
 		}
@@ -58,7 +68,7 @@ func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
 func collectHardware(ch chan<- prometheus.Metric, g *gpu.GPU, last *sample) {
 	for _, d := range definitions {
 		if value, known := d.value(last.Measured); known && d.OfGPU {
-			ch <- prometheus.MustNewConstMetric(d.desc, d.kind(), value, g.Name(), g.UUID)
+			ch <- metric(d.desc, d.kind(), value, g.Name(), g.UUID)
 		}
 	}
 	for reason, applies := range last.Throttled {
@@ -66,7 +76,7 @@ func collectHardware(ch chan<- prometheus.Metric, g *gpu.GPU, last *sample) {
 		if applies {
 			value = 1
 		}
-		ch <- prometheus.MustNewConstMetric(throttled.desc, prometheus.GaugeValue, value, g.Name(), g.UUID, reason)
+		ch <- metric(throttled.desc, prometheus.GaugeValue, value, g.Name(), g.UUID, reason)
 	}
 }
 
@@ -86,7 +96,12 @@ func (s *Sampler) rows(g *gpu.GPU, last *sample, now holding) []row {
 	var all []row
 	for _, base := range bases {
 		r := base
-		if s.hold(&r, last, now) {
+		switch {
+		case s.hold(&r, last, now):
+			all = append(all, r)
+		case r.deviceType == string(gpu.TypeGPU):
+			// Whoever holds it.
+			r.measured = r.measured.Only(gpu.MemoryTotal, gpu.Power)
 			all = append(all, r)
 		}
 		all = append(all, s.shares(base, last, now)...)
@@ -106,18 +121,18 @@ func (s *Sampler) hold(r *row, last *sample, now holding) bool {
 		return true
 	}
 	r.namespace, r.claim = h.record.Claim.Namespace, h.record.Claim.Name
-	// What several pods use together belongs to none of them.
-	if names := slices.Compact(slices.Sorted(slices.Values(h.record.PodNames()))); len(names) == 1 && len(h.record.Pods) == 1 {
-		r.pod = names[0]
-		r.container = s.containerOf(r.namespace, r.pod, r.claim)
+	// What several pods use together belongs to none of them. A pod that joins them has processes
+	// before the ledger names it.
+	if pods := h.record.Pods; len(pods) == 1 && !last.isUsedBesides(pods[0].UID, r.device) {
+		r.pod, r.container = pods[0].Name, s.containerOf(user{h.record.Claim.UID, pods[0].UID})
 	}
 	return true
 }
 
 // sharer is a pod, and what it holds of a device.
 type sharer struct {
-	uids []types.UID
-	held []shareHolder
+	users []user
+	held  []shareHolder
 }
 
 // sharersOf lists the pods that hold shares of a device, by namespace and name: a pod may be
@@ -132,7 +147,7 @@ func sharersOf(device string, last *sample, now holding) map[[2]string]*sharer {
 		if found[pod] == nil {
 			found[pod] = &sharer{}
 		}
-		found[pod].uids = append(found[pod].uids, key.pod)
+		found[pod].users = append(found[pod].users, user{key.claim, key.pod})
 		found[pod].held = append(found[pod].held, h)
 	}
 	return found
@@ -140,40 +155,62 @@ func sharersOf(device string, last *sample, now holding) map[[2]string]*sharer {
 
 // shares are the pods that hold shares of a device, with what their processes use. A pod with
 // shares for several claims has one row without claim, because its processes do not tell them
-// apart.
+// apart. A claim of several pods has a row without pod, with the memory that it was allocated.
 func (s *Sampler) shares(base row, last *sample, now holding) []row {
+	if base.parentUUID == "" {
+		base.parentUUID = base.uuid
+	}
+	device := base.device
+	base.deviceType = string(gpu.TypeShare)
 	var all []row
-	for pod, sharer := range sharersOf(base.device, last, now) {
+	together := map[[2]string]row{}
+	for pod, sharer := range sharersOf(device, last, now) {
 		r := base
-		r.deviceType, r.measured = string(gpu.TypeShare), last.ofPod(sharer.uids, base.device)
+		r.measured = last.ofPod(sharer.users, base)
 		r.namespace, r.pod = pod[0], pod[1]
 		r.claim, r.device = sharer.held[0].claim, sharer.held[0].name
-		if r.parentUUID == "" {
-			r.parentUUID = r.uuid
-		}
+		counted := map[string]bool{} // a pod may replace one of its name
 		for _, h := range sharer.held {
-			if h.memory > 0 {
+			switch {
+			case h.memory <= 0 || counted[h.claim]:
+			case h.together:
+				of := base
+				of.namespace, of.claim, of.device = h.namespace, h.claim, h.name
+				of.measured = gpu.Measured{gpu.MemoryTotal: float64(h.memory)}
+				together[[2]string{h.namespace, h.claim}] = of
+			default:
 				r.measured[gpu.MemoryTotal] += float64(h.memory)
 			}
+			counted[h.claim] = true
 			if h.claim != sharer.held[0].claim {
-				r.claim, r.device = "", base.device
+				r.claim, r.device = "", device
 			}
 		}
 		if r.claim != "" {
-			r.container = s.containerOf(r.namespace, r.pod, r.claim)
+			r.container = s.containerOf(sharer.users...)
 		}
 		all = append(all, r)
 	}
-	return all
+	return slices.AppendSeq(all, maps.Values(together))
 }
 
 // ofPod sums up what the processes of a pod use of a device. A value is known if it is known of
-// each process.
-func (s *sample) ofPod(uids []types.UID, device string) gpu.Measured {
+// each process, and none is if the processes or their pods are not known.
+func (s *sample) ofPod(users []user, device row) gpu.Measured {
+	if _, known := device.measured[gpu.ProcessCount]; !known {
+		return gpu.Measured{}
+	}
 	sum := gpu.Measured{gpu.ProcessCount: 0, gpu.MemoryUsed: 0}
 	unknown := map[gpu.Measure]bool{}
 	for _, p := range s.Processes {
-		if p.Device != device || !slices.Contains(uids, s.pods[p.PID]) {
+		if p.Device != device.device {
+			continue
+		}
+		uid, known := s.pods[p.PID]
+		if !known {
+			return gpu.Measured{}
+		}
+		if !slices.ContainsFunc(users, func(u user) bool { return u.pod == uid }) {
 			continue
 		}
 		sum[gpu.ProcessCount]++

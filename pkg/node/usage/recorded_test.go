@@ -45,7 +45,7 @@ func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context
 	list := func() []ledger.Record { return records }
 	s := New(Config{
 		Interval: time.Hour, GPUs: func() []gpu.GPU { return gpus }, Read: read, Records: list,
-		PodOf: func(pid int) types.UID { return pods[pid] },
+		PodOf: func(pid int) (types.UID, error) { return pods[pid], nil },
 		Containers: func(context.Context) (Containers, error) {
 			found := Containers{}
 			for _, r := range records {

@@ -23,13 +23,17 @@ type Config struct {
 	GPUs func() []gpu.GPU
 	// Read measures a GPU. It returns when ctx ends.
 	Read func(ctx context.Context, pciAddress string) (gpu.Usage, error)
-	// Records lists the records of the ledger.
+	// Records lists the records of the ledger, with the changes of other processes.
 	Records func() []ledger.Record
 	// PodOf returns the UID of a process's pod; empty: it has none, or has ended.
-	PodOf func(pid int) types.UID
+	PodOf func(pid int) (types.UID, error)
 	// Containers returns the names of the containers of pods that use a claim. Nil: they are
 	// not known.
 	Containers func(context.Context) (Containers, error)
+	// CheckPods corrects the pods in the record of a claim. It is called if they are probably
+	// wrong: the kubelet prepares a claim once, also if more pods use it later. Nil: nobody
+	// corrects them before the next reconciliation.
+	CheckPods func(context.Context, ledger.ClaimRef)
 }
 
 // Sampler measures the GPUs of a node. It implements prometheus.Collector.
@@ -43,9 +47,13 @@ type Sampler struct {
 	// reading are the GPUs that are being measured.
 	reading map[string]bool
 	// failed has what was last logged of a GPU that cannot be measured.
-	failed     map[string]string
-	containers Containers
-	asking     bool
+	failed map[string]string
+	// containers are the containers of each user of a claim, as the kubelet last said.
+	containers map[user][]string
+	// checked is when the pods of a claim were last checked.
+	checked map[types.UID]time.Time
+	// asking: the kubelet is being asked.
+	asking bool
 }
 
 // timed is a sample with its time.
@@ -56,7 +64,7 @@ type timed struct {
 
 // New makes a Sampler.
 func New(c Config) *Sampler {
-	return &Sampler{Config: c, samples: map[string]*timed{}, reading: map[string]bool{}, failed: map[string]string{}}
+	return &Sampler{Config: c, samples: map[string]*timed{}, reading: map[string]bool{}, failed: map[string]string{}, checked: map[types.UID]time.Time{}}
 }
 
 // Run measures the GPUs until ctx ends.
@@ -87,7 +95,7 @@ func (s *Sampler) start(ctx context.Context, running *sync.WaitGroup) {
 			})
 		}
 	}
-	if s.mustAsk() {
+	if s.beginToAsk() {
 		running.Go(func() { s.ask(ctx) })
 	}
 }
@@ -145,18 +153,19 @@ func (s *Sampler) measure(ctx context.Context, pciAddress string) {
 	}
 	pods := map[int]types.UID{}
 	for _, p := range used.Processes {
-		if _, known := pods[p.PID]; !known {
-			pods[p.PID] = s.PodOf(p.PID)
+		if uid, err := s.PodOf(p.PID); err == nil {
+			pods[p.PID] = uid
 		}
 	}
 	now := &timed{sample: sample{Usage: used, pods: pods}, at: time.Now()}
+	after := whoHolds(s.Records())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var last *sample
 	if t := s.samples[pciAddress]; t != nil {
 		last = &t.sample
 	}
-	now.stamp(before, whoHolds(s.Records()), gpu.NameOf(pciAddress), last)
+	now.stamp(before, after, gpu.NameOf(pciAddress), last)
 	s.samples[pciAddress] = now
 }
 

@@ -46,6 +46,8 @@ type shareHolder struct {
 	// name is that of the share device, memory what the claim has of it.
 	name   string
 	memory int64
+	// together: other pods use the claim, too.
+	together bool
 }
 
 // whoHolds reads the ledger. Only devices that containers may use count.
@@ -77,11 +79,12 @@ func tenureOf(r *ledger.Record) tenure {
 
 // share adds a share, for each pod of its claim.
 func (h *holding) share(r *ledger.Record, d ledger.Device) {
+	together := slices.ContainsFunc(r.Pods, func(p ledger.Pod) bool { return p.Name != r.Pods[0].Name })
 	for _, p := range r.Pods {
 		key := tenancy{device: d.Placement.Base().Name(), claim: r.Claim.UID, pod: p.UID}
 		s := h.shared[key] // a claim can have several shares of a device
 		s.namespace, s.pod, s.claim = r.Claim.Namespace, p.Name, r.Claim.Name
-		s.name = d.Placement.Name()
+		s.name, s.together = d.Placement.Name(), together
 		if d.Amount != nil {
 			s.memory += d.Amount.Memory
 		}
@@ -97,8 +100,15 @@ type sample struct {
 	alone map[string]tenure
 	// shared are the shares that were held before and after it.
 	shared map[tenancy]bool
-	// pods are the pods of the processes.
+	// pods are the pods of the processes, as far as they are known.
 	pods map[int]types.UID
+}
+
+// isUsedBesides tells whether a process of another pod uses a device.
+func (s *sample) isUsedBesides(pod types.UID, device string) bool {
+	return slices.ContainsFunc(s.Processes, func(p gpu.ProcessUsage) bool {
+		return p.Device == device && s.pods[p.PID] != "" && s.pods[p.PID] != pod
+	})
 }
 
 // stamp notes who held what during a measurement, and removes averages that go back to a time

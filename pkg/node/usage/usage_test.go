@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -23,6 +24,8 @@ import (
 const (
 	firstGPU = "0000:01:00.0"
 	interval = 10 * time.Second
+	// unreadable is a process whose pod cannot be found out.
+	unreadable = 99
 )
 
 // node is a node with one GPU of two partitions.
@@ -53,7 +56,12 @@ func newNode() *node {
 			}
 			return all
 		},
-		PodOf: func(pid int) types.UID { return n.pods[pid] },
+		PodOf: func(pid int) (types.UID, error) {
+			if pid == unreadable {
+				return "", errors.New("/proc cannot be read")
+			}
+			return n.pods[pid], nil
+		},
 	})
 	return n
 }
@@ -116,6 +124,12 @@ func (n *node) scrape(t *testing.T, metric string) (lines []string) {
 	return lines
 }
 
+// all returns all samples.
+func (n *node) all(t *testing.T) string {
+	t.Helper()
+	return strings.Join(n.scrape(t, "tranche_"), "\n")
+}
+
 func (n *node) handler(t *testing.T) http.Handler {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -147,7 +161,7 @@ func TestUsageOfPartitions(t *testing.T) {
 
 	n.release("a")
 	assert.Empty(t, n.scrape(t, `tranche_sm_active_ratio{`), "the series ends with the claim")
-	assert.NotContains(t, strings.Join(n.scrape(t, "tranche_"), "\n"), "web")
+	assert.NotContains(t, n.all(t), "web")
 	n.gpus = nil
 	assert.Empty(t, n.scrape(t, "tranche_"), "a GPU that was removed")
 	n.Measure(t.Context())
@@ -221,7 +235,7 @@ func TestUsageOfShares(t *testing.T) {
 	n.hold("e", podsNamed("two"), share(place(-1), "6", 10))
 	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-train", 3: "uid-train", 4: "uid-other", 5: "uid-two"}
 	n.use = always(gpu.Usage{
-		Measured:  gpu.Measured{gpu.MemoryUsed: 99},
+		Measured:  gpu.Measured{gpu.MemoryUsed: 99, gpu.ProcessCount: 5},
 		Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.7), process(3, 30, 0.6), process(4, 40, 0.1), process(5, 5, 0)},
 	})
 	n.Measure(t.Context())
@@ -232,28 +246,78 @@ func TestUsageOfShares(t *testing.T) {
 		`tranche_fb_used_bytes{claim="b",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="train",profile="",type="share",uuid="GPU-1"} 50`,
 		`tranche_fb_used_bytes{claim="c",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="idle",profile="",type="share",uuid="GPU-1"} 0`,
 	}, n.scrape(t, "tranche_fb_used_bytes{"))
-	text := strings.Join(n.scrape(t, "tranche_"), "\n")
+	text := n.all(t)
 	assert.Regexp(t, `tranche_gpu_util_ratio{claim="b".*} 1\n`, text, "no more than all")
 	assert.Regexp(t, `tranche_fb_total_bytes{claim="b".*} 250\n`, text)
 	assert.Regexp(t, `tranche_processes{claim="b".*} 2\n`, text)
 	n.release("b")
-	assert.NotContains(t, strings.Join(n.scrape(t, "tranche_"), "\n"), `claim="b"`)
+	assert.NotContains(t, n.all(t), `claim="b"`)
 }
 
-func TestContainers(t *testing.T) {
-	n := newNode()
-	asked := 0
-	n.Containers = func(context.Context) (Containers, error) {
-		asked++
-		return Containers{{"team", "web", "a"}: {"main"}, {"team", "web", "b"}: {"main", "side"}}, nil
+// What the driver does not tell of processes is not zero.
+func TestSharesOfUnknownProcesses(t *testing.T) {
+	for name, u := range map[string]gpu.Usage{
+		"of the GPU":  {Measured: gpu.Measured{gpu.MemoryUsed: 99}},
+		"of a pod":    {Measured: gpu.Measured{gpu.ProcessCount: 2}, Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(unreadable, 20, 0.1)}},
+		"of no share": {Measured: gpu.Measured{gpu.ProcessCount: 1}, Processes: []gpu.ProcessUsage{process(unreadable, 20, 0.1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode()
+			n.hold("a", podsNamed("web"), share(place(-1), "1", 100))
+			n.pods = map[int]types.UID{1: "uid-web"}
+			n.use = always(u)
+			n.Measure(t.Context())
+			assert.NotRegexp(t, `tranche_(fb_used_bytes|processes|gpu_util_ratio){claim="a"`, n.all(t))
+			assert.Regexp(t, `tranche_fb_total_bytes{claim="a".*} 100\n`, n.all(t))
+		})
 	}
-	n.hold("a", podsNamed("web"), device(place(0), ""))
-	n.hold("b", podsNamed("web"), device(place(1), ""))
-	n.use = always(gpu.Usage{Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: 1}), measured(1, gpu.Measured{gpu.MemoryUsed: 2})}})
+}
+
+// What a claim of several pods was allocated is told once.
+func TestSharesOfSeveralPods(t *testing.T) {
+	n := newNode()
+	n.hold("a", podsNamed("web", "batch"), share(place(-1), "1", 100), share(place(-1), "2", 20))
+	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-batch"}
+	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.ProcessCount: 2}, Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.1)}})
 	n.Measure(t.Context())
+	totals := n.scrape(t, "tranche_fb_total_bytes{")
+	require.Len(t, totals, 1)
+	assert.Contains(t, totals[0], `pod="",`)
+	assert.Contains(t, totals[0], `} 120`)
+	assert.Len(t, n.scrape(t, "tranche_fb_used_bytes{"), 2)
+
+	// A pod that replaces one of its name.
+	n.hold("a", []ledger.Pod{{Name: "web", UID: "old"}, {Name: "web", UID: "new"}}, share(place(-1), "1", 100))
 	n.Measure(t.Context())
-	assert.Equal(t, 1, asked, "the kubelet is asked for claims that are new")
-	lines := n.scrape(t, "tranche_fb_used_bytes")
-	assert.Contains(t, lines[0], `claim="a",container="main"`)
-	assert.Contains(t, lines[1], `claim="b",container=""`, "two containers use it")
+	totals = n.scrape(t, "tranche_fb_total_bytes{")
+	require.Len(t, totals, 1)
+	assert.Contains(t, totals[0], `pod="web",`)
+	assert.Contains(t, totals[0], `} 100`)
+}
+
+// While a GPU changes hands, what does not depend on its holder is there.
+func TestAGPUThatChangesHands(t *testing.T) {
+	n := newNode()
+	n.hold("a", podsNamed("a"), device(place(-1), "GPU-1"))
+	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.MemoryTotal: 80, gpu.MemoryUsed: 10, gpu.Power: 300}})
+	n.Measure(t.Context())
+	n.release("a")
+	n.hold("b", podsNamed("b"), device(place(-1), "GPU-1"))
+	for metric, value := range map[string]string{"tranche_fb_total_bytes{": "80", "tranche_power_usage_watts{": "300"} {
+		lines := n.scrape(t, metric)
+		require.Len(t, lines, 1, metric)
+		assert.Contains(t, lines[0], `claim=""`)
+		assert.Contains(t, lines[0], "} "+value)
+	}
+	assert.Empty(t, n.scrape(t, "tranche_fb_used_bytes{"))
+}
+
+// A name that is not UTF-8 takes away no metric.
+func TestNamesOfDrivers(t *testing.T) {
+	n := newNode()
+	n.gpus[0].ProductName, n.gpus[0].UUID = "H\xff100", "GPU-\xfe1"
+	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.MemoryUsed: 1}})
+	n.Measure(t.Context())
+	assert.Contains(t, n.scrape(t, "tranche_gpu_info")[0], `model="H100",uuid="GPU-1"`)
+	assert.Len(t, n.scrape(t, "tranche_fb_used_bytes"), 1)
 }

@@ -177,6 +177,26 @@ type withoutSymbols struct{ nvml.Interface }
 
 func (withoutSymbols) Extensions() nvml.ExtendedInterface { return nil }
 
+// Processes that NVML does not tell are not none.
+func TestUsageOfUntoldProcesses(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
+	whole, cut := m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress
+	require.NoError(t, m.SetMIG(t.Context(), cut, true, false))
+	p := m.placement("1g.10gb", 0)
+	p.GPU = cut
+	m.create(p)
+	m.fail("GetComputeRunningProcesses", nvml.ERROR_NO_PERMISSION, 0)
+	assert.NotContains(t, m.usage(whole).Measured, gpu.ProcessCount)
+	u := m.usage(cut)
+	assert.NotContains(t, u.Measured, gpu.ProcessCount)
+	require.Len(t, u.Partitions, 1)
+	assert.NotContains(t, u.Partitions[0].Measured, gpu.ProcessCount)
+	m.faults(nvdriver.Faults{})
+	u = m.usage(cut)
+	assert.InDelta(t, 0, u.Measured[gpu.ProcessCount], 0)
+	assert.InDelta(t, 0, u.Partitions[0].Measured[gpu.ProcessCount], 0)
+}
+
 // A GPU that hangs does not keep the reader, and is read again when it answers.
 func TestUsageOfAGPUThatHangs(t *testing.T) {
 	m := simulated(t, ofModel(t, "H100-80GB", ""))

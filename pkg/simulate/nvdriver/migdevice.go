@@ -151,20 +151,31 @@ func (m *migDevice) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	}, nvml.SUCCESS
 }
 
-// GetMemoryInfo is the memory of the GPU instance.
+// GetMemoryInfo counts what the driver reserves as used, as version 1 does.
 func (m *migDevice) GetMemoryInfo() (nvml.Memory, nvml.Return) {
+	v2, ret := m.GetMemoryInfo_v2()
+	return nvml.Memory{Total: v2.Total, Free: v2.Free, Used: v2.Reserved + v2.Used}, ret
+}
+
+// GetMemoryInfo_v2 is the memory of the GPU instance. It counts what the driver reserves apart.
+func (m *migDevice) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 	inst, _, p, ret := m.view("GetMemoryInfo")
 	if ret != nvml.SUCCESS {
-		return nvml.Memory{}, ret
+		return nvml.Memory_v2{}, ret
 	}
 	st, err := m.parent.nv.store.Read()
 	if err != nil {
-		return nvml.Memory{}, m.parent.nv.unexpected("GetMemoryInfo", err)
+		return nvml.Memory_v2{}, m.parent.nv.unexpected("GetMemoryInfo", err)
 	}
-	total := p.MemoryMiB << 20
-	used := min(total, m.parent.partMemory(st, inst, p))
-	return nvml.Memory{Total: total, Used: used, Free: total - used}, nvml.SUCCESS
+	total, reserved := p.MemoryMiB<<20, uint64(reservedOfInstance)
+	used := min(total-reserved, m.parent.partMemory(st, inst, p))
+	info := nvml.Memory_v2{Total: total, Reserved: reserved, Used: used, Free: total - reserved - used}
+	info.Version = nvml.STRUCT_VERSION(info, 2)
+	return info, nvml.SUCCESS
 }
+
+// reservedOfInstance is what the driver keeps of the memory of a GPU instance, roughly.
+const reservedOfInstance = 16 << 20
 
 // GetComputeRunningProcesses lists the clients of the GPU instance.
 func (m *migDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {

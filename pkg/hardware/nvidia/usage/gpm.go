@@ -62,14 +62,18 @@ func (h *handle) active(parts []instance.Part, migOn bool) (map[int]gpu.Measured
 	return found, failed
 }
 
-// drop frees the last samples. Buffers of an NVML that was closed cannot be freed any more.
+// drop frees the last samples, also if the time of the reading is over. Buffers of an NVML that was
+// closed cannot be freed any more.
 func (h *handle) drop() {
 	for _, s := range h.kept.samples {
 		if s.opened == h.reader.Session.Opened() {
-			buffer := s.buffer
-			_ = session.Tell(h.Task, "GpmSampleFree", func() nvml.Return { return h.NVML.GpmSampleFree(buffer) })
+			h.free(s.buffer)
 		}
 	}
+}
+
+func (h *handle) free(buffer nvml.GpmSample) {
+	_ = session.Tell(h.Task.Undoing(), "GpmSampleFree", func() nvml.Return { return h.NVML.GpmSampleFree(buffer) })
 }
 
 // supportsGPM tells whether the GPU has GPM. Drivers before R525 do not have the calls.
@@ -97,7 +101,7 @@ func (h *handle) sample(id int, uuid string) (gpu.Measured, sample, error) {
 		err = session.Tell(h.Task, "GpmMigSampleGet", func() nvml.Return { return h.Device.GpmMigSampleGet(id, buffer) })
 	}
 	if err != nil {
-		_ = session.Tell(h.Task, "GpmSampleFree", func() nvml.Return { return h.NVML.GpmSampleFree(buffer) })
+		h.free(buffer)
 		return nil, sample{}, err
 	}
 	before, ok := h.kept.samples[id]

@@ -3,6 +3,7 @@ package usage
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -15,43 +16,54 @@ import (
 // attribute to a process.
 const unknownMemory = ^uint64(0)
 
+// running are the processes of a GPU.
+type running struct {
+	list []gpu.ProcessUsage
+	// untold are the devices whose processes NVML does not tell.
+	untold []string
+	// clients are the processes that use MPS.
+	clients map[int]bool
+}
+
 // processes lists the processes of the GPU, or of each partition, with what they use.
-func (h *handle) processes(parts []instance.Part, migOn bool) ([]gpu.ProcessUsage, error) {
+func (h *handle) processes(parts []instance.Part, migOn bool) (*running, error) {
+	all := &running{clients: map[int]bool{}}
 	if !migOn {
-		all, err := h.processesOf(h.Device, gpu.NameOf(h.PCIAddress))
-		if err != nil || len(all) == 0 {
+		if err := h.processesOf(h.Device, gpu.NameOf(h.PCIAddress), all); err != nil || len(all.list) == 0 {
 			return all, err
 		}
 		return all, h.utilization(all)
 	}
-	var all []gpu.ProcessUsage
 	for _, part := range parts {
-		some, err := h.processesOf(part.Device, part.Name())
-		if err != nil {
-			return nil, err
+		if err := h.processesOf(part.Device, part.Name(), all); err != nil {
+			return all, err
 		}
-		all = append(all, some...)
 	}
 	return all, nil
 }
 
 // processesOf lists the processes of a device. Clients of MPS are in a list of their own, and
-// with some drivers in both.
-func (h *handle) processesOf(device nvml.Device, name string) ([]gpu.ProcessUsage, error) {
+// with some drivers in both; without MPS, a driver need not have that list.
+func (h *handle) processesOf(device nvml.Device, name string, to *running) error {
 	var all []gpu.ProcessUsage
 	for _, list := range []struct {
 		call string
 		get  func() ([]nvml.ProcessInfo, nvml.Return)
+		mps  bool
 	}{
-		{"DeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses},
-		{"DeviceGetMPSComputeRunningProcesses", device.GetMPSComputeRunningProcesses},
+		{"DeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses, false},
+		{"DeviceGetMPSComputeRunningProcesses", device.GetMPSComputeRunningProcesses, true},
 	} {
 		found, err := session.Ask(h.Task, list.call, list.get)
-		if isUntold(err) {
-			continue // also if the partition was destroyed
+		if list.mps && session.Unsupported(err) {
+			continue
+		}
+		if isUntold(err) { // also if the partition was destroyed
+			to.untold = append(to.untold, name)
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, p := range found {
 			process := gpu.ProcessUsage{PID: int(p.Pid), Device: name, Measured: gpu.Measured{}}
@@ -59,15 +71,21 @@ func (h *handle) processesOf(device nvml.Device, name string) ([]gpu.ProcessUsag
 				process.Measured[gpu.MemoryUsed] = float64(p.UsedGpuMemory)
 			}
 			all = append(all, process)
+			to.clients[process.PID] = to.clients[process.PID] || list.mps
 		}
 	}
 	slices.SortStableFunc(all, func(a, b gpu.ProcessUsage) int { return cmp.Compare(a.PID, b.PID) })
-	return slices.CompactFunc(all, func(a, b gpu.ProcessUsage) bool { return a.PID == b.PID }), nil
+	to.list = append(to.list, slices.CompactFunc(all, func(a, b gpu.ProcessUsage) bool { return a.PID == b.PID })...)
+	return nil
 }
 
 // utilization adds how much the processes of a GPU without partitions used it in the driver's
-// last sample. It lists those that did anything, so the others did nothing.
-func (h *handle) utilization(processes []gpu.ProcessUsage) error {
+// last sample. It lists those that did anything, so the others did nothing. Whether it lists the
+// clients of MPS one by one was not measured yet, so theirs is not known.
+func (h *handle) utilization(all *running) error {
+	if h.kept.seen > micros(time.Now()) {
+		h.kept.seen = 0 // the clock was set back
+	}
 	samples, err := session.Ask(h.Task, "DeviceGetProcessUtilization", func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
 		found, ret := h.Device.GetProcessUtilization(h.kept.seen)
 		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INSUFFICIENT_SIZE && len(found) == 0 {
@@ -81,28 +99,46 @@ func (h *handle) utilization(processes []gpu.ProcessUsage) error {
 	if err != nil {
 		return err
 	}
-	latest := map[uint32]nvml.ProcessUtilizationSample{}
-	for _, s := range samples {
-		h.kept.seen = max(h.kept.seen, s.TimeStamp)
-		// Drivers sometimes return entries that were not filled in.
-		if s.SmUtil <= 100 && s.MemUtil <= 100 && s.TimeStamp >= latest[s.Pid].TimeStamp {
-			latest[s.Pid] = s
+	latest := h.kept.latest(samples, micros(time.Now()))
+	for _, p := range all.list {
+		if all.clients[p.PID] {
+			continue
 		}
-	}
-	for _, p := range processes {
 		s := latest[uint32(p.PID)] //nolint:gosec // NVML's own number
 		p.Measured[gpu.Utilization], p.Measured[gpu.MemoryUtilization] = percent(s.SmUtil), percent(s.MemUtil)
 	}
 	return nil
 }
 
-// count counts the processes of a device, or of all without a name.
-func count(processes []gpu.ProcessUsage, device string) int {
+// micros is a time as NVML has it.
+func micros(t time.Time) uint64 { return uint64(max(0, t.UnixMicro())) } //nolint:gosec // not negative
+
+// latest returns the last sample of each process, and remembers the time of the last of all.
+// Drivers sometimes return entries that were not filled in.
+func (k *kept) latest(samples []nvml.ProcessUtilizationSample, now uint64) map[uint32]nvml.ProcessUtilizationSample {
+	latest := map[uint32]nvml.ProcessUtilizationSample{}
+	for _, s := range samples {
+		if s.SmUtil > 100 || s.MemUtil > 100 || s.TimeStamp > now {
+			continue
+		}
+		k.seen = max(k.seen, s.TimeStamp)
+		if s.TimeStamp >= latest[s.Pid].TimeStamp {
+			latest[s.Pid] = s
+		}
+	}
+	return latest
+}
+
+// count counts the processes of a device, or of all without a name, if NVML tells them.
+func (r *running) count(device string, to gpu.Measured) {
+	if device == "" && len(r.untold) > 0 || slices.Contains(r.untold, device) {
+		return
+	}
 	pids := map[int]bool{}
-	for _, p := range processes {
+	for _, p := range r.list {
 		if device == "" || p.Device == device {
 			pids[p.PID] = true
 		}
 	}
-	return len(pids)
+	to[gpu.ProcessCount] = float64(len(pids))
 }

@@ -61,7 +61,7 @@ type handle struct {
 
 func (h *handle) read() (gpu.Usage, error) {
 	u := gpu.Usage{Measured: gpu.Measured{}}
-	if err := h.memory(u.Measured); err != nil {
+	if err := h.memory(h.Device, u.Measured); err != nil {
 		return u, err
 	}
 	if err := h.wholeGPU(u.Measured); err != nil {
@@ -79,12 +79,12 @@ func (h *handle) read() (gpu.Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	processes, err := h.processes(parts, mode.On)
+	running, err := h.processes(parts, mode.On)
 	if err != nil {
 		return u, err
 	}
-	u.Processes = processes
-	u.Measured[gpu.ProcessCount] = float64(count(processes, ""))
+	u.Processes = running.list
+	running.count("", u.Measured)
 	active, err := h.active(parts, mode.On)
 	if err != nil {
 		return u, err
@@ -92,20 +92,21 @@ func (h *handle) read() (gpu.Usage, error) {
 	maps.Copy(u.Measured, active[wholeGPU])
 	for _, part := range parts {
 		p := gpu.PartitionUsage{Partition: part.Partition, Instance: strconv.Itoa(part.Instance), Measured: gpu.Measured{}}
-		if err := h.partMemory(part, p.Measured); err != nil {
+		if err := h.memory(part.Device, p.Measured); err != nil && !isUntold(err) {
 			return u, err
 		}
-		p.Measured[gpu.ProcessCount] = float64(count(processes, part.Name()))
+		running.count(part.Name(), p.Measured)
 		maps.Copy(p.Measured, active[part.Instance])
 		u.Partitions = append(u.Partitions, p)
 	}
 	return u, nil
 }
 
-// memory reads the memory of the whole GPU. What the driver keeps for itself is not used, as in
-// DCGM; drivers before R510 do not tell it, and count it as used.
-func (h *handle) memory(to gpu.Measured) error {
-	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return h.Device.GetMemoryInfo_v2() })
+// memory reads the memory of a GPU or a partition. What the driver keeps for itself is not used, as
+// in DCGM: version 2 of the call tells it apart, version 1 counts it as used (nvml.h,
+// nvmlMemory_v2_t and nvmlMemory_t).
+func (h *handle) memory(device nvml.Device, to gpu.Measured) error {
+	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", device.GetMemoryInfo_v2)
 	if err == nil {
 		to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v2.Used), float64(v2.Total)
 		return nil
@@ -113,19 +114,10 @@ func (h *handle) memory(to gpu.Measured) error {
 	if !session.Unsupported(err) && !errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) {
 		return err
 	}
-	v1, err := session.Ask(h.Task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return h.Device.GetMemoryInfo() })
-	to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v1.Used), float64(v1.Total)
-	return err
-}
-
-// partMemory reads the memory of a partition.
-func (h *handle) partMemory(part instance.Part, to gpu.Measured) error {
-	device := part.Device
-	m, err := session.Ask(h.Task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return device.GetMemoryInfo() })
-	if isUntold(err) {
-		return nil
+	v1, err := session.Ask(h.Task, "DeviceGetMemoryInfo", device.GetMemoryInfo)
+	if err == nil {
+		to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v1.Used), float64(v1.Total)
 	}
-	to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(m.Used), float64(m.Total)
 	return err
 }
 

@@ -30,16 +30,14 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	uses, err := kfd.Uses(c.Task, l.GPUIDs())
+	uses, told, err := kfd.Uses(c.Task, l.GPUIDs())
 	if err != nil {
 		return u, err
 	}
-	units := int64(0)
-	for _, n := range l.Nodes() {
-		units += n.ComputeUnits
+	if told {
+		sum(uses, l.Nodes(), u.Measured)
+		delete(u.Measured, gpu.MemoryUsed)
 	}
-	sum(uses, units, u.Measured)
-	delete(u.Measured, gpu.MemoryUsed)
 	if err := c.vram(u.Measured); err != nil {
 		return u, err
 	}
@@ -51,16 +49,19 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 		name := gpu.NameOf(c.PCIAddress)
 		mine := usesOf(uses, p.Node.GPUID)
 		if !whole {
-			part, err := c.partUsage(l, p, mine)
+			part, err := c.partUsage(l, p)
 			if err != nil {
 				return u, err
+			}
+			if told {
+				sum(mine, []kfd.Node{*p.Node}, part.Measured)
 			}
 			name = part.Name()
 			u.Partitions = append(u.Partitions, part)
 		}
 		for _, use := range mine {
 			measured := gpu.Measured{}
-			sum([]kfd.Use{use}, p.Node.ComputeUnits, measured)
+			sum([]kfd.Use{use}, []kfd.Node{*p.Node}, measured)
 			delete(measured, gpu.ProcessCount)
 			u.Processes = append(u.Processes, gpu.ProcessUsage{PID: use.PID, Device: name, Measured: measured})
 		}
@@ -68,9 +69,8 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 	return u, nil
 }
 
-func (c *gpuHandle) partUsage(l amdgpu.Live, p amdgpu.Partition, uses []kfd.Use) (gpu.PartitionUsage, error) {
+func (c *gpuHandle) partUsage(l amdgpu.Live, p amdgpu.Partition) (gpu.PartitionUsage, error) {
 	part := gpu.PartitionUsage{Partition: c.Partition(l.Mode, p), Instance: strconv.Itoa(p.Index), Measured: gpu.Measured{}}
-	sum(uses, p.Node.ComputeUnits, part.Measured)
 	memory, err := p.Node.Memory(c.Task)
 	if memory > 0 {
 		part.Measured[gpu.MemoryTotal] = float64(memory)
@@ -87,8 +87,15 @@ func usesOf(uses []kfd.Use, gpuID string) (mine []kfd.Use) {
 	return mine
 }
 
-// sum adds what processes use. units are the compute units that they share.
-func sum(uses []kfd.Use, units int64, to gpu.Measured) {
+// sum adds what processes use of nodes. Without processes, whether the chip tells the compute units
+// is known of those for computing only: their KFD has get_cu_occupancy (Linux'
+// amdgpu_amdkfd_arcturus.c, _aldebaran.c and _gc_9_4_3.c).
+func sum(uses []kfd.Use, nodes []kfd.Node, to gpu.Measured) {
+	units, tells := int64(0), true
+	for _, n := range nodes {
+		units += n.ComputeUnits
+		tells = tells && n.Computes()
+	}
 	memory, busy, pids := uint64(0), int64(0), map[int]bool{}
 	for _, u := range uses {
 		memory += u.Memory
@@ -100,7 +107,7 @@ func sum(uses []kfd.Use, units int64, to gpu.Measured) {
 		}
 	}
 	to[gpu.MemoryUsed], to[gpu.ProcessCount] = float64(memory), float64(len(pids))
-	if busy >= 0 && units > 0 {
+	if busy >= 0 && units > 0 && (tells || len(uses) > 0) {
 		to[gpu.Occupied] = min(1, float64(busy)/float64(units))
 	}
 }

@@ -1,12 +1,19 @@
 package amd_test
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/load"
 )
@@ -76,4 +83,63 @@ func TestUsageThatCannotBeRead(t *testing.T) {
 	m.faults(amdgpu.Faults{Lost: []string{address}})
 	_, err = m.Usage(t.Context(), address)
 	require.ErrorContains(t, err, "is gone")
+}
+
+// A chip without cu_occupancy says so by EINVAL. It has no values of 0 while it is idle.
+func TestComputeUnitsThatTheChipDoesNotTell(t *testing.T) {
+	for name, test := range map[string]struct {
+		gfx       int
+		told      string
+		idle, one bool
+	}{
+		"MI300":                     {90402, "38", true, true},
+		"MI300 with an old KFD":     {90402, "", true, false},
+		"another chip":              {100300, "", false, false},
+		"another chip with new KFD": {100300, "38", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := amdtest.MI300XSPX()
+			g.Nodes[0].GFX = test.gfx
+			files := amdtest.NewTree(g)
+			d, err := amd.New(amd.Config{Files: files, HostDevRoot: t.TempDir()})
+			require.NoError(t, err)
+			u, err := d.Usage(t.Context(), g.Address)
+			require.NoError(t, err)
+			assert.Equal(t, test.idle, has(u, gpu.Occupied), "idle")
+			dir, id := sysfs.ProcessDir+"/7", fmt.Sprint(24000+g.Nodes[0].Number)
+			files.Set(dir+"/vram_"+id, "100")
+			if test.told == "" {
+				files.Refuse("read "+dir+"/stats_"+id+"/cu_occupancy", unix.EINVAL)
+			} else {
+				files.Set(dir+"/stats_"+id+"/cu_occupancy", test.told)
+			}
+			u, err = d.Usage(t.Context(), g.Address)
+			require.NoError(t, err)
+			assert.Len(t, u.Processes, 1)
+			assert.Equal(t, test.one, has(u, gpu.Occupied), "busy")
+		})
+	}
+}
+
+// With too many processes to read, what they use is not known, and the rest is.
+func TestUsageOfManyProcesses(t *testing.T) {
+	g := amdtest.MI300XCPX()
+	files := amdtest.NewTree(g)
+	for pid := range 600 {
+		files.Set(fmt.Sprintf("%s/%d/vram_%d", sysfs.ProcessDir, pid, 24000+g.Nodes[0].Number), "100")
+	}
+	d, err := amd.New(amd.Config{Files: files, HostDevRoot: t.TempDir()})
+	require.NoError(t, err)
+	u, err := d.Usage(t.Context(), g.Address)
+	require.NoError(t, err)
+	assert.True(t, has(u, gpu.MemoryTotal))
+	assert.False(t, has(u, gpu.ProcessCount))
+	assert.Empty(t, u.Processes)
+	require.Len(t, u.Partitions, 8)
+	assert.Equal(t, []gpu.Measure{gpu.MemoryTotal}, slices.Collect(maps.Keys(u.Partitions[0].Measured)))
+}
+
+func has(u gpu.Usage, measure gpu.Measure) bool {
+	_, known := u.Measured[measure]
+	return known
 }

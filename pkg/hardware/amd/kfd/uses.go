@@ -1,10 +1,11 @@
 package kfd
 
 import (
+	"errors"
 	"path"
-	"slices"
 	"strconv"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
@@ -21,37 +22,31 @@ type Use struct {
 	ComputeUnits int64
 }
 
-// Uses lists what processes use of the nodes with these gpu_ids. vram_<gpu_id> is the memory, and
-// stats_<gpu_id>/cu_occupancy the compute units (kfd_procfs_add_sysfs_files and
-// kfd_procfs_add_sysfs_stats in Linux' kfd_process.c). A process has the files of all nodes that
-// it may use; one without memory there uses nothing of it.
-func Uses(t *sysfs.Task, gpuIDs []string) ([]Use, error) {
+// maxProcesses is how many processes of the node are read. While they are, no claim on the GPU is
+// prepared, and everybody who has a GPU can start as many as they like.
+const maxProcesses = 512
+
+// Uses lists what processes use of the nodes with these gpu_ids. told is false if there are too
+// many processes. vram_<gpu_id> is the memory, and stats_<gpu_id>/cu_occupancy the compute units
+// (kfd_procfs_add_sysfs_files and kfd_procfs_add_sysfs_stats in Linux' kfd_process.c). A process
+// has the files of all nodes that it may use; one without memory there uses nothing of it.
+func Uses(t *sysfs.Task, gpuIDs []string) (all []Use, told bool, err error) {
 	pids, err := t.List(sysfs.ProcessDir)
 	if sysfs.Absent(err) {
-		return nil, nil
+		return nil, true, nil
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || len(pids) > maxProcesses {
+		return nil, false, err
 	}
-	var all []Use
 	for _, name := range pids {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		dir := path.Join(sysfs.ProcessDir, name)
-		files, err := t.List(dir)
-		if err != nil && !sysfs.Absent(err) {
-			return nil, err
-		}
-		for _, file := range files {
-			id, ok := strings.CutPrefix(file, "vram_")
-			if !ok || !slices.Contains(gpuIDs, id) {
-				continue
-			}
-			u, err := use(t, dir, id)
+		for _, id := range gpuIDs {
+			u, err := use(t, path.Join(sysfs.ProcessDir, name), id)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			if u.Memory > 0 {
 				u.PID = pid
@@ -59,23 +54,32 @@ func Uses(t *sysfs.Task, gpuIDs []string) ([]Use, error) {
 			}
 		}
 	}
-	return all, nil
+	return all, true, nil
 }
 
 // use reads what a process uses of a node. Nothing of one that ended while we looked.
 func use(t *sysfs.Task, dir, id string) (Use, error) {
 	u := Use{GPUID: id, ComputeUnits: -1}
-	text, err := t.ReadOptional(path.Join(dir, "vram_"+id))
-	if err != nil {
+	text, err := optional(t, path.Join(dir, "vram_"+id))
+	if u.Memory = number(text); err != nil || u.Memory == 0 {
 		return u, err
 	}
-	u.Memory = number(text)
-	text, err = t.ReadOptional(path.Join(dir, "stats_"+id, "cu_occupancy"))
+	text, err = optional(t, path.Join(dir, "stats_"+id, "cu_occupancy"))
 	if err != nil || text == "" {
 		return u, err
 	}
 	u.ComputeUnits = int64(min(number(text), 1<<20)) //nolint:gosec // bounded
 	return u, nil
+}
+
+// optional reads a file of a process, which is empty if the process has ended. EINVAL says that
+// the chip does not tell (kfd_get_cu_occupancy).
+func optional(t *sysfs.Task, name string) (string, error) {
+	text, err := t.ReadOptional(name)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return "", nil
+	}
+	return text, err
 }
 
 // number is zero for a text that is none.

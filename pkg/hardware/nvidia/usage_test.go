@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,4 +213,62 @@ func TestUsageOfAGPUThatHangs(t *testing.T) {
 		_, err := m.Usage(t.Context(), first)
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// counting counts the buffers for samples that were not freed.
+type counting struct {
+	nvml.Interface
+	buffers *atomic.Int64
+}
+
+func (c counting) GpmSampleAlloc() (nvml.GpmSample, nvml.Return) {
+	c.buffers.Add(1)
+	return c.Interface.GpmSampleAlloc()
+}
+
+func (c counting) GpmSampleFree(s nvml.GpmSample) nvml.Return {
+	c.buffers.Add(-1)
+	return c.Interface.GpmSampleFree(s)
+}
+
+// A reading whose time ends frees its buffers all the same.
+func TestBuffersOfAReadingThatTakesTooLong(t *testing.T) {
+	var buffers atomic.Int64
+	m := simulated(t, ofModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = counting{c.NVML, &buffers} })
+	address := m.gpus()[0].PCIAddress
+	m.usage(address)
+	require.Equal(t, int64(1), buffers.Load())
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpmSampleGet", GPU: address, Hang: true}}})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := m.Usage(ctx, address)
+	require.ErrorContains(t, err, "GpmSampleGet")
+	m.faults(nvdriver.Faults{})
+	require.Eventually(t, func() bool {
+		_, err := m.Usage(t.Context(), address)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.Equal(t, int64(1), buffers.Load())
+}
+
+// withMPS is a library whose processes are clients of MPS.
+type withMPS struct{ nvml.Interface }
+
+func (w withMPS) DeviceGetHandleByPciBusId(address string) (nvml.Device, nvml.Return) {
+	device, ret := w.Interface.DeviceGetHandleByPciBusId(address)
+	return mpsDevice{device}, ret
+}
+
+type mpsDevice struct{ nvml.Device }
+
+func (d mpsDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return d.GetComputeRunningProcesses()
+}
+
+// How much clients of MPS use a GPU is not known, which is not nothing.
+func TestUsageOfClientsOfMPS(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = withMPS{c.NVML} })
+	g := m.gpus()[0]
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: g.PCIAddress, PID: 11, Use: load.Use{Compute: 60, MemoryMiB: 2048}}}})
+	assert.Equal(t, []gpu.ProcessUsage{{PID: 11, Device: g.Name(), Measured: gpu.Measured{gpu.MemoryUsed: 2 * gib}}}, m.usage(g.PCIAddress).Processes)
 }

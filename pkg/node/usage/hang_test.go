@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +20,10 @@ func TestAGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.gpus = append(n.gpus, gpu.GPU{PCIAddress: "0000:02:00.0", UUID: "GPU-2"})
-		hangs, reads := false, 0
+		var hangs atomic.Bool
+		reads := 0
 		n.use = func(ctx context.Context, address string) (gpu.Usage, error) {
-			if address == firstGPU && hangs {
+			if address == firstGPU && hangs.Load() {
 				<-ctx.Done()
 				return gpu.Usage{}, errors.New("it hangs")
 			}
@@ -36,7 +38,7 @@ func TestAGPUThatHangs(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, n.scrape(t, "tranche_fb_used"), 2)
 
-		hangs = true
+		hangs.Store(true)
 		for range 10 {
 			before := time.Now()
 			n.scrape(t, "tranche_")
@@ -50,7 +52,7 @@ func TestAGPUThatHangs(t *testing.T) {
 		assert.Contains(t, lines[0], "GPU-2")
 		assert.Contains(t, strings.Join(n.scrape(t, "tranche_gpu_info"), "\n"), "GPU-1", "it is there, and not measured")
 
-		hangs = false
+		hangs.Store(false)
 		time.Sleep(2 * interval)
 		synctest.Wait()
 		assert.Len(t, n.scrape(t, "tranche_fb_used"), 2)

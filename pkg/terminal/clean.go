@@ -31,13 +31,19 @@ func (c Clean) Fd() uintptr { return c.File.Fd() }
 var color = regexp.MustCompile(`^\x1b\[[0-9;:]*m`)
 
 // Printable replaces the control characters of a text, apart from line feeds, tabs and colors.
-func Printable(s string) string {
+func Printable(s string) string { return printable(s, true) }
+
+// printable replaces colors, too, unless they pass.
+func printable(s string, colors bool) string {
 	if strings.IndexFunc(s, hidden) < 0 && utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
 	for s != "" {
-		text := color.FindString(s)
+		text := ""
+		if colors {
+			text = color.FindString(s)
+		}
 		size := len(text)
 		if size == 0 {
 			var r rune

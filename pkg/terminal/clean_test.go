@@ -39,3 +39,12 @@ func TestClean(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "a\ufffd[2J\r\x1b[A\x1b[Jnode \ufffd[2A\n", string(got))
 }
+
+// Only the styles of the page color it.
+func TestPageCleansWhatOthersSay(t *testing.T) {
+	for color, want := range map[bool]string{false: "a\ufffd[31mb \ufffd[7mc\n", true: "\x1b[1ma\ufffd[31mb\x1b[m \x1b[1m\ufffd[7mc\x1b[m\n"} {
+		p := Page{Screen: Screen{Width: 80, Color: color}}
+		p.Wrap("", "a\x1b[31mb \x1b[7mc", Bold)
+		assert.Equal(t, want, p.String())
+	}
+}

@@ -26,9 +26,14 @@ func (l *Live) On(s Screen) {
 	l.screen = s
 }
 
-// Draw draws a picture of whole lines, each of which fits the width of the terminal. Of a picture
-// with more lines than the screen, it draws the first.
+// Draw draws a picture of whole lines, cut to the width of the screen. Of a picture with more lines
+// than the screen, it draws the first.
 func (l *Live) Draw(picture string) error {
+	out := l.Out
+	if clean, ok := out.(Clean); ok {
+		out, picture = clean.File, Printable(picture)
+	}
+	picture = l.cut(picture)
 	var b strings.Builder
 	switch {
 	case l.lines > 0:
@@ -40,14 +45,26 @@ func (l *Live) Draw(picture string) error {
 		shown := l.screen.Height - 2
 		picture = strings.Join(lines[:shown], "") + fmt.Sprintf("(%d more lines: make the terminal larger)\n", len(lines)-1-shown)
 	}
-	out := l.Out
-	if clean, ok := out.(Clean); ok {
-		out, picture = clean.File, Printable(picture)
-	}
 	b.WriteString(picture)
 	l.lines = strings.Count(picture, "\n")
 	if _, err := io.WriteString(out, b.String()); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
+}
+
+// cut cuts the lines that the terminal would wrap. Tabs have no certain width.
+func (l *Live) cut(picture string) string {
+	if l.screen.Width == 0 {
+		return picture
+	}
+	tail := "…"
+	if l.screen.ASCII {
+		tail = toASCII.Replace(tail)
+	}
+	lines := strings.Split(strings.ReplaceAll(picture, "\t", " "), "\n")
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, l.screen.Width, tail)
+	}
+	return strings.Join(lines, "\n")
 }

@@ -33,6 +33,19 @@ func TestLiveOnASmallScreen(t *testing.T) {
 	assert.Equal(t, "\x1b[H\x1b[2J1\n", b.String(), "the screen has another width")
 }
 
+// A line that the terminal would wrap would be two where one is counted.
+func TestLiveCutsWideLines(t *testing.T) {
+	var b strings.Builder
+	l := Live{Out: &b}
+	l.On(Screen{Width: 8})
+	require.NoError(t, l.Draw("node-a\tReady\n\x1b[1mnode-bcdef\x1b[m\n12345678\n"))
+	assert.Equal(t, "node-a …\n\x1b[1mnode-bc…\x1b[m\n12345678\n", b.String())
+	b.Reset()
+	l.On(Screen{Width: 8, ASCII: true})
+	require.NoError(t, l.Draw("123456789\n"))
+	assert.Equal(t, "\r\x1b[3A\x1b[J1234567~\n", b.String())
+}
+
 func TestProgress(t *testing.T) {
 	at := time.Unix(0, 0)
 	for live, want := range map[bool]string{

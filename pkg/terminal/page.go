@@ -142,7 +142,9 @@ func (p *Page) paint(spans []Span) string {
 	return b.String()
 }
 
+// style adds the style to a text, which may come from others and has none itself.
 func (p *Page) style(text string, s Style) string {
+	text = printable(text, false)
 	if !p.Color || text == "" {
 		return text
 	}

@@ -73,8 +73,11 @@ func (d *drawing) overview(o overview.Overview) {
 }
 
 func (d *drawing) model(m overview.Model, partial bool) {
-	d.Flow([]terminal.Span{terminal.Phrase(cmp.Or(m.Name, unknownModel), terminal.Bold), plain(": ")},
-		terminal.List([]string{countOf(m.Nodes, "node"), countOf(m.GPUs, "GPU"), fmt.Sprintf("%d of them unused", m.Unused)}, terminal.Normal)...)
+	counted := []string{countOf(m.Nodes, "node"), countOf(m.GPUs, "GPU")}
+	if m.Unused != nil {
+		counted = append(counted, fmt.Sprintf("%d of them unused", *m.Unused))
+	}
+	d.Flow([]terminal.Span{terminal.Phrase(cmp.Or(m.Name, unknownModel), terminal.Bold), plain(": ")}, terminal.List(counted, terminal.Normal)...)
 	const indent = "  "
 	counts, width := make([]int64, len(memoryParts)), min(widestRollout, d.Width-len(indent)-2)
 	var said []string

@@ -39,8 +39,8 @@ type Model struct {
 	Vendor string `json:"vendor,omitempty"`
 	Nodes  int    `json:"nodes"`
 	GPUs   int    `json:"gpus"`
-	// Unused is how many GPUs nobody holds any part of.
-	Unused int    `json:"unused"`
+	// Unused is how many GPUs nobody holds any part of, nil if not all claims could be read.
+	Unused *int   `json:"unused,omitempty"`
 	Memory Memory `json:"memory"`
 	// Held counts the devices that claims hold, and the claims that hold shares.
 	Held []Held `json:"held,omitempty"`
@@ -96,10 +96,16 @@ func Of(s *cluster.Summary) Overview {
 		}
 	}
 	for name, gpus := range models {
-		o.Models = append(o.Models, newModel(name, nodes[name], gpus))
+		o.Models = append(o.Models, newModel(name, nodes[name], gpus, s.Partial))
 	}
 	slices.SortFunc(o.Models, func(a, b Model) int { return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(a.Name, b.Name)) })
-	o.Trouble = append(o.Trouble, lost(s)...)
+	for _, t := range lost(s) {
+		if at := slices.IndexFunc(o.Trouble, func(other Trouble) bool { return other.Node == t.Node }); at >= 0 {
+			o.Trouble[at].State, o.Trouble[at].Reasons = t.State, append(o.Trouble[at].Reasons, t.Reasons...)
+			continue
+		}
+		o.Trouble = append(o.Trouble, t)
+	}
 	slices.SortFunc(o.Trouble, func(a, b Trouble) int { return cmp.Compare(a.Node, b.Node) })
 	return o
 }
@@ -118,9 +124,9 @@ func usable(n *cluster.Node, g cluster.GPU) cluster.GPU {
 	return g
 }
 
-func newModel(name string, nodes int, gpus []cluster.GPU) Model {
+func newModel(name string, nodes int, gpus []cluster.GPU, partial bool) Model {
 	m := Model{Name: name, Nodes: nodes, GPUs: len(gpus)}
-	held := map[string]int{}
+	held, unused := map[string]int{}, 0
 	for i := range gpus {
 		g := &gpus[i]
 		m.Vendor = cmp.Or(m.Vendor, g.Vendor)
@@ -133,8 +139,11 @@ func newModel(name string, nodes int, gpus []cluster.GPU) Model {
 			}
 		}
 		if !used {
-			m.Unused++
+			unused++
 		}
+	}
+	if !partial {
+		m.Unused = &unused
 	}
 	m.Fits = cluster.Plain(cluster.Sum(gpus))
 	for _, label := range slices.Sorted(maps.Keys(held)) {

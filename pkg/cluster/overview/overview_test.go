@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -28,7 +29,7 @@ func TestOverview(t *testing.T) {
 	}, o.States)
 	h100 := o.Models[0]
 	assert.Equal(t, "NVIDIA H100 80GB HBM3", h100.Name)
-	assert.Equal(t, []int{6, 24, 12}, []int{h100.Nodes, h100.GPUs, h100.Unused})
+	assert.Equal(t, []int{6, 24, 12}, []int{h100.Nodes, h100.GPUs, *h100.Unused})
 	assert.Equal(t, []overview.Held{{Label: "1g.10gb", Count: 6}, {Label: cluster.WholeGPU, Count: 6}}, h100.Held)
 	// 6 GPUs are held whole, and 6 have one position of eight held and one left over; two nodes
 	// take no pods.
@@ -43,6 +44,26 @@ func TestOverview(t *testing.T) {
 	}
 	assert.Equal(t, []string{"gpu-01 Failed", "gpu-03 NotReady", "gpu-05 Unhealthy", "gpu-11 Unhealthy", "gpu-77 Gone"}, nodes)
 	assert.Equal(t, []string{"GPU " + scenes.GPUOf(2) + ": it does not answer"}, o.Trouble[2].Reasons)
+}
+
+// Of a GPU whose holders are hidden nobody knows whether it is used.
+func TestPartialOverview(t *testing.T) {
+	s := scenes.Fleet().Summary()
+	s.Partial = true
+	for _, m := range overview.Of(s).Models {
+		assert.Nil(t, m.Unused, m.Name)
+	}
+}
+
+// A node that does not publish a GPU that is held, and has other problems too, is one in trouble.
+func TestTroubleNamesANodeOnce(t *testing.T) {
+	s := &cluster.Summary{
+		Nodes: []cluster.Node{{Name: "node-a", NotReady: true, GPUs: []cluster.GPU{{Name: "gpu-a", Problem: "it does not answer"}}}},
+		Lost:  []cluster.Held{{Pool: gpu.PoolName("node-a")}},
+	}
+	assert.Equal(t, []overview.Trouble{{Node: "node-a", State: overview.Gone, Reasons: []string{
+		"GPU gpu-a: it does not answer", "a claim holds a device of a GPU that the node does not publish",
+	}}}, overview.Of(s).Trouble)
 }
 
 // Memory that is left of a share can be had.

@@ -1,13 +1,43 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/tranche-dev/tranche/pkg/why/kueue"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
+
+// gatesOfKueue say when Kueue removes its gates.
+var gatesOfKueue = map[string]string{
+	kueue.TopologyGate: "when it has admitted the pod's job and chosen the nodes for its pods",
+	kueue.ElasticGate:  "when it has quota for the size that the pod's job has now",
+}
+
+// gatedByKueue says what Kueue waits for before it removes a gate.
+func (e *Explanation) gatedByKueue(in *Input, gate string) {
+	e.Summary += " Kueue removes its gate " + cmp.Or(gatesOfKueue[gate], "when it admits the pod or its job")
+	w := kueue.OfPod(in.Workloads, in.Pod)
+	switch {
+	case w != nil:
+		said := w.Waits()
+		e.Summary += fmt.Sprintf(": the Workload %s %s.", w.Name, said.Text)
+		e.Quotes = append(e.Quotes, KueueSays(w, in.Now)...)
+		e.Remedies = append(e.Remedies, KueueRemedies(e.Namespace, w)...)
+		if said.State == kueue.Admitted {
+			e.remedy("wait: that takes seconds. If it takes longer, see the Workload:", fmt.Sprintf("kubectl describe workload %s -n %s", w.Name, e.Namespace))
+		}
+	case in.unread(unread.Workloads):
+		e.Summary += "."
+		e.remedy("ask an administrator what Kueue waits for, or for the right to list workloads.kueue.x-k8s.io in the namespace.", "")
+	default:
+		e.Summary += "; no Workload of theirs was found."
+		e.remedy("see whether Kueue runs, and manages objects of this kind. Its Workloads:", "kubectl get workloads -n "+e.Namespace)
+	}
+}
 
 // KueueSays quotes what Kueue says about a Workload.
 func KueueSays(w *kueue.Workload, now time.Time) []Quote {

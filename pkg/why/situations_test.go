@@ -66,6 +66,16 @@ func (w *world) told(a why.Answer, message string) {
 	w.in.Events = append(w.in.Events, e)
 }
 
+func (w *world) gate(name string) {
+	w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: name}}
+}
+
+// ofJob has the Workload be that of the pod's job.
+func (w *world) ofJob() {
+	w.in.Pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "nightly", UID: "uid-nightly", Controller: ptr.To(true)}}
+	w.in.Workloads[0].Name, w.in.Workloads[0].OwnerReferences[0].UID = "job-nightly-12345", "uid-nightly"
+}
+
 // ofKueue is the Workload of the pod.
 func (w *world) ofKueue(active bool, conditions ...metav1.Condition) {
 	w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
@@ -164,6 +174,20 @@ func TestSituations(t *testing.T) {
 			w.in.Pod.Status.NominatedNodeName = "node-a"
 			return w
 		}},
+		// The scheduler also names the node before it binds the pod there.
+		"being-placed": {why.RoomNow, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.in.Pod.Status.NominatedNodeName, w.in.Pod.Status.Conditions = "node-a", nil
+			return w
+		}},
+		"preempting-for-it": {why.Preempting, why.None, func(t *testing.T) *world {
+			w := full(t)
+			w.in.Pod.Status.NominatedNodeName, w.in.Pod.Status.Conditions = "node-a", nil
+			preempted := warning("Pod", "victim", "Preempted", "default-scheduler", "Preempted by pod uid-pod on node node-a")
+			preempted.Type, preempted.Related = corev1.EventTypeNormal, &corev1.ObjectReference{Kind: "Pod", Name: "pod", UID: "uid-pod"}
+			w.in.Events = []corev1.Event{preempted}
+			return w
+		}},
 		"other-scheduler": {why.SchedulerSilent, why.None, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
@@ -187,6 +211,21 @@ func TestSituations(t *testing.T) {
 		"kueue-deactivated": {why.Gated, why.None, func(t *testing.T) *world {
 			w := asks(t)
 			w.ofKueue(false, metav1.Condition{Type: "Evicted", Status: "True", Reason: "Deactivated", Message: "The workload is deactivated"})
+			return w
+		}},
+		// Gates that Kueue adds to the pods of a job that runs.
+		"kueue-topology": {why.Gated, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.ofKueue(true, metav1.Condition{Type: "Admitted", Status: "True", Reason: "Admitted", Message: "The workload is admitted"})
+			w.gate("kueue.x-k8s.io/topology")
+			w.ofJob()
+			return w
+		}},
+		"kueue-elastic": {why.Gated, why.None, func(t *testing.T) *world {
+			w := asks(t)
+			w.ofKueue(true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
+			w.gate("kueue.x-k8s.io/elastic-job")
+			w.ofJob()
 			return w
 		}},
 		"kueue-hidden": {why.Gated, why.None, func(t *testing.T) *world {

@@ -19,31 +19,17 @@ import (
 func (e *Explanation) gated(in *Input) {
 	e.State = Gated
 	var gates []string
-	ofKueue := false
 	for _, g := range in.Pod.Spec.SchedulingGates {
 		gates = append(gates, g.Name)
-		ofKueue = ofKueue || kueue.IsGate(g.Name)
 	}
 	e.Summary = fmt.Sprintf("%s/%s has scheduling gates (%s); the scheduler ignores it until they are removed.",
 		e.Namespace, e.Pod, strings.Join(gates, ", "))
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, in.demand()))...)
-	if !ofKueue {
-		e.remedy("the component that set the gates, for example Kueue, must remove them.", "")
+	if i := slices.IndexFunc(gates, kueue.IsGate); i >= 0 {
+		e.gatedByKueue(in, gates[i])
 		return
 	}
-	switch w := kueue.Of(in.Workloads, in.Pod); {
-	case w != nil:
-		said := w.Waits()
-		e.Summary += fmt.Sprintf(" Kueue removes its gate when it admits the pod: its Workload %s %s.", w.Name, said.Text)
-		e.Quotes = append(e.Quotes, KueueSays(w, in.Now)...)
-		e.Remedies = append(e.Remedies, KueueRemedies(e.Namespace, w)...)
-	case in.unread(unread.Workloads):
-		e.Summary += " Kueue removes its gate when it admits the pod or its job."
-		e.remedy("ask about the job or pod group that the pod belongs to, or ask an administrator what Kueue waits for.", "")
-	default:
-		e.Summary += " Kueue removes its gate when it admits the pod or its job; the pod itself has no Workload."
-		e.remedy("ask about the job that the pod belongs to, or see what Kueue waits for:", "kubectl get workloads -n "+e.Namespace)
-	}
+	e.remedy("the component that set the gates, for example Kueue, must remove them.", "")
 }
 
 // unscheduled explains a pod without a node.
@@ -164,6 +150,8 @@ func (e *Explanation) scheduling(in *Input) {
 	named := pod.Spec.SchedulerName != "" && pod.Spec.SchedulerName != corev1.DefaultSchedulerName
 	switch {
 	case e.State == Invalid:
+	case pod.Status.NominatedNodeName != "" && !preempts(in):
+		e.Summary += fmt.Sprintf(" The scheduler is placing it on %s.", pod.Status.NominatedNodeName)
 	case pod.Status.NominatedNodeName != "":
 		e.State = Preempting
 		e.Summary = fmt.Sprintf("%s/%s waits until pods of lower priority leave %s: the scheduler has asked them to.", e.Namespace, e.Pod, pod.Status.NominatedNodeName)
@@ -177,6 +165,17 @@ func (e *Explanation) scheduling(in *Input) {
 	case named && !tried:
 		e.Summary += fmt.Sprintf(" Besides, the scheduler that it asks for, %s, has not said anything about it.", pod.Spec.SchedulerName)
 	}
+}
+
+// preempts tells whether the scheduler makes room for the pod. Since Kubernetes 1.35 it also nominates the
+// node of a pod for which it only has to prepare something there (KEP-5278).
+func preempts(in *Input) bool {
+	failed := slices.ContainsFunc(in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
+	})
+	return failed || slices.ContainsFunc(in.Events, func(e corev1.Event) bool {
+		return e.Reason == "Preempted" && e.Related != nil && e.Related.UID == in.Pod.UID
+	})
 }
 
 // invalid says what no node can ever satisfy.

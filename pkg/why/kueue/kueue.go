@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Names of Kueue's API (apis/kueue/v1beta2 and pkg/controller/constants of its repository).
@@ -14,8 +15,14 @@ const (
 	Group = "kueue.x-k8s.io"
 	// QueueLabel names the LocalQueue of a job or a pod.
 	QueueLabel = Group + "/queue-name"
-	// gatePrefix begins the names of Kueue's scheduling gates: admission, topology, elastic-job.
+	// workloadAnnotation names the Workload of a pod for which Kueue chooses the nodes.
+	workloadAnnotation = Group + "/workload"
+	// gatePrefix begins the names of Kueue's scheduling gates.
 	gatePrefix = Group + "/"
+	// TopologyGate is on pods until Kueue has chosen their nodes, ElasticGate on the pods of a job that
+	// has become larger.
+	TopologyGate = gatePrefix + "topology"
+	ElasticGate  = gatePrefix + "elastic-job"
 
 	quotaReserved = "QuotaReserved"
 	admitted      = "Admitted"
@@ -48,15 +55,45 @@ type Workload struct {
 	} `json:"status"`
 }
 
-// Of finds the Workload of an object.
-func Of(all []Workload, owner metav1.Object) *Workload {
-	i := slices.IndexFunc(all, func(w Workload) bool {
-		return slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner.GetUID() })
-	})
-	if i < 0 {
-		return nil
+// Of finds the Workload of an object. An elastic job has one for each of its sizes: the latest that is
+// not over counts.
+func Of(all []Workload, owner metav1.Object) *Workload { return ofUID(all, owner.GetUID()) }
+
+func ofUID(all []Workload, uid types.UID) *Workload {
+	var found *Workload
+	for i := range all {
+		w := &all[i]
+		owned := slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
+		if owned && (found == nil || w.later(found)) {
+			found = w
+		}
 	}
-	return &all[i]
+	return found
+}
+
+func (w *Workload) later(o *Workload) bool {
+	if over := w.over(); over != o.over() {
+		return !over
+	}
+	return w.CreationTimestamp.After(o.CreationTimestamp.Time)
+}
+
+func (w *Workload) over() bool { return meta.IsStatusConditionTrue(w.Status.Conditions, finished) }
+
+// OfPod finds the Workload of a pod: its own, that of its job, or the one that Kueue has named on it.
+func OfPod(all []Workload, pod metav1.Object) *Workload {
+	if w := Of(all, pod); w != nil {
+		return w
+	}
+	if job := metav1.GetControllerOf(pod); job != nil {
+		if w := ofUID(all, job.UID); w != nil {
+			return w
+		}
+	}
+	if i := slices.IndexFunc(all, func(w Workload) bool { return w.Name == pod.GetAnnotations()[workloadAnnotation] }); i >= 0 {
+		return &all[i]
+	}
+	return nil
 }
 
 // IsGate tells whether a scheduling gate is Kueue's.

@@ -3,10 +3,13 @@ package kueue_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/why/kueue"
 )
@@ -38,6 +41,32 @@ func TestWaits(t *testing.T) {
 			assert.Equal(t, test.want, w.Waits())
 		})
 	}
+}
+
+// The Workload of a pod is that of its job: of an elastic one the latest that is not over.
+func TestOfPod(t *testing.T) {
+	owned := func(name, by string, age time.Duration, conditions ...metav1.Condition) kueue.Workload {
+		w := kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{UID: types.UID(by)}}}}
+		w.CreationTimestamp = metav1.NewTime(time.Unix(0, 0).Add(-age))
+		w.Status.Conditions = conditions
+		return w
+	}
+	all := []kueue.Workload{
+		owned("first", "job", 3*time.Hour, metav1.Condition{Type: "Finished", Status: metav1.ConditionTrue}),
+		owned("second", "job", 2*time.Hour), owned("third", "job", time.Hour), owned("of-the-set", "set", time.Hour), owned("of-the-pod", "pod", time.Hour),
+	}
+	pod := func(uid, job, named string) *metav1.ObjectMeta {
+		return &metav1.ObjectMeta{
+			UID: types.UID(uid), OwnerReferences: []metav1.OwnerReference{{UID: types.UID(job), Controller: ptr.To(true)}},
+			Annotations: map[string]string{"kueue.x-k8s.io/workload": named},
+		}
+	}
+	assert.Equal(t, "third", kueue.OfPod(all, pod("a", "job", "second")).Name)
+	assert.Equal(t, "of-the-set", kueue.OfPod(all, pod("a", "other", "of-the-set")).Name)
+	assert.Equal(t, "of-the-pod", kueue.OfPod(all, pod("pod", "job", "")).Name)
+	assert.Nil(t, kueue.OfPod(all, pod("a", "other", "")))
+	assert.Nil(t, kueue.OfPod(all, &metav1.ObjectMeta{UID: "a"}))
+	assert.Equal(t, "first", kueue.Of(all[:1], &metav1.ObjectMeta{UID: "job"}).Name, "there is no later one")
 }
 
 func TestOf(t *testing.T) {

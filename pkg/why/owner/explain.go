@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -73,7 +74,7 @@ func (e *Explanation) command() string {
 // held explains an owner that may not begin.
 func (e *Explanation) held(in *Input, f facts) {
 	queue, queued := f.meta.GetLabels()[kueue.QueueLabel]
-	w := kueue.Of(in.Workloads, f.meta)
+	w, above := kueue.Of(in.Workloads, f.meta), resumer(f.meta)
 	switch {
 	case w != nil:
 		said := w.Waits()
@@ -84,16 +85,34 @@ func (e *Explanation) held(in *Input, f facts) {
 		if said.State == kueue.Admitted {
 			e.Summary = text.Capital(fmt.Sprintf("%s is admitted by Kueue, which resumes it now.", e.who()))
 		}
+	case above != nil:
+		e.say(Suspended, "%s is suspended: spec.suspend is true. It belongs to the %s %s, which resumes it.", e.who(), above.Kind, above.Name)
+		command := "kubectl describe "
+		if above.Kind == JobSetKind {
+			command = "kubectl tranche why "
+		}
+		e.remedy("ask about that:", command+strings.ToLower(above.Kind)+"/"+above.Name+" -n "+e.Namespace)
 	case queued && in.unread(unread.Workloads):
 		e.say(NotAdmitted, "%s is suspended. By its label it waits in Kueue's queue %s.", e.who(), queue)
 		e.remedy("ask an administrator for the right to list workloads.kueue.x-k8s.io in the namespace.", "")
 	case queued:
 		e.say(NotAdmitted, "%s is suspended. By its label it waits in Kueue's queue %s, but Kueue has created no Workload for it.", e.who(), queue)
 		e.remedy("see whether Kueue runs, manages jobs of this kind, and has this queue:", "kubectl get localqueues -n "+e.Namespace)
+	case in.unread(unread.Workloads):
+		e.say(Suspended, "%s is suspended: spec.suspend is true. Whether Kueue has suspended it cannot be determined.", e.who())
+		e.remedy("ask an administrator for the right to list workloads.kueue.x-k8s.io in the namespace, or who has suspended it.", "")
 	default:
 		e.say(Suspended, "%s is suspended: spec.suspend is true.", e.who())
 		e.remedy("if nothing else resumes it:", "kubectl patch "+e.command()+` --type=merge -p '{"spec":{"suspend":false}}'`)
 	}
+}
+
+// resumer is the owner that suspends and resumes an object with its other ones. A CronJob does not.
+func resumer(o metav1.Object) *metav1.OwnerReference {
+	if by := metav1.GetControllerOf(o); by != nil && by.Kind != "CronJob" {
+		return by
+	}
+	return nil
 }
 
 // refused explains pods that the API server refuses.
@@ -166,6 +185,7 @@ func (in *Input) warnings(f facts, reasons ...string) []why.Quote {
 // tellUnread says what the answer lacks.
 func (e *Explanation) tellUnread(in *Input) {
 	of := map[State][]unread.Resource{
+		Suspended:   {unread.Workloads},
 		NotAdmitted: {unread.Workloads, unread.Events},
 		PodsRefused: {unread.Quotas},
 		NoPods:      {unread.Events, unread.Quotas, unread.ReplicaSets, unread.Jobs},

@@ -117,6 +117,26 @@ func jobSet(suspend bool, jobs ...batchv1.Job) owner.Input {
 	return owner.Input{JobSet: s, Jobs: jobs}
 }
 
+// Who follows the answer about a suspended job must not start what something else holds back.
+func TestSuspendedByAnother(t *testing.T) {
+	for _, in := range []owner.Input{{Job: job(suspended, controlled)}, {Job: job(suspended), Unread: hidden}} {
+		e := owner.Explain(in)
+		assert.NotContains(t, fmt.Sprint(e.Remedies), "kubectl patch")
+		assert.Equal(t, in.Unread, e.Unread)
+	}
+	byHand := owner.Explain(owner.Input{Job: job(suspended, func(j *batchv1.Job) {
+		controlled(j)
+		j.OwnerReferences[0].Kind = "CronJob"
+	})})
+	assert.NotContains(t, byHand.Summary, "resumes", "a CronJob resumes no jobs")
+}
+
+var hidden = []unread.Kind{unread.New(unread.Workloads, "you may not list workloads")}
+
+func controlled(j *batchv1.Job) {
+	j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: owner.JobSetKind, Name: "big", UID: "uid-big", Controller: ptr.To(true)}}
+}
+
 func TestExplain(t *testing.T) {
 	quotaFull := []corev1.ResourceQuota{{ObjectMeta: named("gpus"), Status: corev1.ResourceQuotaStatus{
 		Hard: corev1.ResourceList{"requests.nvidia.com/mig-2g.20gb": resource.MustParse("1")},
@@ -150,6 +170,10 @@ func TestExplain(t *testing.T) {
 			owner.NotAdmitted, "The job team-a/nightly is admitted by Kueue, which resumes it now.", ""},
 		"kueue has no workload": {owner.Input{Job: job(suspended, queued), Workloads: []kueue.Workload{}}, owner.NotAdmitted,
 			"in Kueue's queue gpus, but Kueue has created no Workload for it", "kubectl get localqueues -n team-a"},
+		"suspended by another": {owner.Input{Job: job(suspended, queued, controlled), Unread: hidden}, owner.Suspended,
+			"The job team-a/nightly is suspended: spec.suspend is true. It belongs to the JobSet big, which resumes it.", "kubectl tranche why jobset/big -n team-a"},
+		"suspended, kueue is hidden": {owner.Input{Job: job(suspended), Unread: hidden}, owner.Suspended,
+			"Whether Kueue has suspended it cannot be determined.", "ask an administrator for the right to list workloads.kueue.x-k8s.io"},
 		"kueue is hidden": {owner.Input{Job: job(suspended, queued), Unread: []unread.Kind{unread.New(unread.Workloads, "you may not list workloads")}},
 			owner.NotAdmitted, "By its label it waits in Kueue's queue gpus.", "ask an administrator"},
 		"complete": {owner.Input{Job: job(condition(batchv1.JobComplete))}, owner.Finished, "is over: it is complete.", ""},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // server is an API server that has slices and nothing else, and remembers what
@@ -30,6 +33,8 @@ type server struct {
 	mu    sync.Mutex // protects asked: commands may ask several things at a time
 	asked []string
 	pods  map[string]*corev1.Pod // none: pods are out of bounds
+	// hidesClasses: DeviceClasses are out of bounds.
+	hidesClasses bool
 }
 
 func (s *server) remember(path string) {
@@ -207,11 +212,14 @@ func TestServerVersions(t *testing.T) {
 		p.Labels = map[string]string{"app.kubernetes.io/part-of": "tranche", componentLabel: component, versionLabel: version}
 		return p
 	}
-	kubernetes := fake.NewClientset(pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{v1alpha1.AnnotationNamespace: "tranche-system"}}}
+	foreign := pod("g", "kubelet-plugin", "9.0.0", corev1.PodRunning)
+	foreign.Namespace = "team-a"
+	kubernetes := fake.NewClientset(class, foreign, pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),
 		pod("c", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("d", "controller", "0.2.0", corev1.PodRunning), pod("test", "", "0.2.0", corev1.PodRunning),
 		pod("e", "controller", "0.3.0", corev1.PodPending))
 	v := versions{Client: clientVersion{"0.2.0", "linux/amd64"}}
-	require.NoError(t, v.read(t.Context(), connection{kubernetes: kubernetes}))
+	require.NoError(t, v.read(t.Context(), connection{kubernetes: kubernetes}, ""))
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
 	require.NoError(t, v.write(&out, ""))
@@ -221,8 +229,29 @@ func TestServerVersions(t *testing.T) {
 	require.NoError(t, v.write(&out, "json"))
 	assert.Contains(t, out.String(), `"component": "controller"`)
 
-	forbid(kubernetes, "pods", "")
+	forbid(kubernetes, "pods", "tranche-system")
 	v = versions{}
-	require.ErrorContains(t, v.read(t.Context(), connection{kubernetes: kubernetes}), "you are not allowed to list the pods of Tranche: ")
-	require.EqualError(t, v.read(t.Context(), connection{kubernetes: fake.NewClientset()}), "no pods with the label app.kubernetes.io/part-of=tranche run in the cluster")
+	require.ErrorContains(t, v.read(t.Context(), connection{kubernetes: kubernetes}, ""), "you are not allowed to list the pods of Tranche: ")
+	none := connection{kubernetes: fake.NewClientset(foreign)}
+	require.EqualError(t, v.read(t.Context(), none, "gpus"), "no pods with the label app.kubernetes.io/part-of=tranche run in the namespace gpus")
+	require.EqualError(t, v.read(t.Context(), none, ""), "the namespace of Tranche is not known (no DeviceClass names it): name it with --system-namespace")
+}
+
+// An API server that does not answer is not waited for when the user ends the program.
+func TestVersionEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		select {
+		case <-r.Context().Done():
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	var out bytes.Buffer
+	cmd := newCommand(&out)
+	cmd.SetArgs([]string{"version", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one"})
+	require.NoError(t, cmd.ExecuteContext(ctx))
+	assert.Contains(t, out.String(), "Unknown: ask the API server for its version: ")
 }

@@ -35,6 +35,7 @@ var workloads = map[string]schema.GroupVersionResource{
 	"pod":           kindPods,
 	"job":           {Group: "batch", Version: "v1", Resource: "jobs"},
 	"deployment":    {Group: "apps", Version: "v1", Resource: "deployments"},
+	"replicaset":    {Group: "apps", Version: "v1", Resource: "replicasets"},
 	"statefulset":   {Group: "apps", Version: "v1", Resource: "statefulsets"},
 	"jobset":        {Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"},
 	"resourceclaim": {Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"},
@@ -94,40 +95,51 @@ func (o *options) inTurn(kinds ...schema.GroupVersionResource) completion {
 		if len(args) >= len(kinds) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return o.names(cmd.Context(), kinds[len(args)], "", metav1.ListOptions{}, typed), cobra.ShellCompDirectiveNoFileComp
+		ctx, cancel := soon(cmd)
+		defer cancel()
+		return o.names(ctx, kinds[len(args)], "", metav1.ListOptions{}, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeNodes proposes the nodes with GPUs, or all for users who are not allowed to list these.
 func (o *options) completeNodes(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	names := o.names(cmd.Context(), kindGPUNodes, "", metav1.ListOptions{}, typed)
+	ctx, cancel := soon(cmd)
+	defer cancel()
+	names := o.names(ctx, kindGPUNodes, "", metav1.ListOptions{}, typed)
 	if names == nil {
-		names = o.names(cmd.Context(), kindNodes, "", metav1.ListOptions{}, typed)
+		names = o.names(ctx, kindNodes, "", metav1.ListOptions{}, typed)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeWorkloads proposes the pods that do not run, or TYPE/NAME.
+// soon is for as long as somebody who pressed a key waits.
+func soon(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return context.WithTimeout(ctx, completionDeadline)
+}
+
+// completeWorkloads proposes the pods that do not run, TYPE/NAME, or the names for TYPE NAME.
 func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil || len(args) > 1 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+	ctx, cancel := soon(cmd)
+	defer cancel()
+	if len(args) == 1 {
+		return o.workloads(ctx, args[0], namespace, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 	if kind, begun, found := strings.Cut(typed, "/"); found {
-		of, known := workloads[strings.TrimSuffix(kind, "s")]
-		if !known {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		names := o.names(cmd.Context(), of, namespace, metav1.ListOptions{}, begun)
+		names := o.workloads(ctx, kind, namespace, begun)
 		for i := range names {
 			names[i] = kind + "/" + names[i]
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-	names := o.names(cmd.Context(), kindPods, namespace, metav1.ListOptions{FieldSelector: "status.phase=Pending"}, typed)
+	names := o.names(ctx, kindPods, namespace, metav1.ListOptions{FieldSelector: "status.phase=Pending"}, typed)
 	if len(names) > 0 {
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -140,14 +152,19 @@ func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed str
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// names lists the names of a kind that begin with what is typed: as many as can be read before
-// the deadline. Nothing of the objects but their metadata is read. It is nil if nothing can be read.
-func (o *options) names(ctx context.Context, of schema.GroupVersionResource, namespace string, options metav1.ListOptions, typed string) []string {
-	if ctx == nil {
-		ctx = context.Background()
+// workloads lists the names of a kind that somebody has typed.
+func (o *options) workloads(ctx context.Context, kind, namespace, typed string) []string {
+	for _, k := range explained {
+		if slices.Contains(k.names, strings.ToLower(kind)) {
+			return o.names(ctx, workloads[k.names[0]], namespace, metav1.ListOptions{}, typed)
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionDeadline)
-	defer cancel()
+	return nil
+}
+
+// names lists the names of a kind that begin with what is typed: as many as can be read
+// before the context ends. Nothing of the objects but their metadata is read. It is nil if nothing can be read.
+func (o *options) names(ctx context.Context, of schema.GroupVersionResource, namespace string, options metav1.ListOptions, typed string) []string {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
 		return nil

@@ -40,7 +40,8 @@ func TestCompletion(t *testing.T) {
 	full := map[string][]string{
 		ours + "gpunodes": {"node-a", "node-b"}, ours + "partitionprofiles": {"balanced", "whole"}, ours + "partitionplans": {"canary"},
 		core + "nodes": {"control-plane", "node-a", "node-b"}, core + "namespaces/team/pods": {"train-0", "train-1"},
-		"/apis/batch/v1/namespaces/team/jobs": {"nightly"}, "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims": {"gpu"},
+		"/apis/batch/v1/namespaces/team/jobs": {"nightly"}, "/apis/apps/v1/namespaces/team/statefulsets": {"db"},
+		"/apis/resource.k8s.io/v1/namespaces/team/resourceclaims": {"gpu"},
 	}
 	few := map[string][]string{core + "nodes": {"control-plane", "node-a"}, core + "namespaces/team/pods": {}}
 	const noFiles, noSpace = ":4", ":6"
@@ -62,6 +63,10 @@ func TestCompletion(t *testing.T) {
 		{full, "-n team why t|", "train-0 train-1 " + noFiles},
 		{full, "-n team why job/|", "job/nightly " + noFiles},
 		{full, "-n team why resourceclaims/g|", "resourceclaims/gpu " + noFiles},
+		{full, "-n team why sts/|", "sts/db " + noFiles},
+		{full, "-n team why pod tr|", "train-0 train-1 " + noFiles},
+		{full, "-n team why jobs |", "nightly " + noFiles},
+		{full, "-n team why job nightly |", noFiles},
 		{full, "-n team why node/|", noFiles},
 		{full, "-n team why train-0 |", noFiles},
 		{few, "-n team why jo|", "job/ jobset/ " + noSpace},
@@ -96,6 +101,7 @@ func TestCompletionHasADeadline(t *testing.T) {
 	s := &server{}
 	hang := make(chan struct{})
 	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s.remember(r.URL.Path)
 		select {
 		case <-hang:
 		case <-r.Context().Done():
@@ -103,7 +109,8 @@ func TestCompletionHasADeadline(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(hang) })
-	out, err := run(t, "__complete", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "switches", "")
+	out, err := run(t, "__complete", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "--node", "")
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, ":4\n"), out)
+	assert.NotContains(t, s.asked, "/api/v1/nodes", "the time is for all that is asked")
 }

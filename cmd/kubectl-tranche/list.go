@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // list returns all objects of a kind, read in pages, as a typed client's List returns
@@ -99,6 +100,25 @@ func unlessHidden[T any](all []T, err error) ([]T, error) {
 // allowed to read it.
 func (c connection) listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {
 	return unlessHidden(list[v1alpha1.GPUNode](ctx, "", c.ours.GPUNodes().List))
+}
+
+const systemNamespaceHelp = "namespace of Tranche (default: the one that its DeviceClasses name)"
+
+// systemNamespace is the namespace of Tranche: the one that the user names, or that of the chart's classes.
+// A pod of another namespace could pretend to be Tranche's.
+func (c connection) systemNamespace(ctx context.Context, named string) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	classes, err := c.listClasses(ctx)
+	if namespace := cluster.SystemNamespace(classes); namespace != "" {
+		return namespace, nil
+	}
+	reason := "no DeviceClass names it"
+	if err != nil {
+		reason = unreadable(err)
+	}
+	return "", fmt.Errorf("the namespace of Tranche is not known (%s): name it with --system-namespace", reason)
 }
 
 // listProfiles lists the PartitionProfiles.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
@@ -39,6 +38,7 @@ type topFlags struct {
 	selector string
 	output   string
 	sortBy   string
+	system   string
 	all      bool
 }
 
@@ -57,6 +57,9 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 			if len(args) > 0 {
 				r.what = args[0]
 			}
+			if !f.all {
+				r.namespace = *o.config.Namespace
+			}
 			if err := r.check(); err != nil {
 				return err
 			}
@@ -65,13 +68,11 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 				return err
 			}
 			r.screen = o.screen(out)
-			if !f.all {
-				r.namespace = *o.config.Namespace
-			}
 			return r.run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.system, "system-namespace", "", systemNamespaceHelp)
 	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
 	flags.StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
@@ -108,6 +109,9 @@ func (r *topRun) check() error {
 		return fmt.Errorf("unknown argument %q: use nodes, gpus or pods", r.what)
 	}
 	r.what = what
+	if r.namespace != "" && r.what != "pods" {
+		return fmt.Errorf("--namespace %s selects pods: use kubectl tranche top pods -n %[1]s", r.namespace)
+	}
 	if _, ok := sortKeys[r.flags.sortBy]; !ok && r.flags.sortBy != "" && r.flags.sortBy != "name" {
 		return fmt.Errorf("--sort-by %q: use name, memory, compute or power", r.flags.sortBy)
 	}
@@ -119,7 +123,14 @@ func (r *topRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return r.show(nodes)
+}
+
+func (r *topRun) show(nodes []usage.Node) error {
 	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
+	for i := range nodes {
+		sortUsage(nodes[i].GPUs, r.flags.sortBy, func(g usage.GPU) usage.Values { return g.Values })
+	}
 	if r.what == "pods" {
 		return r.pods(nodes)
 	}
@@ -184,16 +195,32 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 			return nil, fmt.Errorf("none of the nodes has the labels %s", r.flags.selector)
 		}
 	}
-	// Without the right to list classes, all namespaces are searched.
-	classes, _ := r.listClasses(ctx)
+	system, err := r.systemNamespace(ctx, r.flags.system)
+	if err != nil {
+		return nil, err
+	}
 	progress := progressOf(ctx)
 	defer progress.Done()
 	from := scrape.Reader{
-		Kubernetes: r.kubernetes, Namespace: cluster.SystemNamespace(classes),
+		Kubernetes: r.kubernetes, Namespace: system,
 		Progress: func(done, all int) { progress.Say("Read the metrics of %d of %d nodes.", done, all) },
 	}
 	if len(only) > 0 {
 		from.Shows = func(node string) bool { return slices.Contains(only, node) }
 	}
-	return from.Read(ctx)
+	nodes, err := from.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nodes, r.foundAll(nodes)
+}
+
+// foundAll is an error if a node that was named has no plugin, or no GPUs. Those with labels may have none.
+func (r *topRun) foundAll(nodes []usage.Node) error {
+	for _, name := range r.flags.nodes {
+		if r.flags.selector == "" && !slices.ContainsFunc(nodes, func(n usage.Node) bool { return n.Name == name }) {
+			return fmt.Errorf("no plugin of Tranche serves GPUs on a node %s; these nodes have GPUs: kubectl tranche -o name", name)
+		}
+	}
+	return nil
 }

@@ -10,7 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
 // usageServer is an API server with two nodes, whose plugins answer, and a third whose plugin
@@ -48,10 +53,17 @@ tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 			reply(w, "PodList", list)
 		case strings.HasSuffix(r.URL.Path, "/nodes"):
 			list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-			if r.URL.Query().Get("labelSelector") == "pool=x" {
+			switch r.URL.Query().Get("labelSelector") {
+			case "pool=cpu":
+				list.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-cpu"}}}
+			case "pool=x":
 				list.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}}}
 			}
 			reply(w, "NodeList", list)
+		case strings.HasSuffix(r.URL.Path, "/deviceclasses") && !s.hidesClasses:
+			list := resourceapi.DeviceClassList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClassList"}}
+			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{v1alpha1.AnnotationNamespace: "tranche-system"}}}}
+			reply(w, "DeviceClassList", list)
 		default:
 			http.Error(w, "no", http.StatusForbidden)
 		}
@@ -87,12 +99,46 @@ func TestTop(t *testing.T) {
 	assert.NotContains(t, strings.Join(s.asked, " "), "plugin-a", "no other plugin is read")
 
 	for want, args := range map[string]string{
-		`unknown argument "cards": use nodes, gpus or pods`:   "cards",
-		`--sort-by "age": use name, memory, compute or power`: "pods --sort-by age",
-		`unsupported output format "wide": use json or yaml`:  "pods -o wide",
-		"none of the nodes has the labels pool=y":             "-l pool=y",
+		`unknown argument "cards": use nodes, gpus or pods`:                                               "cards",
+		`--sort-by "age": use name, memory, compute or power`:                                             "pods --sort-by age",
+		`unsupported output format "wide": use json or yaml`:                                              "pods -o wide",
+		"none of the nodes has the labels pool=y":                                                         "-l pool=y",
+		"--namespace team-a selects pods: use kubectl tranche top pods -n team-a":                         "gpus -n team-a",
+		"no plugin of Tranche serves GPUs on a node nope; these nodes have GPUs: kubectl tranche -o name": "--node node-a,nope",
 	} {
 		_, err := run(t, append(base, strings.Fields(args)...)...)
 		require.EqualError(t, err, want)
 	}
+}
+
+// A node's GPUs are sorted, too.
+func TestTopSortsGPUs(t *testing.T) {
+	more := func(bytes float64) usage.Values { return usage.Values{MemoryUsed: &bytes} }
+	nodes := []usage.Node{{Name: "node-a", Values: more(3), GPUs: []usage.GPU{{Name: "gpu-a", Values: more(1)}, {Name: "gpu-b", Values: more(2)}}}}
+	var out strings.Builder
+	r := topRun{flags: topFlags{sortBy: "memory"}, what: "gpus", out: &out, screen: terminal.Screen{Width: 80}}
+	require.NoError(t, r.show(nodes))
+	assert.Less(t, strings.Index(out.String(), "gpu-b"), strings.Index(out.String(), "gpu-a"))
+}
+
+// Nodes without a plugin, of those with a label, are none: as JSON, too.
+func TestTopWithoutNodes(t *testing.T) {
+	s := usageServer(t)
+	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "top"}
+	out, err := run(t, append(base, "nodes", "-l", "pool=cpu", "-o", "json")...)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"nodes": []}`, out)
+}
+
+// Pods of other namespaces could pretend to be plugins.
+func TestTopNeedsTheNamespace(t *testing.T) {
+	s := usageServer(t)
+	s.hidesClasses = true
+	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "top"}
+	_, err := run(t, base...)
+	require.ErrorContains(t, err, "the namespace of Tranche is not known (")
+	require.ErrorContains(t, err, "name it with --system-namespace")
+	_, err = run(t, append(base, "--system-namespace", "gpus")...)
+	require.NoError(t, err)
+	assert.Contains(t, s.asked, "/api/v1/namespaces/gpus/pods")
 }

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 
-	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -51,7 +51,7 @@ type serverVersion struct {
 }
 
 func newVersionCommand(o *options, out io.Writer) *cobra.Command {
-	output, clientOnly := "", false
+	output, system, clientOnly := "", "", false
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of this program and of what runs in the cluster",
@@ -67,36 +67,38 @@ func newVersionCommand(o *options, out io.Writer) *cobra.Command {
 			}
 			v := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}
 			if !clientOnly {
-				v.ask(cmd.Context(), o)
+				v.ask(cmd.Context(), o, system)
 			}
 			return v.write(out, output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json or yaml")
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "do not ask the cluster")
+	cmd.Flags().StringVar(&system, "system-namespace", "", systemNamespaceHelp)
 	return cmd
 }
 
 // ask asks the cluster.
-func (v *versions) ask(ctx context.Context, o *options) {
+func (v *versions) ask(ctx context.Context, o *options, system string) {
 	c, _, err := o.connect()
 	if err == nil {
-		err = v.read(ctx, c)
+		err = v.read(ctx, c, system)
 	}
 	if err != nil {
 		v.Unknown = err.Error()
 	}
 }
 
-func (v *versions) read(ctx context.Context, c connection) error {
-	server, err := c.kubernetes.Discovery().ServerVersion()
+func (v *versions) read(ctx context.Context, c connection, system string) error {
+	server, err := discovery.ToServerVersionInterfaceWithContext(c.kubernetes.Discovery()).ServerVersionWithContext(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the API server for its version: %w", err)
 	}
 	v.Kubernetes = server.GitVersion
-	// Without the right to list classes, all namespaces are searched.
-	classes, _ := c.listClasses(ctx)
-	pods, err := listWith[corev1.Pod](ctx, metav1.ListOptions{LabelSelector: partLabel}, c.kubernetes.CoreV1().Pods(cluster.SystemNamespace(classes)).List)
+	if system, err = c.systemNamespace(ctx, system); err != nil {
+		return err
+	}
+	pods, err := listWith[corev1.Pod](ctx, metav1.ListOptions{LabelSelector: partLabel}, c.kubernetes.CoreV1().Pods(system).List)
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you are not allowed to list the pods of Tranche: %w", err)
@@ -118,7 +120,7 @@ func (v *versions) read(ctx context.Context, c connection) error {
 		return cmp.Or(cmp.Compare(a.Component, b.Component), cmp.Compare(a.Version, b.Version))
 	})
 	if len(v.Server) == 0 {
-		return fmt.Errorf("no pods with the label %s run in the cluster", partLabel)
+		return fmt.Errorf("no pods with the label %s run in the namespace %s", partLabel, system)
 	}
 	return nil
 }

@@ -58,18 +58,14 @@ type Pod struct {
 	Values
 }
 
-// Nodes groups rows by nodes, GPUs and partitions. A plugin names its node, or node does.
-func Nodes(node string, rows []Row) []Node {
-	nodes := map[string]map[string]*device{}
+// NodeOf groups the rows of a node's plugin by GPUs and partitions.
+func NodeOf(name string, rows []Row) Node {
+	gpus := map[string]*device{}
 	for _, r := range rows {
-		name := cmp.Or(r.Node, node)
-		if nodes[name] == nil {
-			nodes[name] = map[string]*device{}
-		}
-		of := nodes[name][r.GPU]
+		of := gpus[r.GPU]
 		if of == nil {
 			of = &device{parts: map[string]*device{}}
-			nodes[name][r.GPU] = of
+			gpus[r.GPU] = of
 		}
 		if r.partition() {
 			key := r.UUID + "/" + r.Instance + "/" + r.Profile
@@ -80,18 +76,13 @@ func Nodes(node string, rows []Row) []Node {
 		}
 		of.rows = append(of.rows, r)
 	}
-	var out []Node
-	for name, gpus := range nodes {
-		n := Node{Name: name}
-		for id, d := range gpus {
-			n.GPUs = append(n.GPUs, d.gpu(id))
-		}
-		slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
-		n.sum()
-		out = append(out, n)
+	n := Node{Name: name, GPUs: []GPU{}}
+	for id, d := range gpus {
+		n.GPUs = append(n.GPUs, d.gpu(id))
 	}
-	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
+	n.sum()
+	return n
 }
 
 // partition tells whether a row is of a partition, or of a share of one.

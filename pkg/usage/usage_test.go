@@ -54,10 +54,8 @@ func asJSON(t *testing.T, v any) string {
 	return string(out)
 }
 
-func TestNodes(t *testing.T) {
-	nodes := usage.Nodes("node-a", parse(t, metrics))
-	require.Len(t, nodes, 1)
-	n := nodes[0]
+func TestNode(t *testing.T) {
+	n := usage.NodeOf("node-a", parse(t, metrics))
 	assert.Equal(t, "node-a", n.Name)
 	assert.JSONEq(t, `{"memoryUsedBytes": 47, "memoryTotalBytes": 160, "computeRatio": 0.5, "engineRatio": 0.4, "powerWatts": 400}`, asJSON(t, n.Values))
 	require.Len(t, n.GPUs, 3)
@@ -74,16 +72,16 @@ func TestNodes(t *testing.T) {
 
 // Without the GPU's own row, its pods' are all that is known.
 func TestOnlyUsersAreKnown(t *testing.T) {
-	nodes := usage.Nodes("node-a", parse(t, `
+	n := usage.NodeOf("node-a", parse(t, `
 tranche_fb_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0"} 5
 tranche_fb_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 7
 tranche_fb_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 20
 `))
-	assert.InDelta(t, 12.0, *nodes[0].GPUs[0].MemoryUsed, 0)
+	assert.InDelta(t, 12.0, *n.GPUs[0].MemoryUsed, 0)
 }
 
 func TestPods(t *testing.T) {
-	pods := usage.Pods(usage.Nodes("node-a", parse(t, metrics)))
+	pods := usage.Pods([]usage.Node{usage.NodeOf("node-a", parse(t, metrics))})
 	assert.JSONEq(t, `[
 		{"namespace": "team", "name": "infer", "node": "node-a", "devices": ["1g.10gb"], "memoryUsedBytes": 10, "computeRatio": 0.25},
 		{"namespace": "team", "name": "share-0", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 20},
@@ -93,15 +91,15 @@ func TestPods(t *testing.T) {
 
 // The means of a pod are of all its devices.
 func TestPodWithSeveralDevices(t *testing.T) {
-	pods := usage.Pods(usage.Nodes("node-b", parse(t, `
-tranche_gr_engine_active_ratio{gpu="gpu-a",uuid="GPU-a",namespace="x",pod="p"} 1
+	pods := usage.Pods([]usage.Node{usage.NodeOf("node-b", parse(t, `
+tranche_gr_engine_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="x",pod="p"} 1
 tranche_gr_engine_active_ratio{gpu="gpu-b",uuid="GPU-b",namespace="x",pod="p"} 0.5
 tranche_gr_engine_active_ratio{gpu="gpu-c",uuid="GPU-c",namespace="y",pod="p"} 0
-`)))
+`))})
 	require.Len(t, pods, 2)
 	assert.Equal(t, 0.75, *pods[0].Engine)
 	assert.Equal(t, []string{"gpu-a", "gpu-b"}, pods[0].Devices)
-	assert.Equal(t, "node-b", pods[0].Node, "the node of the plugin, if the metrics name none")
+	assert.Equal(t, "node-b", pods[0].Node, "whatever the metrics say: that of the plugin's pod")
 	assert.Zero(t, *pods[1].Engine)
 }
 
@@ -118,7 +116,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		rows, err := usage.Parse(strings.NewReader(text))
 		if err == nil {
-			usage.Pods(usage.Nodes("node", rows))
+			usage.Pods([]usage.Node{usage.NodeOf("node", rows)})
 		}
 	})
 }

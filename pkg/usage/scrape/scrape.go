@@ -37,7 +37,7 @@ const (
 // Reader reads the plugins.
 type Reader struct {
 	Kubernetes kubernetes.Interface
-	// Namespace is that of Tranche, empty to look in all.
+	// Namespace is that of Tranche: pods of others could claim to be a plugin.
 	Namespace string
 	// Shows says which nodes are read, nil for all.
 	Shows func(node string) bool
@@ -48,14 +48,19 @@ type Reader struct {
 // ErrNoPlugins: there is no plugin, or none that the user may know of.
 var ErrNoPlugins = errors.New("no plugin of Tranche runs in the cluster")
 
+var errNoNamespace = errors.New("the namespace of Tranche is not known")
+
 // Read reads all plugins. A node whose plugin does not answer has a reason in place of values.
 func (r Reader) Read(ctx context.Context) ([]usage.Node, error) {
+	if r.Namespace == metav1.NamespaceAll {
+		return nil, errNoNamespace
+	}
 	pods, err := r.plugins(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex // for nodes and done
-	var nodes []usage.Node
+	nodes := []usage.Node{}
 	done := 0
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -119,10 +124,9 @@ func newer(a, b *corev1.Pod) bool { return a.CreationTimestamp.After(b.CreationT
 // node reads the plugin of a node.
 func (r Reader) node(ctx context.Context, pod *corev1.Pod) []usage.Node {
 	rows, err := r.rows(ctx, pod)
-	nodes := usage.Nodes(pod.Spec.NodeName, rows)
 	switch {
-	case err == nil && len(nodes) > 0:
-		return nodes
+	case err == nil && len(rows) > 0:
+		return []usage.Node{usage.NodeOf(pod.Spec.NodeName, rows)}
 	case apierrors.IsForbidden(err):
 		return unknown(pod, fmt.Sprintf("you are not allowed to get pods/proxy in the namespace %s", pod.Namespace))
 	case err != nil:

@@ -88,10 +88,12 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadWithoutPlugins(t *testing.T) {
-	_, err := scrape.Reader{Kubernetes: newServer(t, nil)}.Read(t.Context())
+	_, err := scrape.Reader{Kubernetes: newServer(t, nil), Namespace: "tranche-system"}.Read(t.Context())
 	require.ErrorContains(t, err, "you are not allowed to list the pods of Tranche")
-	_, err = scrape.Reader{Kubernetes: newServer(t, nil, []corev1.Pod{}...)}.Read(t.Context())
+	_, err = scrape.Reader{Kubernetes: newServer(t, nil, []corev1.Pod{}...), Namespace: "tranche-system"}.Read(t.Context())
 	require.Error(t, err)
-	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "", time.Now()))}.Read(t.Context())
+	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "", time.Now())), Namespace: "tranche-system"}.Read(t.Context())
 	require.ErrorIs(t, err, scrape.ErrNoPlugins)
+	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "node-a", time.Now()))}.Read(t.Context())
+	require.EqualError(t, err, "the namespace of Tranche is not known", "a pod of a tenant may have the label")
 }

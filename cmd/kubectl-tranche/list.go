@@ -102,8 +102,6 @@ func (c connection) listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error
 	return unlessHidden(list[v1alpha1.GPUNode](ctx, "", c.ours.GPUNodes().List))
 }
 
-const systemNamespaceHelp = "namespace of Tranche (default: the one that its DeviceClasses name)"
-
 // systemNamespace is the namespace of Tranche: the one that the user names, or that of the chart's classes.
 // A pod of another namespace could pretend to be Tranche's.
 func (c connection) systemNamespace(ctx context.Context, named string) (string, error) {

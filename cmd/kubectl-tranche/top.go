@@ -72,7 +72,7 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.system, "system-namespace", "", systemNamespaceHelp)
+	flags.StringVar(&f.system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
 	flags.StringVarP(&f.output, "output", "o", "", "output format: json or yaml")

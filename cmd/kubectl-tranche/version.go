@@ -74,7 +74,7 @@ func newVersionCommand(o *options, out io.Writer) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json or yaml")
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "do not ask the cluster")
-	cmd.Flags().StringVar(&system, "system-namespace", "", systemNamespaceHelp)
+	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	return cmd
 }
 

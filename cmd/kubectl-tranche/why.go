@@ -69,33 +69,61 @@ func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&w.output, "output", "o", "", "output format: wide (every node) or json")
-	cmd.Flags().StringVarP(&w.file, "filename", "f", "", "file with the objects to explain; - is standard input")
+	cmd.Flags().StringSliceVarP(&w.files, "filename", "f", nil, "file with the objects to explain, - for standard input; repeatable")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
 
 // whyOptions are the flags.
-type whyOptions struct{ output, file string }
+type whyOptions struct {
+	output string
+	files  []string
+}
 
 // targets are the objects that arguments and flags name.
 func (w *whyOptions) targets(args []string) ([]target, error) {
-	switch {
-	case w.file != "" && len(args) > 0:
-		return nil, errOneTarget
-	case w.file != "":
-		return targetsIn(os.Stdin, w.file)
+	if len(w.files) == 0 {
+		t, err := parseTarget(args)
+		return []target{t}, err
 	}
-	t, err := parseTarget(args)
-	return []target{t}, err
+	if len(args) > 0 {
+		return nil, errOneTarget
+	}
+	var all []target
+	for _, file := range w.files {
+		some, err := targetsIn(os.Stdin, file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// inNamespace refuses objects whose namespace is not the one that the user names.
+func inNamespace(targets []target, namespace string) error {
+	for _, t := range targets {
+		if namespace != "" && t.namespace != "" && t.namespace != namespace {
+			return fmt.Errorf("%s %s is in the namespace %s by its file, and --namespace says %s: leave out --namespace", t.kind, t.name, t.namespace, namespace)
+		}
+	}
+	return nil
 }
 
 func (o *options) why(ctx context.Context, out io.Writer, targets []target, output string) error {
 	if err := checkFormat(output, "wide", "json"); err != nil {
 		return err
 	}
+	if err := inNamespace(targets, *o.config.Namespace); err != nil {
+		return err
+	}
 	c, namespace, err := o.connect()
 	if err != nil {
 		return err
+	}
+	p := printer{out: out, format: output, picture: picture.Options{Screen: o.screen(out), Wide: output == "wide"}}
+	if output == "json" && len(targets) > 1 {
+		p.list = &whyList{Items: []any{}}
 	}
 	var errs []error
 	for i, t := range targets {
@@ -106,7 +134,10 @@ func (o *options) why(ctx context.Context, out io.Writer, targets []target, outp
 			fmt.Fprintln(out)
 		}
 		r := newWhyReader(c, t.namespace, time.Now())
-		errs = append(errs, r.explain(ctx, t, printer{out, output, picture.Options{Screen: o.screen(out), Wide: output == "wide"}}))
+		errs = append(errs, r.explain(ctx, t, p))
+	}
+	if p.list != nil {
+		errs = append(errs, terminal.WriteJSON(out, p.list))
 	}
 	return errors.Join(errs...)
 }
@@ -141,18 +172,33 @@ type printer struct {
 	out     io.Writer
 	format  string
 	picture picture.Options
+	// list collects the explanations of several objects for JSON, nil for one.
+	list *whyList
+}
+
+// whyList is the JSON form of several explanations.
+type whyList struct {
+	Items []any `json:"items"`
 }
 
 func (p printer) pod(e *why.Explanation) error {
 	if p.format == "json" {
-		return terminal.WriteJSON(p.out, e)
+		return p.json(e)
 	}
 	return picture.DrawExplanation(p.out, e, p.picture)
 }
 
 func (p printer) owner(e *owner.Explanation) error {
 	if p.format == "json" {
-		return terminal.WriteJSON(p.out, e)
+		return p.json(e)
 	}
 	return picture.DrawOwner(p.out, e, p.picture)
+}
+
+func (p printer) json(e any) error {
+	if p.list == nil {
+		return terminal.WriteJSON(p.out, e)
+	}
+	p.list.Items = append(p.list.Items, e)
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -147,6 +149,24 @@ func TestWhyCommand(t *testing.T) {
 	var e why.Explanation
 	require.NoError(t, json.Unmarshal([]byte(out), &e))
 	assert.Equal(t, why.NoDevices, e.State)
+
+	s.pods["q"] = podIn("team-a", "q")
+	var files []string
+	for name, metadata := range map[string]string{"p": "{name: p, namespace: team-a}", "q": "{name: q}"} {
+		f := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(f, []byte("apiVersion: v1\nkind: Pod\nmetadata: "+metadata+"\n"), 0o600))
+		files = append(files, "-f", f)
+	}
+	out, err = run(t, append(append(base, "-o", "json"), files...)...)
+	require.NoError(t, err)
+	var list struct {
+		Items []why.Explanation `json:"items"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+	require.Len(t, list.Items, 2)
+	assert.ElementsMatch(t, []string{"p", "q"}, []string{list.Items[0].Pod, list.Items[1].Pod})
+	_, err = run(t, append(append(base, "-n", "team-b"), files...)...)
+	require.EqualError(t, err, "Pod p is in the namespace team-a by its file, and --namespace says team-b: leave out --namespace")
 
 	out, err = run(t, append(base, "nightly")...)
 	require.ErrorIs(t, err, errNotThere)

@@ -140,14 +140,16 @@ func (r reader) fallback() string {
 }
 
 // extras reads what adds to the picture. It is true without them, so a user who may not
-// list classes, nodes or pods is not bothered with it. Taints are different: without them
+// list classes or pods is not bothered with it. Nodes and taints are different: without them
 // GPUs look free that are not.
 func (r reader) extras(ctx context.Context, in *cluster.Objects) {
 	in.Classes, _ = r.listClasses(ctx)
-	if len(in.Slices) > 0 && r.selector == "" {
-		in.Nodes, _ = r.nodes(ctx, "")
-	}
 	var err error
+	if len(in.Slices) > 0 && r.selector == "" {
+		if in.Nodes, err = r.nodes(ctx, ""); err != nil {
+			in.Notes = append(in.Notes, "nodes cannot be read, so it is not shown which are cordoned or not ready: "+unreadable(err)+".")
+		}
+	}
 	if in.Rules, err = r.listRules(ctx); err != nil {
 		in.Notes = append(in.Notes, "DeviceTaintRules cannot be read, so the taints that they add are not shown: "+err.Error()+".")
 	}

@@ -103,6 +103,7 @@ func TestExtrasAreOptional(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, in.PodsKnown)
 	assert.Len(t, in.Claims, 2)
+	assert.Equal(t, []string{"nodes cannot be read, so it is not shown which are cordoned or not ready: you may not list nodes."}, in.Notes)
 }
 
 func TestDeviceTaintRules(t *testing.T) {

@@ -110,7 +110,7 @@ func TestWatchWithoutRights(t *testing.T) {
 	require.NoError(t, err)
 	out.waitFor(t, "node-b: publishes 1 GPU")
 	require.NoError(t, end())
-	assert.Equal(t, 1, strings.Count(out.String(), "Note: "))
+	assert.Equal(t, 2, strings.Count(out.String(), "Note: "), "of the claims and the nodes")
 	lists := 0
 	for _, a := range client.Actions() {
 		if a.GetResource().Resource == "nodes" {

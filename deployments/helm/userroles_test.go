@@ -64,7 +64,7 @@ func TestUserRoles(t *testing.T) {
 	assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, only, "tranche-view")))
 	for _, args := range [][]string{{"--set", "userRoles.create=false"}, {"--set-json", "userRoles=null"}} {
 		for _, role := range all[*rbacv1.ClusterRole](decode(t, render(t, chart, args...))) {
-			assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user", "tranche-user-namespace"}, role.Name)
+			assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user", "tranche-user-namespace", "tranche-user-nodes"}, role.Name)
 		}
 	}
 }
@@ -74,6 +74,8 @@ func TestUserRoles(t *testing.T) {
 func TestTenantRoles(t *testing.T) {
 	objects := decode(t, render(t, chart))
 	user, inNamespace := named[*rbacv1.ClusterRole](t, objects, "tranche-user"), named[*rbacv1.ClusterRole](t, objects, "tranche-user-namespace")
+	nodes := named[*rbacv1.ClusterRole](t, objects, "tranche-user-nodes")
+	assert.Empty(t, aggregated(nodes), "the status of nodes names images and volumes of other tenants")
 	const read, ofOwners = "cmd/kubectl-tranche/whyread.go", "cmd/kubectl-tranche/whyowner.go"
 	for _, test := range []struct {
 		role  *rbacv1.ClusterRole
@@ -83,9 +85,9 @@ func TestTenantRoles(t *testing.T) {
 			{"resource.k8s.io/deviceclasses get list", read, "r.listClasses(ctx)"},
 			{"resource.k8s.io/resourceslices get list", read, "r.listSlices(ctx"},
 			{"resource.k8s.io/devicetaintrules get list", read, "r.listRules(ctx)"},
-			{"/nodes get list", read, "r.listNodes(ctx)"},
 			{"storage.k8s.io/storageclasses get list", read, "StorageClasses().List"},
 		}},
+		{nodes, []call{{"/nodes get list", read, "r.listNodes(ctx)"}}},
 		{inNamespace, []call{
 			{"/pods get list", read, "Pods(r.namespace).Get(ctx"},
 			{"/events get list", read, "Events(namespace).List"},
@@ -102,7 +104,9 @@ func TestTenantRoles(t *testing.T) {
 			{"kueue.x-k8s.io/workloads get list", ofOwners, "kueue.Group"},
 		}},
 	} {
-		assert.Equal(t, []string{"view"}, aggregated(test.role))
+		if test.role != nodes {
+			assert.Equal(t, []string{"view"}, aggregated(test.role))
+		}
 		assert.Equal(t, neededFor(t, test.calls), given(test.role.Rules, ""), test.role.Name)
 	}
 	old := render(t, chart, "--set-json", "controller.explainPending=null")
@@ -116,6 +120,8 @@ func TestTenantRoles(t *testing.T) {
 	for _, name := range []string{user.Name, inNamespace.Name} {
 		assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, alone, name)))
 	}
+	trusting := decode(t, render(t, chart, "--set", "userRoles.aggregateNodes=true"))
+	assert.Equal(t, []string{"view"}, aggregated(named[*rbacv1.ClusterRole](t, trusting, nodes.Name)))
 }
 
 // TestNetworkPolicy: it is for all pods of the chart, and lets in who reads the metrics

@@ -97,7 +97,7 @@ func (s *suite) prepareSituations(other *suite) {
 	s.t.Cleanup(func() {
 		// What creates pods goes before the pods.
 		_, _ = s.try("kubectl", "-n", s.namespace, "delete", "deployments,statefulsets,jobs", "--all", "--cascade=foreground", "--timeout=1m")
-		_, _ = s.try("kubectl", "delete", "--ignore-not-found", "--wait=false", "clusterrolebinding/e2e-why-user", "storageclass/e2e-why-manual", "storageclass/e2e-why-wait",
+		_, _ = s.try("kubectl", "delete", "--ignore-not-found", "--wait=false", "clusterrolebinding/e2e-why-user", "clusterrolebinding/e2e-why-user-nodes", "storageclass/e2e-why-manual", "storageclass/e2e-why-wait",
 			"persistentvolume/e2e-why-elsewhere", "devicetaintrule/e2e-why-fan")
 	})
 	for _, name := range []string{"workloads.kueue.x-k8s.io", "jobsets.jobset.x-k8s.io"} {
@@ -129,13 +129,22 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: users, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}, {apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: trusted}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: e2e-why-user}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tranche-user}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}, {apiGroup: rbac.authorization.k8s.io, kind: User, name: trusted}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-why-user-nodes}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tranche-user-nodes}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: trusted}]
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -327,9 +336,10 @@ func (s *suite) claim(name string) {
 func tenantSituations(others string) []situation {
 	return []situation{
 		{name: "tenant-own", as: "tenant", asked: "pod/no-such-profile", state: string(why.NoRoom), says: []string{"NoSuchDevice"}},
-		// The holders are in another namespace: only the controller's event tells.
+		// The holders are in another namespace, and nodes are hidden: only the controller's event tells.
 		{name: "tenant-told", as: "tenant", asked: "pod/held", state: string(why.NoRoom), says: []string{`"answer": "DevicesHeld"`, "as Tranche's controller says", "resourceclaims.resource.k8s.io"}},
-		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded"}},
+		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "as Tranche's controller says", "you may not list nodes"}},
+		{name: "trusted-excluded", as: "trusted", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "disk=ssd"}},
 		{name: "tenant-running", as: "tenant", asked: "pod/running", state: string(why.Running)},
 		{name: "tenant-job", as: "tenant", asked: "job/kueue-pending", state: string(owner.NotAdmitted), says: []string{"insufficient unused quota"}},
 		{name: "viewer", as: "viewer", asked: "pod/held", state: string(why.Unknown), says: []string{"deviceclasses.resource.k8s.io", "you may not list"}},

@@ -174,7 +174,7 @@ const (
 	// EventNodesExcluded (Warning, on the pod): the pod may not go to the nodes with
 	// devices.
 	EventNodesExcluded = "NodesExcluded"
-	// EventGPUsUnusable (Warning, on the pod): nodes publish no GPUs now.
+	// EventGPUsUnusable (Warning, on the pod): nodes have GPUs that cannot be used now.
 	EventGPUsUnusable = "GPUsUnusable"
 	// EventTooMuchForANode (Warning, on the pod): it fits on no node, even if all devices
 	// were free.
@@ -188,6 +188,8 @@ const (
 	EventSelectorFails = "SelectorFails"
 	// EventClaimNotCreated (Warning, on the pod): its claim does not exist.
 	EventClaimNotCreated = "ClaimNotCreated"
+	// EventDevicesFree (Normal, on the pod): the reason that it was told is over.
+	EventDevicesFree = "DevicesFree"
 	// EventTooManyAmounts (Warning, on the pod): pods of the namespace ask for too many
 	// different amounts, so this one waits.
 	EventTooManyAmounts = "TooManyAmounts"

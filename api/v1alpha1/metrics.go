@@ -104,6 +104,8 @@ const (
 	MetricUnallocatedClaims = "tranche_unallocated_claims"
 	// MetricWaitingPods: Pods that wait because of their claims, by the reason of their event.
 	MetricWaitingPods = "tranche_waiting_pods"
+	// MetricWaitingPodsUnexplained: Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
+	MetricWaitingPodsUnexplained = "tranche_waiting_pods_unexplained"
 	// MetricWaitingPodEvents: Events that say why a pod waits.
 	MetricWaitingPodEvents = "tranche_waiting_pod_events_total"
 	// MetricWaitingPodCalls: Calls to the API server for these events.

@@ -33,17 +33,24 @@ func (e *SelectorError) Error() string {
 func (e *SelectorError) Unwrap() error { return e.Err }
 
 // Matches tells whether all selectors choose a device. Like the scheduler, it stops at the first
-// that does not, or that cannot be evaluated: then the error is a SelectorError.
+// that does not, or that cannot be evaluated: then the error is a SelectorError. If the context has
+// ended, that says nothing about the selectors.
 func Matches(ctx context.Context, cache *cel.Cache, d cel.Device, selectors ...resourceapi.DeviceSelector) (bool, error) {
 	for _, s := range selectors {
 		if s.CEL == nil {
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return false, fmt.Errorf("evaluate selectors: %w", err)
 		}
 		compiled := cache.GetOrCompile(s.CEL.Expression)
 		if compiled.Error != nil {
 			return false, &SelectorError{Expression: s.CEL.Expression, Err: compiled.Error}
 		}
 		ok, _, err := compiled.DeviceMatches(ctx, d)
+		if ended := ctx.Err(); err != nil && ended != nil {
+			return false, fmt.Errorf("evaluate selectors: %w", ended)
+		}
 		if err != nil {
 			return false, &SelectorError{Expression: s.CEL.Expression, Compiles: true, Err: err}
 		}

@@ -26,15 +26,44 @@ func (c *Cluster) IsOurs(ctx context.Context, class string) bool {
 	return known != nil && c.selectsOurs(ctx, known.Spec.Selectors)
 }
 
+// Serving is whether devices of this driver can serve a request.
+type Serving int
+
+// OursPerhaps: devices of another driver may serve it, too. Others: only these can.
+const (
+	OursPerhaps Serving = iota
+	Ours
+	Others
+)
+
+// Serving tells whether our devices can serve a request for a class, with selectors of its own.
+func (c *Cluster) Serving(ctx context.Context, class string, selectors []resourceapi.DeviceSelector) Serving {
+	if strings.HasSuffix(class, classDomain) {
+		return Ours
+	}
+	known := c.DeviceClasses[class]
+	if known == nil {
+		return OursPerhaps
+	}
+	return c.serving(ctx, slices.Concat(known.Spec.Selectors, selectors))
+}
+
+func (c *Cluster) serving(ctx context.Context, selectors []resourceapi.DeviceSelector) Serving {
+	if c.matches(ctx, selectors, cel.Device{Driver: gpu.DriverName}) == no {
+		return Others
+	}
+	if c.matches(ctx, selectors, cel.Device{Driver: "driver.invalid"}) == no {
+		return Ours
+	}
+	return OursPerhaps
+}
+
 // selectsOurs tells whether selectors choose our devices, and not those of any driver. It checks
 // published devices only if the driver alone does not decide: the devices of a class need not be
 // published now.
 func (c *Cluster) selectsOurs(ctx context.Context, selectors []resourceapi.DeviceSelector) bool {
-	if c.matches(ctx, selectors, cel.Device{Driver: gpu.DriverName}) == no {
-		return false
-	}
-	if c.matches(ctx, selectors, cel.Device{Driver: "driver.invalid"}) == no {
-		return true
+	if s := c.serving(ctx, selectors); s != OursPerhaps {
+		return s == Ours
 	}
 	return len(selectors) > 0 && slices.ContainsFunc(c.Pools, func(p *Pool) bool {
 		return p.Driver == gpu.DriverName && slices.ContainsFunc(p.Devices, func(d *Device) bool {
@@ -58,8 +87,10 @@ func (c *Cluster) matches(ctx context.Context, selectors []resourceapi.DeviceSel
 		ok, err := allocation.Matches(ctx, c.Selectors, d, s)
 		var selector *allocation.SelectorError
 		switch {
-		case errors.As(err, &selector) && selector.Compiles:
+		case errors.As(err, &selector):
 			out = open // A later selector can still say no.
+		case ctx.Err() != nil:
+			return open
 		case !ok:
 			return no
 		}

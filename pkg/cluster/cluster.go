@@ -35,6 +35,8 @@ type Objects struct {
 	Notes []string
 	// Now is when the objects were read.
 	Now time.Time
+	// Compiled are selectors that were compiled for other models, nil: none.
+	Compiled *cel.Cache
 }
 
 // Cluster is the model. Equal objects give an equal model, in whatever order they are.
@@ -59,7 +61,10 @@ const mostSelectors = 100
 func New(o Objects) *Cluster {
 	c := &Cluster{
 		Objects: o, Tainted: withRules(o.Slices, o.Rules),
-		DeviceClasses: allocation.Classes{}, Selectors: allocation.NewCache(len(o.Classes) + mostSelectors),
+		DeviceClasses: allocation.Classes{}, Selectors: o.Compiled,
+	}
+	if c.Selectors == nil {
+		c.Selectors = allocation.NewCache(len(o.Classes) + mostSelectors)
 	}
 	for i := range o.Classes {
 		c.DeviceClasses[o.Classes[i].Name] = &o.Classes[i]

@@ -1,15 +1,14 @@
 package why
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Answer is why a pod waits for its claims, as a word. The controller writes an event with it on the
@@ -32,6 +31,12 @@ const (
 	NoSuchDevice       Answer = v1alpha1.EventNoSuchDevice
 )
 
+// DevicesFree is the reason of the event that ends an answer.
+const DevicesFree Answer = v1alpha1.EventDevicesFree
+
+// unknown is for a node that could not be judged.
+const unknown Answer = "Unknown"
+
 // answerWords are an answer in words, about one node and about several.
 type answerWords struct {
 	Answer
@@ -45,7 +50,7 @@ var perNode = []answerWords{
 	{DevicesNotTogether, "cannot give everything at once", "cannot give everything at once"},
 	{NodesSwitching, "is being switched to another profile", "are being switched to another profile"},
 	{DevicesTainted, "has tainted ones only", "have tainted ones only"},
-	{GPUsUnusable, "has no usable GPU", "have no usable GPU"},
+	{GPUsUnusable, "has GPUs that cannot be used now", "have GPUs that cannot be used now"},
 	{NodesExcluded, "is not open to this pod", "are not open to this pod"},
 	{TooMuchForANode, "could never give everything", "could never give everything"},
 	{NoSuchDevice, "has no such device", "have no such device"},
@@ -57,15 +62,49 @@ func isAnswer(reason string) bool {
 		slices.ContainsFunc(perNode, func(p answerWords) bool { return string(p.Answer) == reason })
 }
 
-// Answer is the verdict about a node as an answer.
-func (n Node) Answer() Answer {
-	if n.Verdict != Fits && n.switching {
+// Answers are the answers about nodes.
+func Answers() []Answer {
+	out := make([]Answer, len(perNode))
+	for i := range perNode {
+		out[i] = perNode[i].Answer
+	}
+	return out
+}
+
+// answer is the verdict about a node as an answer.
+func (n Node) answer() Answer {
+	if n.Verdict != Fits && n.switching && !n.barred {
 		return NodesSwitching
 	}
-	return map[Verdict]Answer{
-		Full: DevicesHeld, Together: DevicesNotTogether, Tainted: DevicesTainted, Unusable: GPUsUnusable,
-		Excluded: NodesExcluded, Never: TooMuchForANode, Lacking: NoSuchDevice, Unclear: SelectorFails,
-	}[n.Verdict]
+	switch n.Verdict {
+	case Fits:
+	case Full:
+		return DevicesHeld
+	case Together:
+		return DevicesNotTogether
+	case Tainted:
+		return DevicesTainted
+	case Unusable:
+		return GPUsUnusable
+	case Excluded:
+		return NodesExcluded
+	case Never:
+		return TooMuchForANode
+	case Lacking:
+		return NoSuchDevice
+	case Unclear:
+		if slices.ContainsFunc(n.Requests, func(r Request) bool { return r.badSelector }) {
+			return SelectorFails
+		}
+		return unknown
+	}
+	return None
+}
+
+// OfDevices tells whether an answer follows from devices that there are, and so is true whoever else
+// could serve the request.
+func (a Answer) OfDevices() bool {
+	return a == DevicesHeld || a == DevicesNotTogether || a == DevicesTainted || a == NodesSwitching
 }
 
 // answer is the answer of an explanation.
@@ -82,22 +121,12 @@ func (e *Explanation) answer() Answer {
 	}
 	nodes := map[Answer]int{}
 	for _, n := range e.Nodes {
-		nodes[n.Answer()]++
+		nodes[n.answer()]++
 	}
-	return Common(nodes)
-}
-
-// OnNode is why a node does not serve the pod. The input needs only the objects that concern the node.
-func OnNode(ctx context.Context, in Input, node string) Answer {
-	c, d := newWorld(&in), in.demand()
-	e := Explanation{}
-	e.explainNodes(ctx, c, d, nil)
-	for _, n := range e.Nodes {
-		if n.Name == node {
-			return n.Answer()
-		}
+	if a := Common(nodes); a.OfDevices() || !e.others {
+		return a
 	}
-	return GPUsUnusable
+	return None
 }
 
 // Common is the answer for a pod from those about all nodes, with how many nodes give each.
@@ -139,41 +168,25 @@ func Note(pod string, asks []Ask, nodes map[Answer]int) string {
 	return fmt.Sprintf("Waits for %s. %s For details: kubectl tranche why %s", strings.Join(wants, "; "), where, pod)
 }
 
-// Wants describes what a pod asks for and what no node can change about it: a missing claim, or
-// a DeviceClass that does not exist. It is None if the nodes decide.
-func Wants(ctx context.Context, in Input) (a Answer, asks []Ask, problem string) {
-	c, d := newWorld(&in), in.demand()
-	if len(d.Missing) > 0 {
-		return ClaimNotCreated, nil, strings.Join(d.Missing, " ")
-	}
-	if bad := c.invalid(d); len(bad) > 0 {
-		return RequestInvalid, nil, strings.Join(bad, " ")
-	}
-	return None, c.asks(ctx, d), ""
-}
+// Renewal is how often the controller writes an answer again that has not changed.
+const Renewal = 45 * time.Minute
 
-// Ours tells whether the pod waits for claims, and whether it is certain that they are for devices of this
-// driver: that no node has such a device means nothing otherwise.
-func Ours(ctx context.Context, in Input) (waits, certain bool) {
-	c, d := newWorld(&in), in.demand()
-	certain = true
-	for _, claim := range d.Unallocated {
-		for _, r := range claim.Spec.Devices.Requests {
-			certain = certain && !slices.ContainsFunc(demand.Choices(r), func(ch demand.Choice) bool { return !c.IsOurs(ctx, ch.Class) })
-		}
-	}
-	return len(d.Unallocated)+len(d.Missing) > 0, certain
-}
+// stale is the age from which an event is no answer any more: the controller would have renewed it.
+const stale = time.Hour
 
-// told is the controller's latest answer about the pod.
+// told is the controller's latest answer about the pod, nil if it said since then that devices are free.
 func told(in *Input) *corev1.Event {
 	var latest *corev1.Event
 	for i := range in.Events {
 		e := &in.Events[i]
 		mine := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == in.Pod.Name && e.InvolvedObject.UID == in.Pod.UID
-		if component(*e) == v1alpha1.ControllerName && mine && isAnswer(e.Reason) && (latest == nil || last(*e).After(last(*latest))) {
+		said := isAnswer(e.Reason) || e.Reason == string(DevicesFree)
+		if component(*e) == v1alpha1.ControllerName && mine && said && (latest == nil || last(*e).After(last(*latest))) {
 			latest = e
 		}
+	}
+	if latest == nil || !isAnswer(latest.Reason) || !in.Now.IsZero() && in.Now.Sub(last(*latest)) > stale {
+		return nil
 	}
 	return latest
 }

@@ -1,13 +1,22 @@
 package why_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 // The answer for a pod is the one that says most.
@@ -31,43 +40,201 @@ func TestCommon(t *testing.T) {
 	}
 }
 
+// wish is what the controller judges for the pod.
+func (w *world) wish() *why.Wish {
+	w.t.Helper()
+	wish, a, problem, err := why.WishOf(w.in)
+	require.NoError(w.t, err)
+	require.Equal(w.t, why.None, a, problem)
+	require.NotNil(w.t, wish)
+	ours, err := wish.Narrow(w.t.Context(), w.in.Objects)
+	require.NoError(w.t, err)
+	require.True(w.t, ours)
+	return wish
+}
+
+// site is a node as the controller reads it.
+func (w *world) site(name string) *why.Site {
+	o := w.in.Objects
+	o.Slices = nil
+	for _, s := range w.in.Slices {
+		if *s.Spec.NodeName == name {
+			o.Slices = append(o.Slices, s)
+		}
+	}
+	o.Claims = nil
+	for _, c := range w.in.Claims {
+		if c.Status.Allocation != nil {
+			o.Claims = append(o.Claims, c)
+		}
+	}
+	return why.NewSite(o, name)
+}
+
 // One node at a time gives the same answer as all of them together.
-func TestOnNode(t *testing.T) {
+func TestSite(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "L4-24GB", 1).node("node-c", "H100-80GB", 1)
 	w.hold("node-a", "team-b", "train", wholeGPU, 1)
 	w.pod(request("gpu", small))
 	nodes := map[why.Answer]int{}
 	for _, name := range []string{"node-a", "node-b", "node-c", "node-x"} {
-		in := w.in
-		in.Slices = nil
-		for _, s := range w.in.Slices {
-			if *s.Spec.NodeName == name {
-				in.Slices = append(in.Slices, s)
-			}
-		}
-		nodes[why.OnNode(t.Context(), in, name)]++
+		a, known := w.site(name).Answer(t.Context(), w.wish())
+		assert.True(t, known)
+		nodes[a]++
 	}
 	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1, why.NoSuchDevice: 1, why.None: 1, why.GPUsUnusable: 1}, nodes)
-
-	waits, certain := why.Ours(t.Context(), w.in)
-	assert.True(t, waits)
-	assert.True(t, certain)
-	w.in.Classes = append(w.in.Classes, resourceapi.DeviceClass{})
-	w.in.Classes[len(w.in.Classes)-1].Name = "nic"
-	w.claim().Spec.Devices.Requests[0].Exactly.DeviceClassName = "nic"
-	waits, certain = why.Ours(t.Context(), w.in)
-	assert.True(t, waits)
-	assert.False(t, certain, "it may be of another driver")
 }
 
-// What the controller needs for a node with eight GPUs that are held.
-func BenchmarkOnNode(b *testing.B) {
+// An allocator that gives up, and a context that has ended, are no answers. A selector that fails is one.
+func TestSiteIsNotSure(t *testing.T) {
+	w := newWorld(t).node("node-a", "H100-80GB", 8)
+	many := allocator.Request("gpu", small, 33) // more than a claim can have
+	w.pod(many)
+	_, known := w.site("node-a").Answer(t.Context(), w.wish())
+	assert.False(t, known)
+
+	w.claim().Spec.Devices.Requests = []resourceapi.DeviceRequest{request("gpu", small)}
+	selector := &w.claim().Spec.Devices.Requests[0].Exactly.Selectors
+	*selector = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.tranche.dev"].nothing == "x"`}}}
+	wish := w.wish()
+	a, known := w.site("node-a").Answer(t.Context(), wish)
+	assert.True(t, known)
+	assert.Equal(t, why.SelectorFails, a)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, known = w.site("node-a").Answer(ctx, wish)
+	assert.False(t, known)
+	w.in.Classes = append(w.in.Classes, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
+	w.claim().Spec.Devices.Requests[0].Exactly.DeviceClassName = "any"
+	other, _, _, err := why.WishOf(w.in)
+	require.NoError(t, err)
+	_, err = other.Narrow(ctx, w.in.Objects)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Pods with the same wish have the same key, whatever they and their claims are called.
+func TestWishKey(t *testing.T) {
+	key := func(change func(*corev1.Pod, *resourceapi.ResourceClaim)) string {
+		w := newWorld(t).node("node-a", "H100-80GB", 1)
+		w.pod(request("gpu", small))
+		change(w.in.Pod, w.claim())
+		return w.wish().Key
+	}
+	same := key(func(*corev1.Pod, *resourceapi.ResourceClaim) {})
+	assert.Equal(t, same, key(func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+		c.Name, p.Status.ResourceClaimStatuses[0].ResourceClaimName = "other", new("other")
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
+		c.Spec.Devices.Config = make([]resourceapi.DeviceClaimConfiguration, 1)
+	}))
+	for _, change := range []func(*corev1.Pod, *resourceapi.ResourceClaim){
+		func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Spec.NodeSelector = map[string]string{"a": "b"} },
+		func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		},
+		func(_ *corev1.Pod, c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
+	} {
+		assert.NotEqual(t, same, key(change))
+	}
+}
+
+// A pod that asks only for devices of another driver is not explained. If they may be ours, only what
+// follows from ours is an answer.
+func TestAnotherDriver(t *testing.T) {
+	with := func(selector string) *world {
+		w := newWorld(t).node("node-a", "H100-80GB", 1)
+		w.in.Classes = append(w.in.Classes, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selector}}},
+		}})
+		w.in.Nodes = append(w.in.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cpu-node"}})
+		w.in.Slices = append(w.in.Slices, resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "nic-slice"}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: "nic.example.com", NodeName: new("cpu-node"), Pool: resourceapi.ResourcePool{Name: "cpu-node", ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "nic-0"}},
+		}})
+		return w
+	}
+	w := with(`device.driver == "nic.example.com"`)
+	w.pod(request("nic", "nic"))
+	e := w.explain()
+	assert.Equal(t, why.OtherDriver, e.State)
+	assert.Equal(t, "team-a/pod has no node yet. It asks for devices of another driver, which is not explained here.", e.Summary)
+	assert.Empty(t, e.Answer)
+	assert.Empty(t, e.Remedies)
+
+	w = with(`device.driver != "other.example.com"`)
+	w.pod(allocator.Request("nic", "nic", 30))
+	e = w.explain()
+	assert.Equal(t, why.NoRoom, e.State)
+	assert.Contains(t, e.Summary, "Whether devices of another driver can serve it is not explained here.")
+	assert.Empty(t, e.Answer)
+	w = with(`device.driver != "other.example.com"`).hold("node-a", "team-b", "train", wholeGPU, 1)
+	w.pod(request("nic", "nic"))
+	assert.Equal(t, why.DevicesHeld, w.explain().Answer)
+}
+
+// GPUs that are withheld may have what is asked for: nobody needs another node for that.
+func TestWithheldGPUsAreNoLack(t *testing.T) {
+	w := newWorld(t)
+	n := 0
+	w.node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld, n = n == 1, n+1 })
+	w.pod(allocator.Request("gpu", wholeGPU, 2))
+	e := w.explain()
+	assert.Equal(t, why.NoRoom, e.State)
+	assert.Equal(t, why.GPUsUnusable, e.Answer)
+	assert.Equal(t, why.Unusable, e.Nodes[0].Verdict)
+	for _, r := range e.Remedies {
+		assert.NotContains(t, r.Text, "add a node")
+	}
+}
+
+// An old event, or one that was followed by that devices are free, is no answer.
+func TestOldEventsAreNoAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		age, free time.Duration
+		want      why.State
+	}{
+		"young": {age: 59 * time.Minute, want: why.NoRoom},
+		"old":   {age: 61 * time.Minute, want: why.Unknown},
+		"over":  {age: 20 * time.Minute, free: 10 * time.Minute, want: why.Unknown},
+		"again": {age: 20 * time.Minute, free: 30 * time.Minute, want: why.NoRoom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.pod(request("gpu", small))
+			w.hide(unread.Claims)
+			say := func(reason why.Answer, age time.Duration) {
+				e := warning("Pod", "pod", string(reason), v1alpha1.ControllerName, "Waits.")
+				e.InvolvedObject.UID, e.LastTimestamp = w.in.Pod.UID, metav1.NewTime(now.Add(-age))
+				w.in.Events = append(w.in.Events, e)
+			}
+			say(why.DevicesHeld, test.age)
+			if test.free > 0 {
+				say(why.DevicesFree, test.free)
+			}
+			assert.Equal(t, test.want, w.explain().State)
+		})
+	}
+}
+
+// What the controller needs for a node with eight GPUs that are held: the model, and each wish.
+func BenchmarkSite(b *testing.B) {
 	w := newWorld(b).node("node-a", "H100-80GB", 8).hold("node-a", "team-b", "train", small, 56)
 	w.pod(request("gpu", small))
-	b.ReportAllocs()
-	for b.Loop() {
-		if a := why.OnNode(b.Context(), w.in, "node-a"); a != why.DevicesHeld {
-			b.Fatal(a)
+	w.in.Compiled = allocation.NewCache(1000)
+	wish := w.wish()
+	b.Run("model", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.site("node-a")
 		}
-	}
+	})
+	site := w.site("node-a")
+	b.Run("wish", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if a, _ := site.Answer(b.Context(), wish); a != why.DevicesHeld {
+				b.Fatal(a)
+			}
+		}
+	})
 }

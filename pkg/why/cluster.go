@@ -21,6 +21,8 @@ type world struct {
 	slices []*resourceapi.ResourceSlice // with the taints of the rules
 	bare   []*resourceapi.ResourceSlice // without any taints, when needed
 	held   structured.AllocatedState
+	// brief: only verdicts are needed.
+	brief bool
 }
 
 func newWorld(in *Input) *world {

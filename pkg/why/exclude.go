@@ -17,7 +17,9 @@ import (
 
 // excludePod says why the pod may not go to a node, or could not even if the node were empty.
 func (c *world) excludePod(n *Node, node *corev1.Node) {
-	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) {
+		n.Reasons, n.barred = append(n.Reasons, fmt.Sprintf(format, args...)), true
+	}
 	pod := c.in.Pod
 	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
 		if want := pod.Spec.NodeSelector[key]; node.Labels[key] != want {
@@ -40,10 +42,11 @@ func (c *world) excludePod(n *Node, node *corev1.Node) {
 			n.cordoned = true
 			continue
 		}
-		if t.Key == v1alpha1.TaintRepartitioning {
-			n.switchTo = &t.Value
-		}
+		barred := n.barred
 		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())
+		if t.Key == v1alpha1.TaintRepartitioning {
+			n.switchTo, n.barred = &t.Value, barred
+		}
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {

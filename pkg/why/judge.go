@@ -59,6 +59,9 @@ func (e *Explanation) judge(c *world, d demand.Demand) {
 			e.Summary = who + " has no node yet: " + unclear[0].unclear()
 		}
 	}
+	if e.others && e.State == NoRoom && e.answer() == None {
+		e.Summary += " Whether devices of another driver can serve it is not explained here."
+	}
 	if e.State == NoRoom || e.State == Unknown {
 		e.remedies(with)
 	}
@@ -122,7 +125,7 @@ func phrases(of want) map[Verdict]phrase {
 		Together: {"cannot give everything at once", "cannot give everything at once", "no node can give everything at once"},
 		Never: {"could not give all this even if all devices were free", "could not give all this even if all devices were free",
 			"no node could give all this even if nobody held anything"},
-		Unusable: {"has no usable GPU", "have no usable GPU", "no node has a usable GPU"},
+		Unusable: {"has GPUs that cannot be used now", "have GPUs that cannot be used now", "all nodes have GPUs that cannot be used now"},
 		Unclear:  {"cannot be judged", "cannot be judged", "no node can be judged"},
 		Fits:     {"may have room", "may have room", "all nodes may have room"},
 	}

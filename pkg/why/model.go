@@ -66,6 +66,8 @@ const (
 	VolumeNotReady State = "VolumeNotReady"
 	// Preempting: the scheduler makes room for it on a node.
 	Preempting State = "Preempting"
+	// OtherDriver: it asks only for devices of other drivers.
+	OtherDriver State = "OtherDriver"
 	// SchedulerSilent: the scheduler that it names has not said anything.
 	SchedulerSilent State = "SchedulerSilent"
 	// Unknown: the reason cannot be determined, because objects could not be read.
@@ -105,6 +107,8 @@ type Explanation struct {
 	// Notes say the same in sentences.
 	Unread []unread.Kind `json:"unread,omitempty"`
 	Notes  []string      `json:"notes,omitempty"`
+	// others: other drivers may serve all that it asks for.
+	others bool
 }
 
 // Remedy is something to do, with the command for it where there is one.
@@ -169,8 +173,8 @@ type Node struct {
 	// switchTo is the profile of the switch that has tainted the node, nil if none has.
 	switchTo *string
 	// switching: a switch keeps the pod off. cordoned: the node is cordoned. withheld: the
-	// plugin does not publish some of its GPUs.
-	switching, cordoned, withheld bool
+	// plugin does not publish some of its GPUs. barred: it would be Excluded without a switch, too.
+	switching, cordoned, withheld, barred bool
 }
 
 // Request is what a node has for one request.

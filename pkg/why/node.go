@@ -31,6 +31,9 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 	if c.exclude(&n, node, d); len(n.Reasons) > 0 {
 		n.Verdict = Excluded
 	}
+	if c.brief && n.barred {
+		return n
+	}
 	devices, withheld, unusable := c.gpus(node)
 	n.withheld = withheld > 0
 	n.Reasons = append(n.Reasons, unusable...)
@@ -77,6 +80,9 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 			}
 			n.Reasons = append(n.Reasons, reason)
 		}
+	}
+	if n.withheld && (n.Verdict == Lacking || n.Verdict == Never) {
+		n.Verdict = Unusable // what the GPUs would have is not known
 	}
 	return n
 }
@@ -126,7 +132,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 			out.Verdict = verdict
 		}
 		var offers []string
-		if i == 0 { // once is enough
+		if i == 0 && !c.brief { // once is enough
 			offers = c.offers(node)
 		}
 		text := s.sentence(verdict, offers)
@@ -286,7 +292,9 @@ func products(n cluster.Node) string {
 
 // exclude says why the pod cannot run on a node, regardless of its GPUs.
 func (c *world) exclude(n *Node, node *corev1.Node, d demand.Demand) {
-	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) {
+		n.Reasons, n.barred = append(n.Reasons, fmt.Sprintf(format, args...)), true
+	}
 	for _, claim := range d.Allocated {
 		selector := claim.Status.Allocation.NodeSelector
 		if selector == nil {

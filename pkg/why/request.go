@@ -44,7 +44,10 @@ type supply struct {
 
 // supplyOf counts the devices of a node for a choice.
 func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch demand.Choice) (supply, error) {
-	s := supply{Choice: ch, what: c.what(ctx, ch)}
+	s := supply{Choice: ch}
+	if !c.brief {
+		s.what = c.what(ctx, ch)
+	}
 	if far := c.Progress(node.Name); far != nil && far.Restricts() {
 		s.profile = far.Applied
 	}
@@ -92,7 +95,7 @@ func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch demand.Choic
 			}
 			if d.Held() || len(p.Short(d, p.Taken)) > 0 {
 				s.taken++
-				s.holders = append(s.holders, d.Pool.InTheWay(d)...)
+				s.addHolders(c, d)
 				continue
 			}
 			s.free++
@@ -106,6 +109,13 @@ func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch demand.Choic
 		s.addModes(c, modes)
 	}
 	return s, nil
+}
+
+// addHolders adds who keeps a device from being allocated.
+func (s *supply) addHolders(c *world, d *cluster.Device) {
+	if !c.brief {
+		s.holders = append(s.holders, d.Pool.InTheWay(d)...)
+	}
 }
 
 func (c *world) wanted(ctx context.Context, d *cluster.Device, ch demand.Choice) (bool, error) {

@@ -27,6 +27,8 @@ func (e *Explanation) matters() []unread.Resource {
 	switch e.State {
 	case ClaimMissing:
 		return []unread.Resource{unread.Templates, unread.OwnClaims, unread.Namespaces, unread.Policies, unread.Quotas, unread.Events}
+	case OtherDriver:
+		return []unread.Resource{unread.Events}
 	case Invalid:
 		return []unread.Resource{unread.Nodes, unread.Events}
 	case NoDevices:

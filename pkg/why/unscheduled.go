@@ -69,6 +69,12 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, d demand.Demand
 		return
 	}
 	if in.Classes != nil { // otherwise nothing can be compared
+		var only bool
+		if only, e.others = c.ofOthers(ctx, d); only {
+			e.State = OtherDriver
+			e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for devices of another driver, which is not explained here.", e.Namespace, e.Pod)
+			return
+		}
 		e.explainNodes(ctx, c, d, drawn)
 	}
 	e.judge(c, d)

@@ -95,6 +95,7 @@ func scrapedOf(t *testing.T, pods []string, changes ...change) *cluster {
 	for _, l := range []labels.Labels{
 		labels.FromStrings("__name__", "controller_runtime_reconcile_errors_total", "controller", "gpunode"),
 		labels.FromStrings("__name__", "tranche_waiting_pods", "reason", "Waits"),
+		labels.FromStrings("__name__", "tranche_waiting_pods_unexplained", "reason", "TooMany"),
 		labels.FromStrings("__name__", "tranche_waiting_pod_events_total", "reason", "Waits"),
 		labels.FromStrings("__name__", "tranche_waiting_pod_calls_total"),
 	} {

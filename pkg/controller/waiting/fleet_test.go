@@ -16,14 +16,17 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/race"
 )
 
-// fleet answers what would take the fake API server long: it looks at every object for every list.
-type fleet struct {
+// manyNodes answers what would take the fake API server long: it looks at every object for every list.
+type manyNodes struct {
 	names []string
 	nodes []v1alpha1.GPUNode
 	// of are the slices of node-0, and holder the claim that holds its GPU. All nodes are like it.
@@ -33,7 +36,7 @@ type fleet struct {
 	free string
 }
 
-func (f *fleet) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (f *manyNodes) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	switch o := o.(type) {
 	case *v1alpha1.GPUNode:
 		o.Name = key.Name
@@ -45,7 +48,7 @@ func (f *fleet) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 	return c.Get(ctx, key, o, opts...)
 }
 
-func (f *fleet) list(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+func (f *manyNodes) list(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
 	node := ""
@@ -83,7 +86,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	}
 	w := newWorld(t, 1)
 	holder := w.claim("secret", "mine", wholeGPU, "node-0")
-	f := &fleet{holder: *holder, free: "none"}
+	f := &manyNodes{holder: *holder, free: "none"}
 	var published resourceapi.ResourceSliceList
 	require.NoError(t, w.api.List(t.Context(), &published))
 	f.of = published.Items
@@ -95,10 +98,10 @@ func TestFiveThousandNodes(t *testing.T) {
 	w.api = interceptor.NewClient(w.api, inner)
 	w.start()
 	due := map[string]bool{}
-	w.r.JudgeSoon = func(node string) {
-		if !due[node] {
-			due[node] = true
-			w.due = append(w.due, node)
+	w.r.JudgeSoon = func(r reconcile.Request) {
+		if !due[r.Name] {
+			due[r.Name] = true
+			w.due = append(w.due, r.Name)
 		}
 	}
 	var before, after runtime.MemStats
@@ -124,4 +127,72 @@ func TestFiveThousandNodes(t *testing.T) {
 	t.Logf("%d nodes judged in %s; one node again in %s; %d kB kept", nodes, all, time.Since(began), (after.HeapAlloc-before.HeapAlloc)/1024)
 	assert.Equal(t, 1, w.calls)
 	require.Len(t, w.events(), len(pods))
+}
+
+// 200 shapes and 20,000 pods are remembered for 5,000 nodes in little memory, and counted quickly.
+func TestManyPodsAndShapes(t *testing.T) {
+	const nodes, pods, shapes = 5000, 20_000, 200
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	m, now := newMemory(), time.Unix(1e9, 0)
+	m.limits.perNamespace = shapes
+	names := make([]string, nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("node-%d", i)
+	}
+	m.setNodes(names, now)
+	for i := range pods {
+		key := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d", i)}
+		claim := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d-gpu", i)}
+		m.see(key, types.UID(key.Name), now)
+		m.uses(key, []types.NamespacedName{claim})
+		wish := &why.Wish{Key: fmt.Sprint(i % shapes), Certain: true}
+		if joined, may := m.join(key, wish.Key); !joined && may {
+			m.add(key, wish, time.Time{})
+		}
+	}
+	for _, node := range names {
+		for _, s := range m.toJudge(node) {
+			m.judged(s, node, verdictOf(why.DevicesHeld, true), 0, now)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	kept := int64(after.HeapAlloc-before.HeapAlloc) >> 20
+	began := time.Now()
+	byAnswer, _ := m.numbers()
+	scrape := time.Since(began)
+	t.Logf("%d MB kept; a scrape takes %s", kept, scrape)
+	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, byAnswer)
+	assert.Less(t, kept, int64(100))
+	if !race.Enabled {
+		assert.Less(t, scrape, 100*time.Millisecond)
+	}
+	runtime.KeepAlive(m)
+}
+
+// BenchmarkJudgingANode is a node with eight GPUs, most of them held, for twenty shapes.
+func BenchmarkJudgingANode(b *testing.B) {
+	w := newWorld(b, 0)
+	w.bigNode("big", 8)
+	for i := range 50 {
+		w.claim("secret", fmt.Sprintf("mine-%d", i), small, "big")
+	}
+	classes := []string{small, wholeGPU, "gpu-mig-2g-20gb.tranche.dev", "gpu-mig-3g-40gb.tranche.dev", "gpu-mig-7g-80gb.tranche.dev"}
+	for i := range 20 {
+		w.see(w.asks(fmt.Sprintf("p-%d", i), resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("gpu", classes[i%5], int64(9+i/5))}}))
+	}
+	w.pass(time.Minute)
+	w.see(w.r.memory.all()...)
+	require.Len(b, w.r.memory.shapes, 20)
+	objects, err := w.r.facts(b.Context(), "big")
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.r.memory.changed("big")
+		shapes := w.r.memory.toJudge("big")
+		require.Len(b, shapes, 20)
+		require.NoError(b, w.r.judge(b.Context(), "big", objects, shapes))
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -20,9 +18,25 @@ type memory struct {
 	// pods are those that are looked after, shapes what they ask for.
 	pods   map[types.NamespacedName]*waiting
 	shapes map[string]*shape
+	// shapesBy counts the shapes by the namespace that asked first.
+	shapesBy map[string]int
 	// users are the pods by the names of their claims.
 	users map[types.NamespacedName]map[types.NamespacedName]bool
+	// nodes are those with GPUs.
+	nodes fleet
+	// outbox has the pods to tell something. It may have some that no longer need it. wake says that there
+	// is one more.
+	outbox outbox
+	wake   chan struct{}
+	// limits are how many shapes there may be, and patience is how long judging them may take.
+	limits   limits
+	patience patience
 }
+
+// limits bound what tenants can have the controller remember and judge.
+type limits struct{ shapes, perNamespace int }
+
+var defaultLimits = limits{shapes: 200, perNamespace: 20}
 
 // waiting is a pod that waits.
 type waiting struct {
@@ -32,60 +46,33 @@ type waiting struct {
 	// shape is the key of what it asks for, empty as long as that is not known.
 	shape  string
 	claims []types.NamespacedName
-	// told is the last answer that it was told.
-	told why.Answer
-	// answer is the present one if no node decides about it.
+	// answer is the present one if no node decides about it, note its text.
 	answer why.Answer
-}
-
-// shape is what pods ask for: those of one shape fit on the same nodes.
-type shape struct {
-	// pod and claims are of one of them.
-	pod    *corev1.Pod
-	claims []resourceapi.ResourceClaim
-	asks   []why.Ask
-	// certain: it is certain that they ask for our devices.
-	certain bool
-	pods    map[types.NamespacedName]bool
-	// nodes are the answers about nodes; a node that is not there is to be judged.
-	nodes map[string]why.Answer
-}
-
-// fits tells whether a node other than one has room.
-func (s *shape) fits(but string) bool {
-	for name, a := range s.nodes {
-		if a == why.None && name != but {
-			return true
-		}
-	}
-	return false
-}
-
-// counts counts the nodes by answer.
-func (s *shape) counts() map[why.Answer]int {
-	out := map[why.Answer]int{}
-	for _, a := range s.nodes {
-		out[a]++
-	}
-	return out
+	note   string
+	// leftOut: it gets no event, because pods ask for too many different things.
+	leftOut bool
+	// told is what it was told last, in this event.
+	told  why.Answer
+	event written
 }
 
 func newMemory() *memory {
 	return &memory{
-		pods: map[types.NamespacedName]*waiting{}, shapes: map[string]*shape{}, users: map[types.NamespacedName]map[types.NamespacedName]bool{},
+		pods: map[types.NamespacedName]*waiting{}, shapes: map[string]*shape{}, shapesBy: map[string]int{},
+		users: map[types.NamespacedName]map[types.NamespacedName]bool{}, limits: defaultLimits, patience: defaultPatience,
+		nodes: fleet{number: map[string]int{}, dirty: map[string]bool{}}, wake: make(chan struct{}, 1),
 	}
 }
 
 // see notes that a pod waits, and says since when it has.
-func (m *memory) see(pod *corev1.Pod, now time.Time) time.Time {
+func (m *memory) see(key types.NamespacedName, uid types.UID, now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-	if p := m.pods[key]; p != nil && p.uid == pod.UID {
+	if p := m.pods[key]; p != nil && p.uid == uid {
 		return p.since
 	}
 	m.drop(key)
-	m.pods[key] = &waiting{uid: pod.UID, since: now}
+	m.pods[key] = &waiting{uid: uid, since: now}
 	return now
 }
 
@@ -102,170 +89,103 @@ func (m *memory) drop(key types.NamespacedName) {
 		return
 	}
 	m.leave(key, p)
+	m.use(key, p, nil)
 	delete(m.pods, key)
 }
 
-// leave takes a pod out of its shape and its claims.
+// leave takes a pod out of its shape.
 func (m *memory) leave(key types.NamespacedName, p *waiting) {
-	if s := m.shapes[p.shape]; s != nil {
-		delete(s.pods, key)
-		if len(s.pods) == 0 {
-			delete(m.shapes, p.shape)
+	s := m.shapes[p.shape]
+	if s == nil {
+		return
+	}
+	delete(s.pods, key)
+	if len(s.pods) == 0 {
+		delete(m.shapes, p.shape)
+		if m.shapesBy[s.by]--; m.shapesBy[s.by] == 0 {
+			delete(m.shapesBy, s.by)
 		}
 	}
 	p.shape = ""
+}
+
+// use sets the claims of a pod.
+func (m *memory) use(key types.NamespacedName, p *waiting, claims []types.NamespacedName) {
 	for _, c := range p.claims {
 		delete(m.users[c], key)
 		if len(m.users[c]) == 0 {
 			delete(m.users, c)
 		}
 	}
-	p.claims = nil
-}
-
-// put says what a pod asks for. It tells whether nobody has asked for that before, so that all nodes are
-// to be judged.
-func (m *memory) put(key types.NamespacedName, name string, s *shape, claims []types.NamespacedName) (first bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pods[key]
-	if p == nil {
-		return false
-	}
-	if p.shape != name {
-		m.leave(key, p)
-	}
-	p.shape, p.answer, p.claims = name, why.None, claims
+	p.claims = claims
 	for _, c := range claims {
 		if m.users[c] == nil {
 			m.users[c] = map[types.NamespacedName]bool{}
 		}
 		m.users[c][key] = true
 	}
-	if name == "" {
-		return false
-	}
-	if m.shapes[name] == nil {
-		m.shapes[name], first = s, true
-	}
-	m.shapes[name].pods[key] = true
-	return first
 }
 
-// decided sets the answer for a pod about which no node decides.
-func (m *memory) decided(key types.NamespacedName, a why.Answer) {
+// uses notes the claims that a pod names. If they change, it is looked at again.
+func (m *memory) uses(key types.NamespacedName, claims []types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.pods[key]; p != nil {
-		p.answer = a
+		m.use(key, p, claims)
 	}
 }
 
-// toJudge are the shapes that a node is to be judged for. Nodes are not judged for pods that have room
-// elsewhere.
-func (m *memory) toJudge(node string) map[string]*shape {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := map[string]*shape{}
-	for name, s := range m.shapes {
-		if s.fits(node) {
-			delete(s.nodes, node)
-			continue
-		}
-		out[name] = s
-	}
-	return out
-}
-
-// judged sets the answer of a node for a shape. It tells whether other nodes are to be judged now, because
-// none has room any more.
-func (m *memory) judged(name, node string, a why.Answer) (others bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.shapes[name]
-	if s == nil {
-		return false
-	}
-	before, known := s.nodes[node]
-	s.nodes[node] = a
-	return known && before == why.None && a != why.None && !s.fits("")
-}
-
-// gone removes a node. It tells whether other nodes are to be judged now, because none has room any more.
-func (m *memory) gone(node string) (others bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range m.shapes {
-		a, known := s.nodes[node]
-		delete(s.nodes, node)
-		others = others || known && a == why.None && !s.fits("")
-	}
-	return others
-}
-
-// idle tells whether no pod waits for a node.
-func (m *memory) idle() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.shapes) == 0
-}
-
-// news are what pods are to be told.
-type news struct {
-	pod    types.NamespacedName
-	uid    types.UID
-	answer why.Answer
-	note   string
-	// again: the pod was told something else before.
-	again bool
-}
-
-// news lists the pods of shapes that all nodes have been judged for and whose answer is another than they
-// were told. It counts them as told.
-func (m *memory) news(nodes []string) []news {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []news
-	for _, name := range slices.Sorted(maps.Keys(m.shapes)) {
-		s := m.shapes[name]
-		unjudged := func(n string) bool { _, ok := s.nodes[n]; return !ok }
-		if len(s.nodes) < len(nodes) || s.fits("") || slices.ContainsFunc(nodes, unjudged) {
-			continue
-		}
-		counts := s.counts()
-		a := why.Common(counts)
-		if a == why.NoSuchDevice && !s.certain {
-			continue
-		}
-		for key := range s.pods {
-			if p := m.pods[key]; p.told != a {
-				out = append(out, news{key, p.uid, a, why.Note(key.Name, s.asks, counts), p.told != why.None})
-				p.told = a
-			}
-		}
-	}
-	return out
-}
-
-// told notes what a pod is told about which no node decides. It returns nil if it was told that before.
-func (m *memory) told(key types.NamespacedName, a why.Answer, note string) []news {
+// decided sets the answer for a pod about which no node decides: None if it does not wait for our devices.
+func (m *memory) decided(key types.NamespacedName, a why.Answer, note string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pods[key]
-	if p == nil || p.told == a {
-		return nil
+	if p == nil {
+		return
 	}
-	n := news{key, p.uid, a, note, p.told != why.None}
-	p.told = a
-	return []news{n}
+	m.leave(key, p)
+	p.answer, p.note, p.leftOut = a, note, false
+	if a != why.None {
+		m.post(key)
+	}
 }
 
-// untold takes back that a pod was told something.
-func (m *memory) untold(n news) {
+// join has a pod share a shape that there is. Otherwise it tells whether there may be one more; if not,
+// the pod is left out.
+func (m *memory) join(key types.NamespacedName, name string) (joined, may bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p := m.pods[n.pod]; p != nil && p.uid == n.uid && p.told == n.answer {
-		p.told = why.None
+	p := m.pods[key]
+	if p == nil {
+		return false, false
+	}
+	if p.shape != name {
+		m.leave(key, p)
+	}
+	p.answer, p.note, p.leftOut = why.None, "", false
+	if s := m.shapes[name]; s != nil {
+		p.shape, s.pods[key] = name, true
+		m.post(key)
+		return true, false
+	}
+	may = m.mayAdd(key.Namespace)
+	p.leftOut = !may
+	return false, may
+}
+
+func (m *memory) mayAdd(namespace string) bool {
+	return len(m.shapes) < m.limits.shapes && m.shapesBy[namespace] < m.limits.perNamespace
+}
+
+// add adds a shape, for a pod. All nodes are to be judged for it, unless it is parked.
+func (m *memory) add(key types.NamespacedName, wish *why.Wish, parkedUntil time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.pods[key]; p != nil && m.shapes[wish.Key] == nil {
+		s := newShape(wish, key.Namespace)
+		s.parkedUntil = parkedUntil
+		p.shape, s.pods[key], m.shapes[wish.Key] = wish.Key, true, s
+		m.shapesBy[key.Namespace]++
 	}
 }
 
@@ -283,22 +203,48 @@ func (m *memory) all() []types.NamespacedName {
 	return slices.Collect(maps.Keys(m.pods))
 }
 
-// answers counts the pods by the answer that they have been told.
-func (m *memory) answers() map[why.Answer]int {
+// idle tells whether no pod waits for a node.
+func (m *memory) idle() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[why.Answer]int{}
+	return len(m.shapes) == 0
+}
+
+// The reasons why pods get no event.
+const (
+	tooMany = "TooMany"
+	tooLong = "TooLong"
+)
+
+// numbers count the pods by their answers, and those that get no event by the reason.
+func (m *memory) numbers() (byAnswer map[why.Answer]int, left map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	byAnswer, left = map[why.Answer]int{}, map[string]int{tooMany: 0, tooLong: 0}
 	for _, p := range m.pods {
-		a := p.answer
-		if s := m.shapes[p.shape]; s != nil && a == why.None {
-			a = p.told
-			if s.fits("") {
-				a = why.None
-			}
+		if p.answer != why.None {
+			byAnswer[p.answer]++
 		}
-		if a != why.None {
-			out[a]++
+		if p.leftOut {
+			left[tooMany]++
 		}
 	}
-	return out
+	for _, s := range m.shapes {
+		if s.answer != why.None {
+			byAnswer[s.answer] += len(s.pods)
+		}
+		if s.parked() {
+			left[tooLong] += len(s.pods)
+		}
+	}
+	return byAnswer, left
+}
+
+// post has a pod told what there is to tell.
+func (m *memory) post(key types.NamespacedName) {
+	m.outbox.add(key)
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
 }

@@ -3,7 +3,7 @@ package waiting
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -13,21 +13,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// judgeAll has all nodes judged.
+// judgeAll has all nodes judged for shapes for which they are not.
 func (r *Reconciler) judgeAll(ctx context.Context) error {
 	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	r.memory.setNodes(nodes, r.Clock.Now())
 	for _, name := range nodes {
-		r.JudgeSoon(name)
+		r.JudgeSoon(requestFor(name))
 	}
-	if len(nodes) == 0 && err == nil {
-		return r.tellNews(ctx)
-	}
-	return err
+	return nil
 }
 
 // nodes are the names of the nodes with GPUs.
@@ -52,40 +54,52 @@ func (r *Reconciler) reconcileNode(ctx context.Context, request reconcile.Reques
 	if len(shapes) == 0 {
 		return reconcile.Result{}, nil
 	}
-	in, err := r.facts(ctx, name)
+	objects, err := r.facts(ctx, name)
 	if apierrors.IsNotFound(err) {
-		if r.memory.gone(name) {
+		if r.memory.gone(name, r.Clock.Now()) {
 			return reconcile.Result{}, r.judgeAll(ctx)
 		}
-		return reconcile.Result{}, r.tellNews(ctx)
+		return reconcile.Result{}, nil
+	}
+	if err == nil {
+		err = r.judge(ctx, name, objects, shapes)
 	}
 	if err != nil {
-		return reconcile.Result{}, err
+		r.memory.changed(name)
 	}
-	all := false
-	for key, s := range shapes {
-		of := in
-		of.Pod, of.Claims = s.pod, slices.Clone(s.claims)
-		for i := range in.Claims {
-			own := func(c resourceapi.ResourceClaim) bool { return c.UID == in.Claims[i].UID }
-			if !slices.ContainsFunc(s.claims, own) {
-				of.Claims = append(of.Claims, in.Claims[i])
-			}
+	return reconcile.Result{}, err
+}
+
+// judge judges a node for shapes.
+func (r *Reconciler) judge(ctx context.Context, name string, objects cluster.Objects, shapes []*shape) error {
+	began, others := time.Now(), false
+	site := why.NewSite(objects, name)
+	for _, s := range shapes {
+		start := time.Now()
+		limited, cancel := context.WithTimeout(ctx, r.memory.patience.node)
+		a, known := site.Answer(limited, s.wish)
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("judge node %s for pods that wait: %w", name, err)
 		}
-		a := why.OnNode(ctx, of, name)
-		all = r.memory.judged(key, name, a) || all
+		others = r.memory.judged(s, name, verdictOf(a, known), time.Since(start), r.Clock.Now()) || others
 	}
-	klog.FromContext(ctx).V(4).Info("Judged a node for pods that wait", "node", name, "shapes", len(shapes))
-	if all {
-		return reconcile.Result{}, r.judgeAll(ctx)
+	took := time.Since(began)
+	klog.FromContext(ctx).V(4).Info("Judged a node for pods that wait", "node", name, "shapes", len(shapes), "took", took)
+	if others {
+		if err := r.judgeAll(ctx); err != nil {
+			return err
+		}
 	}
-	return reconcile.Result{}, r.tellNews(ctx)
+	if err := r.Effort.WaitN(ctx, min(int(took.Milliseconds()), r.Effort.Burst())); err != nil {
+		return fmt.Errorf("wait before the next node: %w", err)
+	}
+	return nil
 }
 
 // facts reads what decides about a node.
-func (r *Reconciler) facts(ctx context.Context, name string) (why.Input, error) {
-	var in why.Input
-	in.Now = r.Clock.Now()
+func (r *Reconciler) facts(ctx context.Context, name string) (cluster.Objects, error) {
+	in := cluster.Objects{Now: r.Clock.Now(), Compiled: r.compiled}
 	var gpuNode v1alpha1.GPUNode
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return in, err

@@ -2,8 +2,6 @@ package waiting
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
@@ -32,7 +31,7 @@ func (r *Reconciler) reconcilePod(ctx context.Context, request reconcile.Request
 		r.memory.forget(key)
 		return reconcile.Result{}, nil
 	}
-	since := r.memory.see(&pod, r.Clock.Now())
+	since := r.memory.see(key, pod.UID, r.Clock.Now())
 	if left := since.Add(r.After).Sub(r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
@@ -47,26 +46,36 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, pod *co
 	if err != nil {
 		return err
 	}
-	waits, certain := why.Ours(ctx, in)
-	if !waits || r.servedByPlugin(ctx, &in) {
-		r.memory.put(key, "", nil, claims) // claims of it may change
+	r.memory.uses(key, claims)
+	wish, answer, problem, err := why.WishOf(in)
+	switch {
+	case err != nil:
+		return err
+	case answer != why.None && !r.servedByPlugin(ctx, &in):
+		r.memory.decided(key, answer, text.Capital(problem)+" For details: kubectl tranche why "+pod.Name)
+		return nil
+	case wish == nil:
+		r.memory.decided(key, why.None, "")
 		return nil
 	}
-	answer, asks, problem := why.Wants(ctx, in)
-	if answer != why.None {
-		r.memory.put(key, "", nil, claims)
-		r.memory.decided(key, answer)
-		return r.tell(ctx, r.memory.told(key, answer, text.Capital(problem)+" For details: kubectl tranche why "+pod.Name))
+	if _, may := r.memory.join(key, wish.Key); !may {
+		return nil
 	}
-	name, err := shapeOf(&in)
-	if err != nil {
+	limited, cancel := context.WithTimeout(ctx, r.memory.patience.node)
+	defer cancel()
+	ours, err := wish.Narrow(limited, cluster.Objects{Classes: in.Classes, Compiled: r.compiled})
+	switch {
+	case ctx.Err() != nil:
 		return err
+	case err != nil:
+		r.memory.add(key, wish, r.Clock.Now().Add(parkedFor))
+		return nil
+	case !ours || r.servedByPlugin(ctx, &in):
+		r.memory.decided(key, why.None, "")
+		return nil
 	}
-	s := &shape{pod: pod, claims: in.Claims, asks: asks, certain: certain, pods: map[types.NamespacedName]bool{}, nodes: map[string]why.Answer{}}
-	if r.memory.put(key, name, s, claims) {
-		return r.judgeAll(ctx)
-	}
-	return r.tellNews(ctx)
+	r.memory.add(key, wish, time.Time{})
+	return r.judgeAll(ctx)
 }
 
 // input reads what a pod asks for: its claims, or the templates of those that it does not have.
@@ -141,7 +150,7 @@ func (r *Reconciler) limit(ctx context.Context) error {
 	if err := r.Limiter.Wait(ctx); err != nil {
 		return fmt.Errorf("wait for the next call: %w", err)
 	}
-	r.metrics.reads.Inc()
+	r.metrics.calls.Inc()
 	return nil
 }
 
@@ -164,34 +173,6 @@ func (r *Reconciler) servedByPlugin(ctx context.Context, in *why.Input) bool {
 		}
 	}
 	return false
-}
-
-// shapeOf is a key for what decides on which nodes a pod fits, as far as it is looked at here.
-func shapeOf(in *why.Input) (string, error) {
-	pod := in.Pod
-	of := struct {
-		Claims      []resourceapi.DeviceClaim
-		Allocated   []*corev1.NodeSelector
-		Extended    []corev1.ResourceList
-		Selector    map[string]string
-		Affinity    *corev1.Affinity
-		Tolerations []corev1.Toleration
-	}{Selector: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations}
-	for i := range in.Claims {
-		if a := in.Claims[i].Status.Allocation; a != nil {
-			of.Allocated = append(of.Allocated, a.NodeSelector)
-			continue
-		}
-		of.Claims = append(of.Claims, in.Claims[i].Spec.Devices)
-	}
-	for _, c := range demand.Containers(pod) {
-		of.Extended = append(of.Extended, c.Resources.Requests)
-	}
-	data, err := json.Marshal(of)
-	if err != nil {
-		return "", fmt.Errorf("compare what pod %s/%s asks for: %w", pod.Namespace, pod.Name, err)
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(data)), nil
 }
 
 // waits tells whether a pod waits for a node, and may do so because of claims.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
@@ -52,12 +54,23 @@ type Reconciler struct {
 	After        time.Duration
 	// HasRules: the API server serves DeviceTaintRules.
 	HasRules bool
-	// JudgeSoon has a node judged.
-	JudgeSoon func(node string)
+	// Effort limits the time that is spent on judging, in milliseconds.
+	Effort *rate.Limiter
+	// JudgeSoon and LookSoon have a node judged and a pod looked at.
+	JudgeSoon, LookSoon func(reconcile.Request)
 
-	memory  *memory
-	metrics *metrics
+	memory   *memory
+	metrics  *metrics
+	compiled *cel.Cache
 }
+
+const (
+	// effort is how much of each second is spent on judging, and effortAtOnce without a pause, in milliseconds:
+	// the controller has more important work.
+	effort, effortAtOnce = 500, 2000
+	// mostSelectors is how many compiled selectors are kept.
+	mostSelectors = 1000
+)
 
 // CacheObjects keep of ResourceSlices only that they have changed.
 func CacheObjects() map[client.Object]cache.ByObject {
@@ -80,11 +93,12 @@ func trimSlice(o any) (any, error) {
 	return out, nil
 }
 
-// New makes a Reconciler. judge has a node judged.
-func New(c client.Client, reader, pods client.Reader, o Options, judge func(node string)) *Reconciler {
+// New makes a Reconciler. judge has a node judged, and look a pod looked at.
+func New(c client.Client, reader, pods client.Reader, o Options, judge, look func(reconcile.Request)) *Reconciler {
 	r := &Reconciler{
-		Client: c, Reader: reader, Pods: pods, Clock: o.Clock, After: o.After, HasRules: true, JudgeSoon: judge,
-		Limiter: rate.NewLimiter(rate.Limit(o.PerSecond), max(1, int(o.PerSecond))), memory: newMemory(),
+		Client: c, Reader: reader, Pods: pods, Clock: o.Clock, After: o.After, HasRules: true, JudgeSoon: judge, LookSoon: look,
+		Limiter: rate.NewLimiter(rate.Limit(o.PerSecond), max(1, int(o.PerSecond))), Effort: rate.NewLimiter(effort, effortAtOnce),
+		memory: newMemory(), compiled: allocation.NewCache(mostSelectors),
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -108,14 +122,15 @@ func Setup(mgr manager.Manager, o Options) error {
 	if err := mgr.Add(pods); err != nil {
 		return fmt.Errorf("add the cache of pods that wait: %w", err)
 	}
-	var q queue
-	r := New(mgr.GetClient(), mgr.GetAPIReader(), pods, o, q.add)
+	var judged, looked queue
+	r := New(mgr.GetClient(), mgr.GetAPIReader(), pods, o, judged.add, looked.add)
 	mapping, err := mgr.GetRESTMapper().RESTMapping(resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule").GroupKind(), resourceapi.SchemeGroupVersion.Version)
 	if err != nil && !meta.IsNoMatchError(err) {
 		return fmt.Errorf("find out whether the API server serves DeviceTaintRules: %w", err)
 	}
 	r.HasRules = mapping != nil
 	if err := builder.ControllerManagedBy(mgr).Named("waitingpods").
+		WatchesRawSource(looked.source()).
 		WatchesRawSource(source.Kind[client.Object](pods, &corev1.Pod{}, &handler.EnqueueRequestForObject{}, predicate.Funcs{UpdateFunc: podChanged})).
 		Watches(&resourceapi.ResourceClaim{}, handler.EnqueueRequestsFromMapFunc(r.podsOfClaim)).
 		Watches(&resourceapi.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(r.allPods), changed).
@@ -123,7 +138,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		return fmt.Errorf("add the controller of pods that wait: %w", err)
 	}
 	b := builder.ControllerManagedBy(mgr).Named("waitingnodes").
-		WatchesRawSource(q.source()).
+		WatchesRawSource(judged.source()).
 		Watches(&v1alpha1.GPUNode{}, r.nodesFrom(func(o client.Object) []string { return []string{o.GetName()} }), changed).
 		Watches(&corev1.Node{}, r.nodesFrom(func(o client.Object) []string { return []string{o.GetName()} }), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&resourceapi.ResourceClaim{}, r.nodesFrom(drain.NodesOf), changed).
@@ -134,6 +149,9 @@ func Setup(mgr manager.Manager, o Options) error {
 	}
 	if err := b.Complete(reconcile.Func(r.reconcileNode)); err != nil {
 		return fmt.Errorf("add the controller of nodes that pods wait for: %w", err)
+	}
+	if err := mgr.Add(manager.RunnableFunc(r.Tell)); err != nil {
+		return fmt.Errorf("add what tells pods why they wait: %w", err)
 	}
 	return nil
 }
@@ -172,6 +190,7 @@ func (r *Reconciler) nodesFrom(names func(client.Object) []string) handler.Event
 		}
 		var out []reconcile.Request
 		for _, name := range names(o) {
+			r.memory.changed(name)
 			out = append(out, requestFor(name))
 		}
 		return out
@@ -228,7 +247,7 @@ func requestsFor(names []types.NamespacedName) []reconcile.Request {
 	return out
 }
 
-// queue is the queue of the controller of nodes. It has none until the controller starts.
+// queue is the queue of a controller. It has none until the controller starts.
 type queue struct {
 	// mu guards items.
 	mu    sync.Mutex
@@ -244,10 +263,10 @@ func (q *queue) source() source.Source {
 	})
 }
 
-func (q *queue) add(node string) {
+func (q *queue) add(request reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.items != nil {
-		q.items.Add(requestFor(node))
+		q.items.Add(request)
 	}
 }

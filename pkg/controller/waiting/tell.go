@@ -2,17 +2,19 @@ package waiting
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -23,97 +25,135 @@ const (
 	// mostNote is the longest text of an event, mostName the longest beginning of its name.
 	mostNote = 1024
 	mostName = 200
+	// betweenSweeps is how often it is looked for what becomes due.
+	betweenSweeps = time.Minute
+	writeTimeout  = 30 * time.Second
 )
 
-// tellNews writes events about pods whose answer has changed.
-func (r *Reconciler) tellNews(ctx context.Context) error {
-	nodes, err := r.nodes(ctx)
-	if err != nil {
-		return err
-	}
-	return r.tell(ctx, r.memory.news(nodes))
-}
-
-func (r *Reconciler) tell(ctx context.Context, all []news) error {
-	var errs []error
-	for _, n := range all {
-		if err := r.write(ctx, n); err != nil {
-			r.memory.untold(n)
-			errs = append(errs, err)
-			continue
+// Tell writes events until the context ends.
+func (r *Reconciler) Tell(ctx context.Context) error {
+	sweeps := time.NewTicker(betweenSweeps)
+	defer sweeps.Stop()
+	for ctx.Err() == nil {
+		told, wait := r.tellNext(ctx)
+		if told {
+			wait = time.Nanosecond // only a sweep that is due comes before the next
+		} else if wait == 0 {
+			wait = betweenSweeps
 		}
-		r.metrics.events.WithLabelValues(string(n.answer)).Inc()
-	}
-	return errors.Join(errs...)
-}
-
-// write writes an event. Its name follows from the pod and the answer, so that a controller that has
-// just started does not write the same one again.
-func (r *Reconciler) write(ctx context.Context, n news) error {
-	if err := r.limit(ctx); err != nil {
-		return err
-	}
-	hash := fnv.New64a()
-	_, _ = fmt.Fprintf(hash, "%s/%s", n.uid, n.answer)
-	now := metav1.NewMicroTime(r.Clock.Now())
-	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.pod.Namespace, Name: fmt.Sprintf("%s.%x", strings.TrimRight(n.pod.Name[:min(len(n.pod.Name), mostName)], ".-"), hash.Sum64())},
-		EventTime:  now, ReportingController: v1alpha1.ControllerName, ReportingInstance: v1alpha1.ControllerName,
-		Action: "Explain", Reason: string(n.answer), Type: corev1.EventTypeWarning, Note: text.Cut(n.note, mostNote),
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.pod.Namespace, Name: n.pod.Name, UID: n.uid},
-	}
-	err := r.Client.Create(ctx, event)
-	switch {
-	case apierrors.IsAlreadyExists(err) && n.again:
-		// The answer is again what it was before another one.
-		patch := fmt.Appendf(nil, `{"series":{"count":2,"lastObservedTime":%q}}`, now.UTC().Format(metav1.RFC3339Micro))
-		err = r.Client.Patch(ctx, event, client.RawPatch("application/merge-patch+json", patch))
-	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("write an event about pod %s: %w", n.pod, err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-sweeps.C:
+			r.sweep()
+		case <-r.memory.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
 	return nil
 }
 
-// metrics are what is counted.
-type metrics struct {
-	events *prometheus.CounterVec
-	reads  prometheus.Counter
+// sweep looks for what has become due.
+func (r *Reconciler) sweep() {
+	for _, key := range r.memory.sweep(r.After, r.Clock.Now()) {
+		r.LookSoon(reconcile.Request{NamespacedName: key})
+	}
 }
 
-func newMetrics(registry prometheus.Registerer, m *memory) *metrics {
-	out := &metrics{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricWaitingPodEvents,
-			Help: "Events that say why a pod waits.",
-		}, []string{"reason"}),
-		reads: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: v1alpha1.MetricWaitingPodCalls,
-			Help: "Calls to the API server for these events.",
-		}),
+// tellNext tells a pod what there is to tell. If no pod is due, wait is when the next may be.
+func (r *Reconciler) tellNext(ctx context.Context) (told bool, wait time.Duration) {
+	key, ok, wait := r.memory.next(r.Clock.Now())
+	if !ok {
+		return false, wait
 	}
-	if registry != nil {
-		registry.MustRegister(out.events, out.reads, &podCollector{m})
+	if _, due := r.memory.news(key, r.After, r.Clock.Now()); !due || !r.stillWaits(ctx, key) {
+		return true, 0
 	}
-	return out
+	if err := r.limit(ctx); err != nil {
+		return true, 0 // this program ends
+	}
+	n, due := r.memory.news(key, r.After, r.Clock.Now())
+	if !due {
+		return true, 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	event, err := r.write(ctx, n)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot tell a pod why it waits; trying again", "pod", key)
+		r.memory.failed(n, r.Clock.Now())
+		return true, 0
+	}
+	r.memory.wrote(n, event)
+	r.metrics.events.WithLabelValues(string(n.answer)).Inc()
+	return true, 0
 }
 
-var podsDesc = prometheus.NewDesc(v1alpha1.MetricWaitingPods,
-	"Pods that wait because of their claims, by the reason of their event.", []string{"reason"}, nil)
+// stillWaits looks into the cache of pods that wait.
+func (r *Reconciler) stillWaits(ctx context.Context, key types.NamespacedName) bool {
+	var pod corev1.Pod
+	if err := r.Pods.Get(ctx, key, &pod); err != nil || !waits(&pod) {
+		r.memory.forget(key)
+		return false
+	}
+	return true
+}
 
-// podCollector counts the pods when metrics are scraped.
-type podCollector struct{ memory *memory }
-
-// Describe implements prometheus.Collector.
-func (c *podCollector) Describe(descs chan<- *prometheus.Desc) { descs <- podsDesc }
-
-// Collect implements prometheus.Collector.
-func (c *podCollector) Collect(out chan<- prometheus.Metric) {
-	for answer, n := range c.memory.answers() {
-		if answer != why.None {
-			out <- prometheus.MustNewConstMetric(podsDesc, prometheus.GaugeValue, float64(n), string(answer))
+// write writes an event, or that it is still so. The name follows from the pod and the text, so a controller
+// that has just started continues the event of the one before.
+func (r *Reconciler) write(ctx context.Context, n news) (written, error) {
+	event := r.event(n)
+	now := written{name: event.Name, count: 1, at: r.Clock.Now()}
+	if n.before.name == event.Name {
+		now.count = n.before.count + 1
+		err := r.continueEvent(ctx, event, now)
+		if err == nil || !apierrors.IsNotFound(err) {
+			return now, err
 		}
+		now.count = 1 // it has expired
+	}
+	err := r.Client.Create(ctx, event)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		// To change nothing is to read it, without the right to read others.
+		if err := r.Client.Patch(ctx, event, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
+			return now, fmt.Errorf("read an event about pod %s: %w", n.pod, err)
+		}
+		now.count = 2
+		if event.Series != nil {
+			now.count = event.Series.Count + 1
+		}
+		err = r.continueEvent(ctx, event, now)
+		return now, err
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return now, nil
+	case err != nil:
+		return now, fmt.Errorf("write an event about pod %s: %w", n.pod, err)
+	}
+	return now, nil
+}
+
+// continueEvent says that an event is still so. Only its series can be changed.
+func (r *Reconciler) continueEvent(ctx context.Context, event *eventsv1.Event, now written) error {
+	patch := fmt.Appendf(nil, `{"series":{"count":%d,"lastObservedTime":%q}}`, now.count, now.at.UTC().Format(metav1.RFC3339Micro))
+	if err := r.Client.Patch(ctx, event, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("write again the event %s/%s: %w", event.Namespace, event.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) event(n news) *eventsv1.Event {
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "%s/%s/%s", n.uid, n.answer, n.note)
+	kind := corev1.EventTypeWarning
+	if n.answer == why.DevicesFree {
+		kind = corev1.EventTypeNormal
+	}
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.pod.Namespace, Name: fmt.Sprintf("%s.%x", strings.TrimRight(n.pod.Name[:min(len(n.pod.Name), mostName)], ".-"), hash.Sum64())},
+		EventTime:  metav1.NewMicroTime(r.Clock.Now()), ReportingController: v1alpha1.ControllerName, ReportingInstance: v1alpha1.ControllerName,
+		Action: "Explain", Reason: string(n.answer), Type: kind, Note: text.Cut(n.note, mostNote),
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.pod.Namespace, Name: n.pod.Name, UID: n.uid},
 	}
 }

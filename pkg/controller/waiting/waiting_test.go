@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,9 +45,10 @@ func TestAPodIsToldOnceAfterAMinute(t *testing.T) {
 	w.pass(time.Second)
 	require.Zero(t, w.see(p), "it is not polled")
 	require.Equal(t, []string{heldNote}, w.events())
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.r.memory.answers())
+	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byAnswer())
 	for range 3 {
-		w.pass(time.Hour)
+		w.pass(10 * time.Minute)
+		w.sweep()
 		w.see(p)
 		w.judge("node-0", "node-1")
 	}
@@ -83,10 +85,10 @@ func TestAnotherAnswerIsToldAndTheFirstOneAgain(t *testing.T) {
 	assert.Contains(t, w.events()[1], "DevicesTainted team-a/p: ")
 	for _, node := range []string{"node-0", "node-1"} {
 		w.delete(taint(node))
-		w.judge(node)
 	}
+	w.judge("node-0", "node-1")
 	require.Len(t, w.events(), 2)
-	assert.Contains(t, w.events()[1], "again DevicesHeld team-a/p: ")
+	assert.Contains(t, w.events()[0], "2 times DevicesHeld team-a/p: ")
 }
 
 func TestRoomIsNotTold(t *testing.T) {
@@ -97,7 +99,7 @@ func TestRoomIsNotTold(t *testing.T) {
 	w.pass(time.Minute)
 	w.see(p)
 	require.Empty(t, w.events())
-	require.Empty(t, w.r.memory.answers())
+	require.Empty(t, w.byAnswer())
 
 	// Nodes are not judged as long as another one has room.
 	before := w.calls
@@ -125,7 +127,7 @@ func TestPodsThatAskForTheSameShareTheAnswer(t *testing.T) {
 	require.Len(t, w.events(), pods)
 	assert.Equal(t, pods+2+pods, w.calls, "claims, nodes and events")
 	assert.Len(t, w.r.memory.shapes, 1)
-	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, w.r.memory.answers())
+	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, w.byAnswer())
 }
 
 func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
@@ -148,7 +150,7 @@ func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
 			assert.True(t, m.idle())
 			assert.Empty(t, m.pods)
 			assert.Empty(t, m.users)
-			assert.Empty(t, m.answers())
+			assert.Empty(t, w.byAnswer())
 			before := w.calls
 			w.judge("node-0")
 			assert.Equal(t, before, w.calls)
@@ -167,42 +169,95 @@ func TestAPodOfTheSameName(t *testing.T) {
 	require.Len(t, w.events(), 2)
 }
 
-// A controller that has just started does not repeat what the one before has said.
+// A controller that has just started continues the event of the one before.
 func TestARestart(t *testing.T) {
 	w, p := told(t)
+	for _, times := range []string{"2 times ", "3 times "} {
+		w.start()
+		w.looked(p)
+		require.Equal(t, []string{times + heldNote}, w.events())
+	}
+	// Even if it was told something else before that.
+	w.create(taint("node-0"))
+	w.create(taint("node-1"))
+	w.judge("node-0", "node-1")
+	require.Len(t, w.events(), 2)
+	for _, node := range []string{"node-0", "node-1"} {
+		w.delete(taint(node))
+	}
 	w.start()
-	w.see(p)
-	w.pass(time.Minute)
-	w.see(p)
-	require.Equal(t, []string{heldNote}, w.events())
+	w.looked(p)
+	require.Contains(t, w.events(), "4 times "+heldNote)
 }
 
-func TestAnEventThatCannotBeWrittenIsWrittenLater(t *testing.T) {
-	w := full(t)
-	p := w.waiting("p", small)
-	w.see(p)
-	w.pass(time.Minute)
-	w.see() // nothing is due
-	w.fail = errAway
-	_, err := w.r.reconcilePod(t.Context(), reconcile.Request{NamespacedName: p})
-	require.NoError(t, err)
-	_, err = w.r.reconcileNode(t.Context(), requestFor("node-0"))
-	require.NoError(t, err)
-	_, err = w.r.reconcileNode(t.Context(), requestFor("node-1"))
-	require.ErrorContains(t, err, "write an event about pod team-a/p: away")
-	w.fail = nil
-	w.judge("node-1")
+// An event is written again before the API server forgets it.
+func TestEventsAreRenewed(t *testing.T) {
+	w, _ := told(t)
+	w.pass(44 * time.Minute)
+	w.sweep()
 	require.Equal(t, []string{heldNote}, w.events())
+	w.pass(time.Minute)
+	w.calls = 0
+	w.sweep()
+	require.Equal(t, []string{"2 times " + heldNote}, w.events())
+	require.Equal(t, 1, w.calls)
+	w.pass(why.Renewal)
+	w.sweep()
+	require.Equal(t, []string{"3 times " + heldNote}, w.events())
+	var event eventsv1.EventList
+	require.NoError(t, w.api.List(t.Context(), &event))
+	require.Equal(t, w.clock.Now().UTC(), event.Items[0].Series.LastObservedTime.UTC())
+
+	// It has expired.
+	w.delete(&event.Items[0])
+	w.pass(why.Renewal)
+	w.sweep()
+	require.Equal(t, []string{heldNote}, w.events())
+
+	// Its numbers have changed: another event has them.
+	w.delete(w.gpuNode("node-1"))
+	w.judge("node-1")
+	require.Len(t, w.events(), 1)
+	w.pass(why.Renewal)
+	w.sweep()
+	require.Len(t, w.events(), 2)
+	require.Contains(t, w.events()[1], "The only node with GPUs has none free.")
+}
+
+// A pod that was told why it waits is told that there is room, when that lasts.
+func TestRoomEndsAnAnswer(t *testing.T) {
+	w, p := told(t)
+	w.node("node-2")
+	w.judge("node-2")
+	w.pass(59 * time.Second)
+	w.sweep()
+	require.Equal(t, []string{heldNote}, w.events(), "another pod may take it")
+	w.pass(time.Second)
+	w.sweep()
+	free := "Normal DevicesFree team-a/p: Devices that it asks for are free on a node. If it goes on waiting, something else is the reason."
+	require.Equal(t, []string{heldNote, free}, w.events())
+	w.pass(time.Hour)
+	w.sweep()
+	require.Equal(t, []string{heldNote, free}, w.events(), "it is not renewed")
+	w.delete(w.gpuNode("node-2"))
+	w.judge("node-2")
+	require.Equal(t, []string{"2 times " + heldNote, free}, w.events())
+	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byAnswer())
+	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+	w.pass(time.Hour)
+	w.sweep()
+	require.Len(t, w.events(), 2, "it does not wait any more")
+	require.Empty(t, w.r.memory.pods)
 }
 
 func TestNodesComeAndGo(t *testing.T) {
 	w, _ := told(t)
 	w.node("node-2")
 	w.judge("node-2")
-	require.Empty(t, w.r.memory.answers(), "it has room now")
+	require.Empty(t, w.byAnswer(), "it has room now")
 	w.delete(w.gpuNode("node-2"))
 	w.judge("node-2")
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.r.memory.answers())
+	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byAnswer())
 	require.Len(t, w.events(), 1, "it was told that before")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -28,6 +29,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -38,21 +40,22 @@ const (
 
 // world is an API server, a Reconciler on a clock that stands still, and the scheduler's allocator.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	api       client.WithWatch
 	r         *Reconciler
 	clock     *clocktesting.FakePassiveClock
 	scheduler *allocator.Scheduler
 	published []*resourceapi.ResourceSlice
-	// due are the nodes to judge.
-	due []string
+	// due are the nodes to judge, looks the pods to look at.
+	due   []string
+	looks []types.NamespacedName
 	// calls counts those of the Reconciler to the API server.
 	calls int
 	// fail makes writes of events fail.
 	fail error
 }
 
-func newWorld(t *testing.T, nodes int) *world {
+func newWorld(t testing.TB, nodes int) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme} {
@@ -98,12 +101,24 @@ func (w *world) start() {
 			}
 			return c.Create(ctx, o, opts...)
 		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			w.calls++
+			if w.fail != nil {
+				return w.fail
+			}
+			return c.Patch(ctx, o, patch, opts...)
+		},
 	})
-	w.r = New(writes, counted, w.api, Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()}, func(node string) {
-		if !slices.Contains(w.due, node) {
-			w.due = append(w.due, node)
+	judge := func(r reconcile.Request) {
+		if !slices.Contains(w.due, r.Name) {
+			w.due = append(w.due, r.Name)
 		}
-	})
+	}
+	w.looks = nil
+	look := func(r reconcile.Request) { w.looks = append(w.looks, r.NamespacedName) }
+	w.r = New(writes, counted, w.api, Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()}, judge, look)
+	w.r.Effort.SetLimit(rate.Inf)
+	w.r.memory.patience = patience{node: time.Minute, first: time.Minute, average: time.Second} // for slow machines
 }
 
 func (w *world) create(o client.Object) {
@@ -170,7 +185,7 @@ func (w *world) waiting(name, class string) types.NamespacedName {
 	return w.pod(name, name+"-gpu")
 }
 
-// see reconciles pods, and then the nodes that are to be judged.
+// see reconciles pods, and then the nodes that are to be judged, and tells the pods.
 func (w *world) see(pods ...types.NamespacedName) (again time.Duration) {
 	w.t.Helper()
 	for _, p := range pods {
@@ -182,15 +197,57 @@ func (w *world) see(pods ...types.NamespacedName) (again time.Duration) {
 	return again
 }
 
-// judge reconciles the nodes that are to be judged, and others.
-func (w *world) judge(nodes ...string) {
+// judge reconciles the nodes that are to be judged, and others that have changed, and tells the pods.
+func (w *world) judge(changed ...string) {
 	w.t.Helper()
-	for w.due = append(w.due, nodes...); len(w.due) > 0; {
+	for _, name := range changed {
+		w.r.memory.changed(name)
+	}
+	for w.due = append(w.due, changed...); len(w.due) > 0; {
 		name := w.due[0]
 		w.due = w.due[1:]
 		_, err := w.r.reconcileNode(w.t.Context(), requestFor(name))
 		require.NoError(w.t, err)
 	}
+	w.tell()
+}
+
+// tell tells pods until none is due.
+func (w *world) tell() (wait time.Duration) {
+	w.t.Helper()
+	for told := true; told; {
+		told, wait = w.r.tellNext(w.t.Context())
+	}
+	return wait
+}
+
+// sweep looks for what is due, looks at pods again and tells them.
+func (w *world) sweep() {
+	w.t.Helper()
+	w.r.sweep()
+	looks := w.looks
+	w.looks = nil
+	w.see(looks...)
+}
+
+// byAnswer are the pods by their answers.
+func (w *world) byAnswer() map[why.Answer]int {
+	all, _ := w.r.memory.numbers()
+	return all
+}
+
+// leftOut are the pods that get no event, by the reason.
+func (w *world) leftOut() map[string]int {
+	_, left := w.r.memory.numbers()
+	return left
+}
+
+// looked has pods looked at after they have waited for long enough.
+func (w *world) looked(pods ...types.NamespacedName) {
+	w.t.Helper()
+	w.see(pods...)
+	w.pass(time.Minute)
+	w.see(pods...)
 }
 
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
@@ -203,8 +260,11 @@ func (w *world) events() (all []string) {
 	for i := range list.Items {
 		e := &list.Items[i]
 		text := fmt.Sprintf("%s %s/%s: %s", e.Reason, e.Namespace, e.Regarding.Name, e.Note)
+		if e.Type == corev1.EventTypeNormal {
+			text = "Normal " + text
+		}
 		if e.Series != nil {
-			text = fmt.Sprintf("again %s", text)
+			text = fmt.Sprintf("%d times %s", e.Series.Count, text)
 		}
 		all = append(all, text)
 	}
@@ -221,4 +281,8 @@ var errAway = apierrors.NewServiceUnavailable("away")
 
 func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
 	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func request(pod types.NamespacedName) reconcile.Request {
+	return reconcile.Request{NamespacedName: pod}
 }

@@ -219,7 +219,7 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 func (r *topRun) foundAll(nodes []usage.Node) error {
 	for _, name := range r.flags.nodes {
 		if r.flags.selector == "" && !slices.ContainsFunc(nodes, func(n usage.Node) bool { return n.Name == name }) {
-			return fmt.Errorf("no plugin of Tranche serves GPUs on a node %s; these nodes have GPUs: kubectl tranche -o name", name)
+			return fmt.Errorf("nothing is known of GPUs on a node %s; these nodes have GPUs: kubectl tranche -o name", name)
 		}
 	}
 	return nil

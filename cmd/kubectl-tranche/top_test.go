@@ -99,12 +99,12 @@ func TestTop(t *testing.T) {
 	assert.NotContains(t, strings.Join(s.asked, " "), "plugin-a", "no other plugin is read")
 
 	for want, args := range map[string]string{
-		`unknown argument "cards": use nodes, gpus or pods`:                                               "cards",
-		`--sort-by "age": use name, memory, compute or power`:                                             "pods --sort-by age",
-		`unsupported output format "wide": use json or yaml`:                                              "pods -o wide",
-		"none of the nodes has the labels pool=y":                                                         "-l pool=y",
-		"--namespace team-a selects pods: use kubectl tranche top pods -n team-a":                         "gpus -n team-a",
-		"no plugin of Tranche serves GPUs on a node nope; these nodes have GPUs: kubectl tranche -o name": "--node node-a,nope",
+		`unknown argument "cards": use nodes, gpus or pods`:                                       "cards",
+		`--sort-by "age": use name, memory, compute or power`:                                     "pods --sort-by age",
+		`unsupported output format "wide": use json or yaml`:                                      "pods -o wide",
+		"none of the nodes has the labels pool=y":                                                 "-l pool=y",
+		"--namespace team-a selects pods: use kubectl tranche top pods -n team-a":                 "gpus -n team-a",
+		"nothing is known of GPUs on a node nope; these nodes have GPUs: kubectl tranche -o name": "--node node-a,nope",
 	} {
 		_, err := run(t, append(base, strings.Fields(args)...)...)
 		require.EqualError(t, err, want)

@@ -51,7 +51,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 	gpuID := gpu.OfDevice(device.Device)
 
 	metrics := s.metrics(nodeA)
-	info := `tranche_claim_info{claim="` + claim.Name + `",device="` + device.Device + `",gpu="` + gpuID + `",namespace="` + s.namespace +
+	info := `tranche_claim_info{claim="` + claim.Name + `",container="",device="` + device.Device + `",gpu="` + gpuID + `",namespace="` + s.namespace +
 		`",pod="holder",profile="1g.10gb",type="mig",uuid="MIG-`
 	assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(info)+`[0-9a-f-]{36}"\} 1$`, metrics)
 	assert.Regexp(t, `(?m)^tranche_prepared_devices\{profile="1g.10gb",type="mig"\} 1$`, metrics)

@@ -148,8 +148,8 @@ func (s *shape) tooSlow(last time.Duration, p patience) bool {
 // one tenant must not keep the others waiting.
 type patience struct{ node, first, average time.Duration }
 
-// defaultPatience is a multiple of what usual requests take, which is about a millisecond.
-var defaultPatience = patience{node: 250 * time.Millisecond, first: 2 * time.Second, average: 10 * time.Millisecond}
+// defaultPatience is a multiple of what usual requests take, which is up to ten milliseconds on a node with eight GPUs.
+var defaultPatience = patience{node: 250 * time.Millisecond, first: 2 * time.Second, average: 40 * time.Millisecond}
 
 // parkedFor is how long a shape is not judged that took too long.
 const parkedFor = time.Hour

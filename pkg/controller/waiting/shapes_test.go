@@ -131,8 +131,8 @@ func TestPatience(t *testing.T) {
 	}{
 		{spent: time.Second, judged: 1},
 		{spent: 3 * time.Second, judged: 5, want: true},
-		{spent: 50 * time.Second, judged: 5000},
-		{spent: 60 * time.Second, judged: 5000, want: true},
+		{spent: 200 * time.Second, judged: 5000},
+		{spent: 210 * time.Second, judged: 5000, want: true},
 		{last: defaultPatience.node, want: true},
 	} {
 		s := shape{spent: test.spent, judged: test.judged}

@@ -23,11 +23,13 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	c, d := newWorld(&in), in.demand()
 	drawn := c.Summary(ctx, cluster.View{})
 	e.Holds = holdings(&in, drawn, d)
+	finished := in.Pod.Status.Phase == corev1.PodSucceeded || in.Pod.Status.Phase == corev1.PodFailed
 	switch pod := in.Pod; {
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		e.finished(pod)
-	case pod.DeletionTimestamp != nil:
+	// The pod garbage collector makes a pod Failed that is deleted before it is scheduled.
+	case pod.DeletionTimestamp != nil && (!finished || len(pod.Finalizers) > 0):
 		e.terminating(&in)
+	case finished:
+		e.finished(pod)
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
 		e.gated(&in)
 	case pod.Spec.NodeName == "":

@@ -102,6 +102,10 @@ func TestScheduled(t *testing.T) {
 		"stopping": {why.Terminating, func(_ *world, p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
 		}},
+		"finished-held": {why.Terminating, func(_ *world, p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: now.Add(-7 * time.Minute)}, []string{"example.com/keep"}
+			p.Spec.NodeName, p.Status.Phase = "", corev1.PodFailed
+		}},
 		"stuck": {why.Terminating, func(w *world, p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
 			w.in.NodeEvents = []corev1.Event{warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}

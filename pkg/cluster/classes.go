@@ -48,14 +48,19 @@ func (c *Cluster) Serving(ctx context.Context, class string, selectors []resourc
 	return c.serving(ctx, slices.Concat(known.Spec.Selectors, selectors))
 }
 
+// serving decides by what selectors demand of the driver. What they demand of attributes does not count:
+// a class may choose partitions that are not published now.
 func (c *Cluster) serving(ctx context.Context, selectors []resourceapi.DeviceSelector) Serving {
-	if c.matches(ctx, selectors, cel.Device{Driver: gpu.DriverName}) == no {
+	aboutDriver := driverConditions(selectors)
+	if c.matches(ctx, aboutDriver, cel.Device{Driver: gpu.DriverName}) == no {
 		return Others
 	}
-	if c.matches(ctx, selectors, cel.Device{Driver: "driver.invalid"}) == no {
-		return Ours
+	for _, driver := range []string{"driver.invalid", "gpu.invalid"} {
+		if c.matches(ctx, aboutDriver, cel.Device{Driver: driver}) != no {
+			return OursPerhaps
+		}
 	}
-	return OursPerhaps
+	return Ours
 }
 
 // selectsOurs tells whether selectors choose our devices, and not those of any driver. It checks

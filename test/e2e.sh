@@ -52,8 +52,12 @@ everyTest() {
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi
 }
 
+# The web page is opened in a browser where there is one.
+command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 ||
+  echo "LEFT OUT: the web page in a browser. chromium could not be installed."
 make --no-print-directory cluster-parts image
 go test -c -o build/e2e.test ./test/e2e
+(cd test/browser && go test -c -o ../../build/browser.test .)
 for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do # what an earlier run may have left
   [ ! -d "$dir" ] || bin/cluster down --dir "$dir" >/dev/null
 done

@@ -8,6 +8,7 @@ go mod tidy -diff
 (cd test/cluster && go mod tidy -diff)
 (cd test/autoscalers && go mod tidy -diff)
 (cd test/gitops && go mod tidy -diff)
+(cd test/browser && go mod tidy -diff)
 (cd release && go mod tidy -diff)
 echo "generated files …"
 before=$(cat api/v1alpha1/generated.sha256)
@@ -19,6 +20,7 @@ go run "$linter" run ./...
 (cd test/cluster && go run "$linter" run --config ../../.golangci.yaml ./internal/... ./cmd/cluster/... ./cmd/pause/...)
 (cd test/autoscalers && go run "$linter" run --config ../../.golangci.yaml ./...)
 (cd test/gitops && go run "$linter" run --config ../../.golangci.yaml ./...)
+(cd test/browser && go run "$linter" run --config ../../.golangci.yaml ./...)
 (cd release && go run "$linter" run --config ../.golangci.yaml ./...)
 echo "shell …"
 for script in test/*.sh demo/*.sh .ci/run; do bash -n "$script"; done

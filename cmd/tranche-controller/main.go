@@ -132,6 +132,11 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 			return fmt.Errorf("keep profiles: %w", err)
 		}
 	}
+	if c.webAddress != "" {
+		if err := mgr.Add(&webPage{api: api, address: c.webAddress, certDir: c.webCertDir}); err != nil {
+			return fmt.Errorf("add the web page: %w", err)
+		}
+	}
 	return mgr.Start(ctx)
 }
 

@@ -65,6 +65,18 @@ var (
 		{"/events create patch here", "cmd/tranche-controller/main.go", "LeaderElection:"},
 		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
 	}
+	webCalls = []call{
+		{"resource.k8s.io/resourceslices list watch", "pkg/web/live/follow.go", "r.ResourceSlices().Watch"},
+		{"resource.k8s.io/resourceclaims list watch", "pkg/web/live/follow.go", "r.ResourceClaims(ns).Watch"},
+		{"resource.k8s.io/deviceclasses list watch", "pkg/web/live/follow.go", "r.DeviceClasses().Watch"},
+		{"resource.k8s.io/devicetaintrules list watch", "pkg/web/live/follow.go", "r.DeviceTaintRules().Watch"},
+		{"/nodes list watch", "pkg/web/live/follow.go", "Nodes().Watch"},
+		{"/pods list watch", "pkg/web/live/follow.go", "Pods(ns).Watch"},
+		{"tranche.dev/gpunodes list watch", "pkg/web/live/follow.go", "from.Ours.GPUNodes()"},
+		{"tranche.dev/partitionplans list watch", "pkg/web/live/follow.go", "from.Ours.PartitionPlans()"},
+		{"authentication.k8s.io/tokenreviews create", "pkg/web/signin/guard.go", "TokenReviews().Create(ctx"},
+		{"authorization.k8s.io/subjectaccessreviews create", "pkg/web/signin/viewer.go", "SubjectAccessReviews().Create(ctx"},
+	}
 	pluginCalls = []call{
 		{"resource.k8s.io/resourceclaims get", "pkg/node/reconcile.go", "ResourceClaims(namespace).Get(ctx, name"},
 		{"resource.k8s.io/resourceclaims/status patch", "pkg/node/telemetry/claimstatus.go", "ApplyStatus(ctx, status"},
@@ -123,6 +135,8 @@ func TestRights(t *testing.T) {
 			assert.Equal(t, neededFor(t, test.calls), all)
 		})
 	}
+	page := decode(t, render(t, chart, "--set", "webPage.enabled=true"))
+	assert.Equal(t, neededFor(t, webCalls), given(named[*rbacv1.ClusterRole](t, page, "tranche-web").Rules, ""))
 
 	// What cannot be limited to a name is not, and all else in the namespace is.
 	for _, rule := range named[*rbacv1.Role](t, objects, "tranche-controller").Rules {

@@ -42,6 +42,9 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 	if err != nil {
 		return nil, err
 	}
+	if e == nil {
+		return nil, notThere
+	}
 	s.answers.all[key] = &answer{c.now, e}
 	return e, nil
 }

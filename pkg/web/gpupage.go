@@ -67,11 +67,22 @@ func partitions(held []cluster.Held, use view.Usage) g.Node {
 				h.Td(key(d), h.B(g.Text(d.Label))),
 				h.Td(h.Code(g.Text(d.Device))),
 				h.Td(holders(d.Holders), left(d)),
-				h.Td(g.Text(use.ByDevice[d.Device])),
+				h.Td(g.Text(usesOf(d, use))),
 			)
 		}))
 	}
 	return h.Section(blockID("partitions"), h.H2(g.Text("Partitions")), list)
+}
+
+// usesOf is what the holders of a device use of it. Those that only watch use nothing.
+func usesOf(d cluster.Held, use view.Usage) string {
+	var out []string
+	for _, o := range d.Holders {
+		if says := use.ByClaim[o.Namespace+"/"+o.Claim]; says != "" && !o.Admin {
+			out = append(out, says)
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // utilisation draws the last hour, or says why it is not known.

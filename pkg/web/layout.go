@@ -116,6 +116,22 @@ func message(r *Refusal) g.Node {
 	return h.Section(blockID("message"), h.Class("empty"), h.H1(g.Text(r.Title)), h.P(g.Text(r.Text)), command(r.Command))
 }
 
+// login asks for a token.
+func (s *Server) login(to, problem string) g.Node {
+	return h.Section(h.ID("login"), h.Class("card narrow"),
+		h.H1(g.Text("Sign in")),
+		h.P(g.Text("This page shows what your permissions allow. Paste a token of your user or of a service account:")),
+		command("kubectl create token NAME -n NAMESPACE"),
+		h.Form(h.Method("post"), h.Action(s.at("login")),
+			h.Label(h.For("token"), g.Text("Token")),
+			h.Input(h.ID("token"), h.Name("token"), h.Type("password"), h.AutoComplete("off"), h.Required(), h.AutoFocus()),
+			h.Input(h.Type("hidden"), h.Name("to"), h.Value(to)),
+			some(problem, func(text string) g.Node { return h.P(h.Class("bad"), h.Role("alert"), g.Text(text)) }),
+			h.Button(h.Class("primary"), g.Text("Sign in")),
+		),
+	)
+}
+
 // command is something to type, if there is anything.
 func command(line string) g.Node {
 	return some(line, func(line string) g.Node { return h.Pre(h.Code(g.Text(line))) })

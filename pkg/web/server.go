@@ -38,7 +38,7 @@ type Options struct {
 	Viewer func(*http.Request) (view.Viewer, error)
 	// User is the name of the user of a request, who can sign out. nil: nobody can.
 	User func(*http.Request) string
-	// Why explains a pod. The user may list pods and claims of its namespace.
+	// Why explains a pod, nil if there is none. The user may list pods and claims of its namespace.
 	Why func(ctx context.Context, v view.Viewer, namespace, pod string) (*why.Explanation, error)
 	// Usage is nil if nothing is known.
 	Usage Usage
@@ -161,4 +161,11 @@ func (s *Server) user(r *http.Request) string {
 		return ""
 	}
 	return s.User(r)
+}
+
+// SignIn shows the form to sign in. The form posts to login, and goes on to a path of the page.
+func (s *Server) SignIn(w http.ResponseWriter, r *http.Request, to, problem string) {
+	page := s.layout(frame{title: "Sign in", blocks: []g.Node{s.login(to, problem)}})
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	write(w, r, http.StatusUnauthorized, []byte(render(page)))
 }

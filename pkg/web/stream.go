@@ -32,8 +32,10 @@ type stream struct {
 	control *http.ResponseController
 	path    string
 	query   url.Values
-	// version and shape are what the browser has, sent are the hashes of its blocks.
+	// version and shape are what the browser has, sent are the hashes of its blocks. all: it is
+	// not known what it has, because another process has drawn the page.
 	version, shape uint64
+	all            bool
 	seed           maphash.Seed
 	sent           map[int]uint64
 }
@@ -62,11 +64,7 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	version, ok := s.since(since)
-	if !ok {
-		_ = st.send("event: reload\ndata: .\n\n")
-		return
-	}
-	st.version, st.shape = version, version
+	st.version, st.shape, st.all = version, version, !ok
 	st.follow(r.Context())
 }
 
@@ -112,14 +110,14 @@ func (st *stream) update(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, st.send("event: reload\ndata: .\n\n"))
 	}
-	if c.Shape > st.shape {
+	if c.Shape > st.shape && !st.all {
 		return errors.Join(errReload, st.send("event: reload\ndata: .\n\n"))
 	}
 	var out strings.Builder
 	for i, b := range p.blocks {
 		st.changed(&out, i, b)
 	}
-	st.version = c.Version
+	st.version, st.shape, st.all = c.Version, max(st.shape, c.Shape), false
 	if out.Len() == 0 {
 		return nil
 	}
@@ -130,14 +128,14 @@ var errReload = errors.New("the browser loads the page again")
 
 // changed adds a block, or its items, to an update if the browser does not have them.
 func (st *stream) changed(out *strings.Builder, i int, b block) {
-	for _, it := range b.items {
-		if it.version > st.version {
-			out.WriteString(render(it.node))
-		}
-	}
 	n := b.whole
-	if b.head != nil {
+	if b.head != nil && !st.all {
 		n = b.head
+		for _, it := range b.items {
+			if it.version > st.version {
+				out.WriteString(render(it.node))
+			}
+		}
 	}
 	html := render(n)
 	sum := maphash.String(st.seed, html)

@@ -264,13 +264,27 @@ func held(o invent.Objects) *resourceapi.ResourceClaim {
 func TestLiveReloads(t *testing.T) {
 	f := newFixture(t, 2)
 	for name, query := range map[string]string{
-		"another process": "path=%2F&since=other-1", "no version": "path=%2F", "gone": "path=%2Fnodes%2Fgone&since=" + f.mark(1), "other nodes": "path=%2F&since=" + f.mark(0),
+		"gone": "path=%2Fnodes%2Fgone&since=" + f.mark(1), "other nodes": "path=%2F&since=" + f.mark(0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, end := f.open(t, query)
 			defer end()
 			assert.Contains(t, e.next(), "event: reload")
 		})
+	}
+}
+
+// A page that another controller has drawn is drawn anew, without a reload: the two might take
+// turns.
+func TestLiveOfAnotherProcess(t *testing.T) {
+	f := newFixture(t, 20)
+	for _, query := range []string{"path=%2F&since=other-1", "path=%2F"} {
+		e, end := f.open(t, query)
+		first := e.next()
+		assert.NotContains(t, first, "reload")
+		assert.Equal(t, 20, strings.Count(first, `<a class="n"`))
+		assert.Contains(t, first, `id="map-0"`)
+		end()
 	}
 }
 

@@ -28,7 +28,8 @@ var needs = map[string]string{
 	"TestMigrations/reboot": fileText(migrateFolder+"/values.yaml") + "controller: {reboot: Allowed}\n",
 	"TestOtherGPUs":         memoryModes,
 
-	"TestWhySituations": explainsSoon,
+	"TestWhySituations":          explainsSoon,
+	"TestWebPageOfTheController": webPage,
 
 	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
 	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),

@@ -5,6 +5,8 @@
 // they take tens of megabytes instead of most of a gigabyte. Kinds of objects that may not be read
 // become gaps of the snapshot. Where claims of all namespaces may not be read, those of one are.
 //
+// Explain explains a pending pod to a viewer by what is kept.
+//
 // Imports: api/v1alpha1, pkg/allocation, pkg/client, pkg/cluster, pkg/gpu, pkg/sleep,
-// pkg/web/view.
+// pkg/web/view, pkg/why, pkg/why/unread.
 package live

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/page/invent"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -288,4 +290,45 @@ func BenchmarkNode(b *testing.B) {
 		s.mu.Unlock()
 		s.Step(b.Context())
 	}
+}
+
+// A viewer is told why a pod waits, without the names of others.
+func TestExplain(t *testing.T) {
+	s := loaded(t, invent.Cluster(4, now))
+	all, err := s.Explain(t.Context(), view.Viewer{}, "vision", "train-9000")
+	require.NoError(t, err)
+	require.NotNil(t, all)
+	assert.NotEmpty(t, all.Nodes)
+	text, err := json.Marshal(all)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "nlp: ")
+	assert.Contains(t, string(text), "7g.80gb")
+
+	only := func(namespace string) bool { return namespace == "vision" }
+	e, err := s.Explain(t.Context(), view.Viewer{Claims: only, Pods: only, NoNodes: true, NoProfiles: true}, "vision", "train-9000")
+	require.NoError(t, err)
+	text, err = json.Marshal(e)
+	require.NoError(t, err)
+	for _, name := range []string{"nlp", "research", "search", "serve-llama", "notebook", "embed"} {
+		assert.NotContains(t, string(text), name)
+	}
+	assert.Contains(t, string(text), "another namespace: a pod")
+	assert.Equal(t, why.Unknown, e.State, "nodes and their switches are not known")
+
+	none, err := s.Explain(t.Context(), view.Viewer{}, "vision", "nobody")
+	assert.NoError(t, err)
+	assert.Nil(t, none)
+}
+
+// Of a large cluster a part is considered, of each model.
+func TestCandidates(t *testing.T) {
+	s := loaded(t, invent.Cluster(100, now)).Snapshot()
+	names, left := candidates(s)
+	assert.LessOrEqual(t, len(names), mostExplained)
+	assert.Equal(t, 100, len(names)+left)
+	models := map[string]bool{}
+	for _, name := range names {
+		models[s.Find(name).Model] = true
+	}
+	assert.Len(t, models, 2)
 }

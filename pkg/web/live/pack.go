@@ -92,11 +92,11 @@ func trimClaim(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return out
 }
 
-// trimNode keeps of a node what says whether it is ready.
+// trimNode keeps of a node what says whether it is ready, and which pods it takes.
 func trimNode(n *corev1.Node) *corev1.Node {
 	out := &corev1.Node{}
-	out.Name = n.Name
-	out.Spec.Unschedulable = n.Spec.Unschedulable
+	out.Name, out.Labels = n.Name, n.Labels
+	out.Spec.Unschedulable, out.Spec.Taints, out.Status.Allocatable = n.Spec.Unschedulable, n.Spec.Taints, n.Status.Allocatable
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			out.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
@@ -105,17 +105,28 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	return out
 }
 
-// trimPod keeps of a pod what it asks for.
+// trimPod keeps of a pod what it asks for, and what the scheduler says about it.
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
-	out.Name, out.Namespace, out.DeletionTimestamp = p.Name, p.Namespace, p.DeletionTimestamp
-	out.Spec.ResourceClaims = p.Spec.ResourceClaims
-	resources := func(all []corev1.Container) (out []corev1.Container) {
-		for _, c := range all {
-			out = append(out, corev1.Container{Name: c.Name, Resources: c.Resources})
-		}
-		return out
+	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
+	out.CreationTimestamp, out.DeletionTimestamp, out.OwnerReferences, out.Labels = p.CreationTimestamp, p.DeletionTimestamp, p.OwnerReferences, p.Labels
+	from := &p.Spec
+	out.Spec = corev1.PodSpec{
+		ResourceClaims: from.ResourceClaims, NodeName: from.NodeName, NodeSelector: from.NodeSelector, Affinity: from.Affinity, Tolerations: from.Tolerations,
+		SchedulingGates: from.SchedulingGates, SchedulerName: from.SchedulerName, TopologySpreadConstraints: from.TopologySpreadConstraints,
+		InitContainers: asked(from.InitContainers), Containers: asked(from.Containers),
 	}
-	out.Spec.InitContainers, out.Spec.Containers = resources(p.Spec.InitContainers), resources(p.Spec.Containers)
+	out.Status = corev1.PodStatus{
+		Phase: p.Status.Phase, Conditions: p.Status.Conditions, NominatedNodeName: p.Status.NominatedNodeName,
+		ResourceClaimStatuses: p.Status.ResourceClaimStatuses, ExtendedResourceClaimStatus: p.Status.ExtendedResourceClaimStatus,
+	}
+	return out
+}
+
+// asked are containers with nothing but the resources that they ask for.
+func asked(all []corev1.Container) (out []corev1.Container) {
+	for _, c := range all {
+		out = append(out, corev1.Container{Name: c.Name, Resources: c.Resources})
+	}
 	return out
 }

@@ -7,8 +7,8 @@ type Usage struct {
 	// Short says it in a few words.
 	Short  string
 	Series []Series
-	// ByDevice says in a few words how busy the devices of the GPU are.
-	ByDevice map[string]string
+	// ByClaim says in a few words how much claims use of the GPU, by NAMESPACE/NAME.
+	ByClaim map[string]string
 }
 
 // Series is how a value changed, the oldest point first.

@@ -1,0 +1,108 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/unread"
+)
+
+// mostExplained is how many nodes an explanation considers: their slices are unpacked for it.
+const mostExplained = 64
+
+// Explain explains why a pending pod does not run, as a viewer may know it, by what the store has.
+// It is nil if there is no such pod.
+func (s *Store) Explain(ctx context.Context, v view.Viewer, namespace, name string) (*why.Explanation, error) {
+	nodes, left := candidates(s.Snapshot())
+	in, packs := s.inputFor(v, namespace, name, nodes)
+	if in == nil {
+		return nil, nil //nolint:nilnil // there is no such pod
+	}
+	for _, p := range packs {
+		slice, err := p.unpack()
+		if err != nil {
+			return nil, err
+		}
+		in.Slices = append(in.Slices, slice)
+	}
+	const cause = "this page does not read them; kubectl tranche why does"
+	in.Unread = append(in.Unread, unread.New(unread.Templates, cause), unread.New(unread.Events, cause), unread.New(unread.NodeEvents, cause))
+	e := why.Explain(ctx, *in)
+	if left > 0 {
+		e.Notes = append(e.Notes, fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others; kubectl tranche why considers all.", len(nodes), left))
+	}
+	return e, nil
+}
+
+// inputFor collects what explains a pod, without what the viewer may not see.
+func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) (*why.Input, []*packed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod := s.pods.all[namespace+"/"+name]
+	if pod == nil {
+		return nil, nil
+	}
+	in := &why.Input{Pod: pod}
+	in.Now, in.Classes, in.Rules, in.PendingPods = s.now(), values(s.classes.all), values(s.rules.all), []corev1.Pod{*pod}
+	_, in.Partial = s.gaps[kindClaims]
+	for _, c := range s.claims.all {
+		if v.Claims != nil && !v.Claims(c.Namespace) {
+			c = anonymous(c)
+		}
+		in.Claims = append(in.Claims, *c)
+	}
+	slices.SortFunc(in.Claims, func(a, b resourceapi.ResourceClaim) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	var packs []*packed
+	for _, node := range nodes {
+		for _, p := range s.slicesOf[node] {
+			packs = append(packs, p)
+		}
+		if n := s.nodes.all[node]; n != nil && !v.NoNodes {
+			in.Nodes = append(in.Nodes, *n)
+		}
+		if n := s.gpuNodes.all[node]; n != nil && !v.NoProfiles {
+			in.GPUNodes = append(in.GPUNodes, *n)
+		}
+	}
+	if v.NoNodes {
+		in.Unread = append(in.Unread, unread.New(unread.Nodes, "you may not list nodes"))
+	}
+	if v.NoProfiles {
+		in.Unread = append(in.Unread, unread.New(unread.GPUNodes, "you may not list gpunodes."+v1alpha1.GroupVersion.Group))
+	}
+	return in, packs
+}
+
+// anonymous is a claim of which nobody learns more than what it holds.
+func anonymous(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	out := &resourceapi.ResourceClaim{}
+	out.Namespace, out.Name, out.Status.Allocation = "another namespace", "", c.Status.Allocation
+	for _, user := range c.Status.ReservedFor {
+		user.Name, user.UID = "a pod", ""
+		out.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{user}
+	}
+	return out
+}
+
+// candidates are the nodes with the most free memory of each model, and how many others there are.
+func candidates(s *view.Snapshot) (names []string, left int) {
+	groups := view.GroupsOf(s)
+	for _, g := range groups {
+		nodes := slices.Clone(g.Nodes)
+		slices.SortStableFunc(nodes, func(a, b *view.Node) int { return cmp.Compare(b.Memory-b.Held, a.Memory-a.Held) })
+		for _, n := range nodes[:min(len(nodes), max(1, mostExplained/len(groups)))] {
+			names = append(names, n.Name)
+		}
+	}
+	return names, len(s.Nodes) - len(names)
+}

@@ -1,0 +1,226 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/test/page/invent"
+)
+
+// cluster answers reviews: tokens are names of users, who may list what is said here.
+type cluster struct {
+	*fake.Clientset
+	may                 map[string]bool
+	reviews, questions  atomic.Int32
+	failReview, failAsk atomic.Bool
+}
+
+func newCluster(may ...string) *cluster {
+	c := &cluster{Clientset: fake.NewClientset(), may: map[string]bool{}}
+	for _, m := range may {
+		c.may[m] = true
+	}
+	c.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.reviews.Add(1)
+		if c.failReview.Load() {
+			return true, nil, errors.New("no answer")
+		}
+		r := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		if strings.HasPrefix(r.Spec.Token, "user-") {
+			r.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{
+				Username: r.Spec.Token[5:], Groups: []string{"staff"}, Extra: map[string]authenticationv1.ExtraValue{"scope": {"x"}},
+			}}
+		}
+		return true, r, nil
+	})
+	c.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.questions.Add(1)
+		if c.failAsk.Load() {
+			return true, nil, errors.New("no answer")
+		}
+		r := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		at := r.Spec.ResourceAttributes
+		ok := at.Verb == "list" && len(r.Spec.Groups) == 1 && len(r.Spec.Extra) == 1
+		r.Status.Allowed = ok && (c.may[r.Spec.User+" "+at.Resource+" "+at.Namespace] || c.may[r.Spec.User+" everything"])
+		return true, r, nil
+	})
+	return c
+}
+
+// serve serves an invented cluster to the users of c.
+func serve(t *testing.T, c *cluster) http.Handler {
+	now := func() time.Time { return time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC) }
+	store, o, g := live.New(now), invent.Cluster(4, now()), New(c)
+	require.NoError(t, store.Load(o.Objects, o.Plans...))
+	store.Step(context.Background())
+	page, err := web.New(web.Options{Source: store, Viewer: g.Viewer, User: g.User, Why: store.Explain, Now: now})
+	require.NoError(t, err)
+	return g.Handler(page)
+}
+
+func get(h http.Handler, path, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "https://tranche.example"+path, nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+var tenant = []string{"bob resourceslices ", "bob nodes ", "bob resourceclaims vision", "bob pods vision"}
+
+func TestWithoutAToken(t *testing.T) {
+	h := serve(t, newCluster())
+	for _, path := range []string{"/", "/nodes/node-0001", "/pending?answer", "/live?path=/"} {
+		for _, token := range []string{"", "guessed", strings.Repeat("user-", 10000)} {
+			w := get(h, path, token)
+			assert.Equal(t, http.StatusUnauthorized, w.Code, path)
+			assert.NotContains(t, w.Body.String(), "node-0001<")
+		}
+	}
+	w := get(h, "/nodes/node-0001", "")
+	assert.Contains(t, w.Body.String(), `action="/login"`)
+	assert.Contains(t, w.Body.String(), `value="/nodes/node-0001"`, "the form leads back")
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+}
+
+// Each user sees what they may list, and nothing else is in the answer.
+func TestUsersSeeWhatTheyMayList(t *testing.T) {
+	h := serve(t, newCluster(append(tenant, "ann everything")...))
+	ann, bob := get(h, "/nodes/node-0001", "user-ann"), get(h, "/nodes/node-0001", "user-bob")
+	require.Equal(t, http.StatusOK, ann.Code)
+	require.Equal(t, http.StatusOK, bob.Code)
+	for _, namespace := range []string{"nlp/", "research/", "search/"} {
+		assert.Contains(t, ann.Body.String(), namespace)
+		assert.NotContains(t, bob.Body.String(), namespace)
+	}
+	assert.Contains(t, bob.Body.String(), "vision/")
+	assert.Contains(t, bob.Body.String(), "another namespace")
+	assert.Contains(t, bob.Body.String(), "You are not allowed to list GPUNodes.")
+	assert.NotContains(t, bob.Body.String(), "on-demand", "the profile is in the GPUNode")
+	assert.Contains(t, ann.Body.String(), "on-demand")
+
+	assert.NotContains(t, get(h, "/pending", "user-bob").Body.String(), "serve-llama")
+	assert.Equal(t, http.StatusForbidden, get(h, "/pending/nlp/serve-llama-9001", "user-bob").Code)
+	why := get(h, "/pending/vision/train-9000", "user-bob")
+	assert.Equal(t, http.StatusOK, why.Code)
+	for _, name := range []string{"serve-llama", "notebook", "embed", "nlp", "research"} {
+		assert.NotContains(t, why.Body.String(), name)
+	}
+	assert.Contains(t, get(h, "/pending/vision/train-9000", "user-ann").Body.String(), "nlp: ", "answers for others are not kept for bob, nor his for them")
+
+	none := get(h, "/", "user-eve")
+	assert.Equal(t, http.StatusForbidden, none.Code)
+	assert.Contains(t, none.Body.String(), "not allowed to list ResourceSlices")
+	assert.NotContains(t, none.Body.String(), "node-0001")
+}
+
+func TestAnswersAreKept(t *testing.T) {
+	c := newCluster(tenant...)
+	h := serve(t, c)
+	for range 5 {
+		require.Equal(t, http.StatusOK, get(h, "/", "user-bob").Code)
+	}
+	assert.EqualValues(t, 1, c.reviews.Load())
+	assert.EqualValues(t, 6, c.questions.Load())
+}
+
+// Without the API server nobody sees anything.
+func TestWithoutTheAPIServer(t *testing.T) {
+	c := newCluster(tenant...)
+	h := serve(t, c)
+	c.failReview.Store(true)
+	assert.Equal(t, http.StatusServiceUnavailable, get(h, "/", "user-bob").Code)
+	c.failReview.Store(false)
+	c.failAsk.Store(true)
+	w := get(h, "/", "user-bob")
+	assert.Equal(t, http.StatusInternalServerError, w.Code)
+	assert.NotContains(t, w.Body.String(), "node-0001")
+}
+
+func post(h http.Handler, path string, form url.Values, header http.Header) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "https://tranche.example"+path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestSignIn(t *testing.T) {
+	h := serve(t, newCluster(tenant...))
+	w := post(h, "/login", url.Values{"token": {" user-bob\n"}, "to": {"/pending?x=1"}}, nil)
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	assert.Equal(t, "/pending?x=1", w.Header().Get("Location"))
+	set := w.Header().Get("Set-Cookie")
+	for _, attribute := range []string{"__Host-tranche-token=", "Path=/", "HttpOnly", "Secure", "SameSite=Strict"} {
+		assert.Contains(t, set, attribute)
+	}
+	assert.NotContains(t, set, "Expires", "it ends with the browser")
+	r := httptest.NewRequest(http.MethodGet, "https://tranche.example/", nil)
+	r.AddCookie(w.Result().Cookies()[0])
+	page := httptest.NewRecorder()
+	h.ServeHTTP(page, r)
+	assert.Equal(t, http.StatusOK, page.Code)
+	assert.Contains(t, page.Body.String(), "Signed in as bob")
+
+	bad := post(h, "/login", url.Values{"token": {"wrong"}}, nil)
+	assert.Equal(t, http.StatusUnauthorized, bad.Code)
+	assert.Contains(t, bad.Body.String(), "does not accept this token")
+	assert.NotContains(t, bad.Body.String(), "wrong", "a token is not shown again")
+	assert.Empty(t, bad.Header().Get("Set-Cookie"))
+
+	out := post(h, "/logout", nil, nil)
+	assert.Contains(t, out.Header().Get("Set-Cookie"), "Max-Age=0")
+}
+
+// Another site cannot sign somebody in or out.
+func TestOtherSites(t *testing.T) {
+	h := serve(t, newCluster(tenant...))
+	for _, path := range []string{"/login", "/logout"} {
+		w := post(h, path, url.Values{"token": {"user-bob"}}, http.Header{"Sec-Fetch-Site": {"cross-site"}})
+		assert.Equal(t, http.StatusForbidden, w.Code)
+		assert.Empty(t, w.Header().Get("Set-Cookie"))
+	}
+	assert.Equal(t, http.StatusMethodNotAllowed, post(h, "/nodes/x", nil, http.Header{"Authorization": {"Bearer user-bob"}}).Code)
+}
+
+func TestLocal(t *testing.T) {
+	for to, want := range map[string]string{
+		"/pending": "/pending", "/fits?profile=1g.10gb": "/fits?profile=1g.10gb", "": "/", "https://evil.example/": "/",
+		"//evil.example": "/", "/\\evil.example": "/", "javascript:alert(1)": "/", "pending": "/", "/%2f%2fevil.example": "/", ":": "/",
+	} {
+		assert.Equal(t, want, local(to), to)
+	}
+}
+
+func FuzzLocal(f *testing.F) {
+	for _, seed := range []string{"/", "//x", "/\\x", "https://x", "/a?b#c", "/%2e%2e//x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, to string) {
+		got := local(to)
+		assert.True(t, strings.HasPrefix(got, "/"), got)
+		assert.False(t, strings.HasPrefix(got, "//") || strings.HasPrefix(got, "/\\"), got)
+	})
+}

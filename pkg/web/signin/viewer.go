@@ -1,0 +1,127 @@
+package signin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/view"
+)
+
+// User is the name of the user of a request.
+func (g *Guard) User(r *http.Request) string {
+	user, err := g.user(r.Context(), tokenOf(r))
+	if err != nil {
+		return ""
+	}
+	return user.Username
+}
+
+// Viewer is what the user of a request may see: of nodes and namespaces what they may list.
+func (g *Guard) Viewer(r *http.Request) (view.Viewer, error) {
+	user, err := g.user(r.Context(), tokenOf(r))
+	if err != nil {
+		return view.Viewer{}, fmt.Errorf("find out who you are: %w", err)
+	}
+	identity, err := json.Marshal(user)
+	if err != nil {
+		return view.Viewer{}, fmt.Errorf("find out who you are: %w", err)
+	}
+	u := asked{Guard: g, user: user, key: string(identity)}
+	var may [6]bool
+	for i, of := range []authorizationv1.ResourceAttributes{slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf} {
+		if may[i], err = u.may(r.Context(), of); err != nil {
+			return view.Viewer{}, err
+		}
+	}
+	if !may[0] {
+		return view.Viewer{}, &web.Refusal{
+			Status: http.StatusForbidden, Title: "You may not see the GPUs",
+			Text:    "You are " + user.Username + ", who is not allowed to list ResourceSlices. Ask an administrator for the ClusterRole tranche-user.",
+			Command: "kubectl auth can-i list resourceslices.resource.k8s.io --as=" + user.Username,
+		}
+	}
+	v := view.Viewer{NoNodes: !may[1], NoProfiles: !may[2], NoPlans: !may[3], Key: u.key}
+	if !may[4] {
+		v.Claims = u.in(r.Context(), claimsOf)
+	}
+	if !may[5] {
+		v.Pods = u.in(r.Context(), podsOf)
+	}
+	return v, nil
+}
+
+// What the page shows is what can be listed of these.
+var (
+	slicesOf   = authorizationv1.ResourceAttributes{Group: resourceapi.GroupName, Resource: "resourceslices"}
+	claimsOf   = authorizationv1.ResourceAttributes{Group: resourceapi.GroupName, Resource: "resourceclaims"}
+	nodesOf    = authorizationv1.ResourceAttributes{Resource: "nodes"}
+	podsOf     = authorizationv1.ResourceAttributes{Resource: "pods"}
+	gpuNodesOf = authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "gpunodes"}
+	plansOf    = authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "partitionplans"}
+)
+
+// asked is a user about whose rights is asked.
+type asked struct {
+	*Guard
+	user *authenticationv1.UserInfo
+	key  string
+}
+
+// in tells whether the user may list objects in a namespace. If that is not known, they may not.
+func (u asked) in(ctx context.Context, of authorizationv1.ResourceAttributes) func(string) bool {
+	said := map[string]bool{}
+	return func(namespace string) bool {
+		if namespace == "" {
+			return false
+		}
+		may, ok := said[namespace]
+		if !ok {
+			of.Namespace = namespace
+			allowed, err := u.may(ctx, of)
+			may = allowed && err == nil
+			said[namespace] = may
+		}
+		return may
+	}
+}
+
+// may asks the API server whether the user may list objects.
+func (u asked) may(ctx context.Context, of authorizationv1.ResourceAttributes) (bool, error) {
+	type question struct{ user, group, resource, namespace string }
+	key := question{u.key, of.Group, of.Resource, of.Namespace}
+	if v, ok := u.access.Get(key); ok {
+		return v == true, nil
+	}
+	ctx, done, err := u.ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	of.Verb = "list"
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: u.user.Username, UID: u.user.UID, Groups: u.user.Groups, ResourceAttributes: &of,
+	}}
+	for name, values := range u.user.Extra {
+		if review.Spec.Extra == nil {
+			review.Spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		review.Spec.Extra[name] = authorizationv1.ExtraValue(values)
+	}
+	review, err = u.kubernetes.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask the API server what %s may list: %w", u.user.Username, err)
+	}
+	allowed := review.Status.Allowed && !review.Status.Denied
+	u.access.Add(key, allowed, map[bool]time.Duration{true: known, false: unknown}[allowed])
+	return allowed, nil
+}

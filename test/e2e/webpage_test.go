@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// webPage are the values with which the controller serves the page.
+const webPage = "webPage: {enabled: true}"
+
+// inBackground starts a program and returns the first part of its output that matches. The program
+// ends with the test.
+func (s *suite) inBackground(match string, program string, args ...string) string {
+	s.t.Helper()
+	path := filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
+	// kubectl replaces itself by its plugin, so ending it ends that.
+	command := exec.CommandContext(s.ctx, "env", append([]string{"PATH=" + path, "KUBECONFIG=" + filepath.Join(s.cluster, "kubeconfig"), program}, args...)...)
+	out, err := command.StdoutPipe()
+	require.NoError(s.t, err)
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	require.NoError(s.t, command.Start())
+	s.t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if found := regexp.MustCompile(match).FindString(lines.Text()); found != "" {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return found
+		}
+	}
+	_ = command.Process.Kill()
+	_ = command.Wait()
+	require.Fail(s.t, "the program has ended", "%s: %s", strings.Join(args, " "), complaints.String())
+	return ""
+}
+
+// The page of kubectl tranche ui shows what the user may read, as it changes, to who has its
+// address.
+func TestWebPageOnThisMachine(t *testing.T) {
+	s := start(t)
+	s.gpuPod("holder", class3g40gb)
+	s.waitRunning("holder")
+	address := s.inBackground(`http://127\.0\.0\.1:\d+/\w+/`, "kubectl", "tranche", "ui")
+	get := func(url string) (int, string) {
+		r, err := http.Get(url)
+		require.NoError(t, err)
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		return r.StatusCode, string(body)
+	}
+	s.eventually("the page shows the nodes", func() (bool, string) {
+		_, page := get(address)
+		return strings.Contains(page, nodeA) && strings.Contains(page, nodeB) && strings.Contains(page, nodeC), page
+	})
+	_, page := get(address + "nodes/" + nodeA)
+	assert.Contains(t, page, s.namespace+"/holder")
+	status, page := get(address[:len(address)-2] + "x/")
+	assert.Equal(t, http.StatusForbidden, status, "with another token")
+	assert.NotContains(t, page, nodeA)
+
+	s.gpuPod("second", class1g10gb)
+	s.waitRunning("second")
+	s.eventually("the page follows", func() (bool, string) {
+		_, page := get(address + "nodes/" + nodeA)
+		return strings.Contains(page, s.namespace+"/second"), page
+	})
+	s.gpuPod("too-large", "gpu-mig-7g-141gb.tranche.dev")
+	s.eventually("the page says why a pod waits", func() (bool, string) {
+		status, page := get(address + "pending/" + s.namespace + "/too-large")
+		return status == http.StatusOK && strings.Contains(page, "7g.141gb"), page
+	})
+	s.inBrowser(address)
+}
+
+// inBrowser opens the page in Chromium, where scripts run, and goes through it.
+func (s *suite) inBrowser(address string) {
+	s.t.Helper()
+	if _, err := exec.LookPath("chromium"); err != nil {
+		s.t.Log("LEFT OUT: the page in a browser. It needs chromium.")
+		return
+	}
+	c := exec.CommandContext(s.ctx, filepath.Join(repository, "build", "browser.test"), "-test.run", "^TestPageOfACluster$", "-test.v")
+	c.Env = append(os.Environ(), "TRANCHE_PAGE="+address)
+	out, err := c.CombinedOutput()
+	require.NoError(s.t, err, string(out))
+	assert.Contains(s.t, string(out), "--- PASS: TestPageOfACluster")
+}
+
+// The page of the controller shows users what they may list.
+func TestWebPageOfTheController(t *testing.T) {
+	s := start(t)
+	other := *s
+	namespace, err := s.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "secret-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	other.namespace = namespace.Name
+	t.Cleanup(func() {
+		other.deletePods()
+		assert.NoError(t, s.client.CoreV1().Namespaces().Delete(s.ctx, other.namespace, metav1.DeleteOptions{}))
+	})
+	other.gpuPod("secret-holder", class1g10gb)
+	s.gpuPod("mine", class3g40gb)
+	other.waitRunning("secret-holder")
+	s.waitRunning("mine")
+	for _, user := range []string{"tenant", "nobody"} {
+		s.kubectl("-n", s.namespace, "create", "serviceaccount", user)
+	}
+	tenant := s.namespace + ":tenant"
+	s.kubectl("create", "clusterrolebinding", s.namespace, "--clusterrole=tranche-user", "--serviceaccount="+tenant)
+	t.Cleanup(func() { s.kubectl("delete", "clusterrolebinding", s.namespace) })
+	s.kubectl("-n", s.namespace, "create", "rolebinding", "tenant", "--clusterrole=view", "--serviceaccount="+tenant)
+
+	port := s.inBackground(`127\.0\.0\.1:\d+`, "kubectl", "-n", pluginNamespace, "port-forward", "service/tranche-web", ":443")
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // nobody has signed it
+	get := func(user, path string) (int, string) {
+		r, err := http.NewRequestWithContext(s.ctx, http.MethodGet, "https://"+port+path, nil)
+		require.NoError(t, err)
+		if user != "" {
+			r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(s.kubectl("-n", s.namespace, "create", "token", user)))
+		}
+		answer, err := browser.Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return answer.StatusCode, string(body)
+	}
+	status, page := get("", "/")
+	assert.Equal(t, http.StatusUnauthorized, status)
+	assert.NotContains(t, page, nodeA)
+	status, page = get("nobody", "/")
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.NotContains(t, page, nodeA)
+	s.eventually("the tenant sees the own pod", func() (bool, string) {
+		_, page = get("tenant", "/nodes/"+nodeA)
+		return strings.Contains(page, s.namespace+"/mine"), page
+	})
+	assert.Contains(t, page, "another namespace")
+	assert.NotContains(t, page, "secret-")
+}

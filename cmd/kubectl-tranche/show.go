@@ -33,8 +33,8 @@ func (r *showRun) run(ctx context.Context) error {
 		return err
 	}
 	from := reader{source: c, selector: r.selector, own: own, now: time.Now()}
-	if len(r.options.nodes) > 0 {
-		from.only = r.options.nodes
+	if len(r.nodes) > 0 {
+		from.only = r.nodes
 	}
 	if !r.allNamespaces {
 		from.namespace = *r.config.Namespace

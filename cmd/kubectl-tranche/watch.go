@@ -35,14 +35,14 @@ func (r *showRun) watch(ctx context.Context, c connection, from reader) error {
 		from.now = started
 		in, view, err := from.read(ctx)
 		switch {
-		case ctx.Err() != nil: // The user ended it.
-			return nil
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the user ended it
 		case err != nil && last == nil:
 			return err
 		case err != nil:
 			kept.wrong(err)
 			if sleep.For(ctx, retry) != nil {
-				return nil
+				return nil //nolint:nilerr // the user ended it
 			}
 			continue
 		}
@@ -54,7 +54,7 @@ func (r *showRun) watch(ctx context.Context, c connection, from reader) error {
 		last = now
 		// Large clusters take a while to sum up, and the rest of the machine has other things to do.
 		if sleep.For(ctx, max(collect, 2*time.Since(started))) != nil || !kept.wait(ctx, r.idle()) {
-			return nil
+			return nil //nolint:nilerr // the user ended it
 		}
 	}
 }

@@ -106,7 +106,7 @@ func keep[T any](ctx context.Context, w *watched, name string, lw cache.ListerWa
 	w.mu.Lock()
 	k := w.kinds[name]
 	if k == nil {
-		k = w.start(ctx, any(new(T)).(runtime.Object), lw)
+		k = w.start(ctx, any(new(T)).(runtime.Object), lw) //nolint:forcetypeassert // all lists are of such
 		w.kinds[name] = k
 	}
 	w.mu.Unlock()

@@ -42,9 +42,10 @@ var errOneTarget = errors.New("name one object: kubectl tranche why POD, TYPE/NA
 
 // parseTarget reads POD, TYPE/NAME or TYPE NAME.
 func parseTarget(args []string) (target, error) {
-	kind, name, typed := "", "", true
+	var kind, name string
 	switch len(args) {
 	case 1:
+		var typed bool
 		if kind, name, typed = strings.Cut(args[0], "/"); !typed {
 			kind, name = "pod", args[0]
 		}

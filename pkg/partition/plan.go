@@ -90,7 +90,7 @@ type Plan struct {
 	// GPUs are the GPUs that change, in PCI order.
 	GPUs []GPUPlan
 	// Refused says why GPUs cannot have the desired layout. Nothing may be changed then.
-	Refused []Refusal
+	Refused []RefusedError
 	// Foreign are partitions that Tranche did not create and that block the change. Nothing
 	// may be changed while they exist.
 	Foreign []gpu.Partition
@@ -99,8 +99,8 @@ type Plan struct {
 	Shrinking []string
 }
 
-// Refusal says why a GPU cannot have the desired layout.
-type Refusal struct {
+// RefusedError says why a GPU cannot have the desired layout.
+type RefusedError struct {
 	// GPU is its PCI address.
 	GPU string
 	// Why names the GPU, too.
@@ -164,7 +164,7 @@ func (c *planner) stepAt(op Op, p gpu.Placement) {
 }
 
 func (c *planner) refuse(format string, args ...any) {
-	c.plan.Refused = append(c.plan.Refused, Refusal{GPU: c.PCIAddress, Why: "GPU " + c.Name() + " " + fmt.Sprintf(format, args...)})
+	c.plan.Refused = append(c.plan.Refused, RefusedError{GPU: c.PCIAddress, Why: "GPU " + c.Name() + " " + fmt.Sprintf(format, args...)})
 }
 
 // mustLeave adds the holders of matching placements to those in the way.

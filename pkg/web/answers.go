@@ -25,7 +25,7 @@ type answer struct {
 // explain explains a pod, or takes the explanation that was made for the same rights a moment ago.
 func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*why.Explanation, error) {
 	if s.Why == nil {
-		return nil, notThere
+		return nil, errNotThere
 	}
 	key := c.Key + "/" + namespace + "/" + pod
 	s.answers.mu.Lock()
@@ -43,7 +43,7 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 		return nil, err
 	}
 	if e == nil {
-		return nil, notThere
+		return nil, errNotThere
 	}
 	s.answers.all[key] = &answer{c.now, e}
 	return e, nil

@@ -17,7 +17,7 @@ import (
 func (s *Server) fleet(c scope) *page {
 	p := &page{title: "Fleet", nav: "Fleet", blocks: []block{{whole: s.totals(c)}}}
 	if len(c.Nodes) == 0 {
-		p.blocks = append(p.blocks, block{whole: message(&Refusal{Title: "No node publishes GPUs yet", Text: "Does the plugin run on the nodes with GPUs?", Command: "kubectl get pods -A -o wide -l " + cluster.PluginLabel})})
+		p.blocks = append(p.blocks, block{whole: message(&RefusedError{Title: "No node publishes GPUs yet", Text: "Does the plugin run on the nodes with GPUs?", Command: "kubectl get pods -A -o wide -l " + cluster.PluginLabel})})
 		return p
 	}
 	density, kind, draw := "dense", "tile", s.cells

@@ -16,9 +16,9 @@ import (
 
 // gpu is a GPU with its partitions and its last hour.
 func (s *Server) gpu(ctx context.Context, c scope, node, name string) (*page, error) {
-	n := c.Viewer.Node(c.Find(node))
+	n := c.Node(c.Find(node))
 	if n == nil || n.GPU(name) == nil {
-		return nil, notThere
+		return nil, errNotThere
 	}
 	gpu := n.GPU(name)
 	usage, err := s.usage(ctx, c, node)

@@ -112,7 +112,7 @@ func gaps(all []view.Gap) g.Node {
 }
 
 // message is in place of a page that cannot be shown.
-func message(r *Refusal) g.Node {
+func message(r *RefusedError) g.Node {
 	return h.Section(blockID("message"), h.Class("empty"), h.H1(g.Text(r.Title)), h.P(g.Text(r.Text)), command(r.Command))
 }
 

@@ -14,9 +14,9 @@ import (
 
 // node is a node with its GPUs.
 func (s *Server) node(ctx context.Context, c scope, name string) (*page, error) {
-	n := c.Viewer.Node(c.Find(name))
+	n := c.Node(c.Find(name))
 	if n == nil {
-		return nil, notThere
+		return nil, errNotThere
 	}
 	p := &page{title: name, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {name: name}}}
 	p.blocks = append(p.blocks, block{whole: s.nodeHead(n, c.now)})

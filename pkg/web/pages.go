@@ -16,12 +16,12 @@ const (
 	mostPlaces           = 25
 )
 
-var notThere = &Refusal{Status: http.StatusNotFound, Title: "There is no such page", Text: "The node, GPU or pod may be gone."}
+var errNotThere = &RefusedError{Status: http.StatusNotFound, Title: "There is no such page", Text: "The node, GPU or pod may be gone."}
 
 // page makes the page of a path.
 func (s *Server) page(ctx context.Context, c scope, path string) (*page, error) {
 	if !c.Complete {
-		return &page{title: "Reading", blocks: []block{{whole: message(&Refusal{Title: "Reading the cluster …", Text: "The page appears when all objects have been read."})}}}, nil
+		return &page{title: "Reading", blocks: []block{{whole: message(&RefusedError{Title: "Reading the cluster …", Text: "The page appears when all objects have been read."})}}}, nil
 	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var p *page
@@ -42,7 +42,7 @@ func (s *Server) page(ctx context.Context, c scope, path string) (*page, error) 
 	case path == "/fits":
 		p = s.fits(c)
 	default:
-		return nil, notThere
+		return nil, errNotThere
 	}
 	if err != nil {
 		return nil, err

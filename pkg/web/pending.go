@@ -51,7 +51,7 @@ const mostVerdicts, mostOpen = 12, 3
 // why explains a pod.
 func (s *Server) why(ctx context.Context, c scope, namespace, pod string) (*page, error) {
 	if !c.Sees(namespace) {
-		return nil, &Refusal{Status: http.StatusForbidden, Title: "You may not see this pod", Text: fmt.Sprintf("You are not allowed to list pods and resourceclaims in the namespace %s.", namespace)}
+		return nil, &RefusedError{Status: http.StatusForbidden, Title: "You may not see this pod", Text: fmt.Sprintf("You are not allowed to list pods and resourceclaims in the namespace %s.", namespace)}
 	}
 	e, err := s.explain(ctx, c, namespace, pod)
 	if err != nil {

@@ -131,10 +131,10 @@ func stages(now v1alpha1.State) g.Node {
 }
 
 func tone(r view.Rollout) string {
-	switch {
-	case r.Result == cluster.RolloutComplete:
+	switch r.Result {
+	case cluster.RolloutComplete:
 		return "ok"
-	case r.Result == cluster.RolloutStopped, r.Result == cluster.RolloutInvalid:
+	case cluster.RolloutStopped, cluster.RolloutInvalid:
 		return "bad"
 	}
 	return "warn"

@@ -33,7 +33,7 @@ type Options struct {
 	// Base is the path below which the page is served, without a slash at its end.
 	Base   string
 	Source Source
-	// Viewer returns what the user of a request may see. A *Refusal is shown to the user. nil:
+	// Viewer returns what the user of a request may see. A *RefusedError is shown to the user. nil:
 	// everything.
 	Viewer func(*http.Request) (view.Viewer, error)
 	// User is the name of the user of a request, who can sign out. nil: nobody can.
@@ -46,15 +46,15 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Refusal is why a user may not see a page.
-type Refusal struct {
+// RefusedError is why a user may not see a page.
+type RefusedError struct {
 	Status      int
 	Title, Text string
 	// Command is what an administrator can do.
 	Command string
 }
 
-func (r *Refusal) Error() string { return r.Title + ": " + r.Text }
+func (r *RefusedError) Error() string { return r.Title + ": " + r.Text }
 
 // Server serves the page.
 type Server struct {
@@ -143,9 +143,9 @@ func write(w http.ResponseWriter, r *http.Request, status int, data []byte) {
 
 // refuse shows a page that says why there is nothing to see.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var refusal *Refusal
+	var refusal *RefusedError
 	if !errors.As(err, &refusal) {
-		refusal = &Refusal{Status: http.StatusInternalServerError, Title: "The page cannot be shown", Text: err.Error()}
+		refusal = &RefusedError{Status: http.StatusInternalServerError, Title: "The page cannot be shown", Text: err.Error()}
 	}
 	if r.URL.Query().Has("answer") {
 		http.Error(w, refusal.Text, refusal.Status)

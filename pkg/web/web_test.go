@@ -177,7 +177,7 @@ func TestRedaction(t *testing.T) {
 func TestRefusedUser(t *testing.T) {
 	f := newFixture(t, 1, func(o *Options) {
 		o.Viewer = func(*http.Request) (view.Viewer, error) {
-			return view.Viewer{}, &Refusal{Status: http.StatusForbidden, Title: "Not for you", Text: "Ask somebody."}
+			return view.Viewer{}, &RefusedError{Status: http.StatusForbidden, Title: "Not for you", Text: "Ask somebody."}
 		}
 	})
 	w := f.get("/")

@@ -40,7 +40,7 @@ func FromKubelet(socket string) func(context.Context) (Containers, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ask the kubelet for the containers of claims: %w", err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
 		if err != nil {
 			return nil, fmt.Errorf("ask the kubelet for the containers of claims at %s: %w", socket, err)

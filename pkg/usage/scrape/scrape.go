@@ -45,7 +45,7 @@ type Reader struct {
 	Progress func(done, all int)
 }
 
-// ErrNoPlugins: there is no plugin, or none that the user may know of.
+// ErrNoPlugins says that there is no plugin, or none that the user may know of.
 var ErrNoPlugins = errors.New("no plugin of Tranche runs in the cluster")
 
 var errNoNamespace = errors.New("the namespace of Tranche is not known")

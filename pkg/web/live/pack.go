@@ -45,7 +45,7 @@ func pack(o any) (any, error) {
 		return nil, fmt.Errorf("pack ResourceSlice %s: %w", s.Name, err)
 	}
 	var b bytes.Buffer
-	w := writers.Get().(*flate.Writer)
+	w := writers.Get().(*flate.Writer) //nolint:forcetypeassert // its New makes no other
 	defer writers.Put(w)
 	w.Reset(&b)
 	if _, err := w.Write(raw); err != nil {

@@ -44,7 +44,7 @@ func (g *Guard) Viewer(r *http.Request) (view.Viewer, error) {
 		}
 	}
 	if !may[0] {
-		return view.Viewer{}, &web.Refusal{
+		return view.Viewer{}, &web.RefusedError{
 			Status: http.StatusForbidden, Title: "You may not see the GPUs",
 			Text:    "You are " + user.Username + ", who is not allowed to list ResourceSlices. Ask an administrator for the ClusterRole tranche-user.",
 			Command: "kubectl auth can-i list resourceslices.resource.k8s.io --as=" + user.Username,

@@ -60,10 +60,10 @@ func TotalsOf(v Viewer, s *Snapshot) Totals {
 			}
 		}
 		for _, c := range n.Cells {
-			switch {
-			case c.Level == 0:
+			switch c.Level {
+			case 0:
 				t.Empty++
-			case c.Level == Levels:
+			case Levels:
 				t.Full++
 			default:
 				t.Part++

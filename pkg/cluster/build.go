@@ -139,7 +139,7 @@ func (c *Cluster) gpu(p *Pool, v View) GPU {
 	})
 	out.Bar = p.bar(out.Held)
 	if sure {
-		out.Fits = p.fits()
+		out.Fits, out.Shares = p.fits(), p.shares()
 	} else {
 		doubt(out.Bar, p.Incomplete())
 	}

@@ -20,9 +20,7 @@ func (p *Pool) fits() []Fit {
 	}
 	var out []Fit
 	for label, of := range kinds {
-		slices.SortStableFunc(of, func(a, b *Device) int {
-			return slices.Compare(a.positions[:min(1, len(a.positions))], b.positions[:min(1, len(b.positions))])
-		})
+		slices.SortStableFunc(of, byPosition)
 		taken, n := maps.Clone(p.Taken), 0
 		for _, d := range of {
 			if len(p.Short(d, taken)) == 0 {

@@ -76,6 +76,8 @@ type GPU struct {
 	Held []Held `json:"held,omitempty"`
 	// Fits says how often each placement would still fit, each counted alone.
 	Fits []Fit `json:"fits,omitempty"`
+	// Shares is the room on shared devices, which is an amount.
+	Shares []Shares `json:"-"`
 	// Taints are the taints of the devices of the GPU.
 	Taints []Taint `json:"taints,omitempty"`
 	// Incomplete says how many slices are missing. The scheduler does not use such a GPU.

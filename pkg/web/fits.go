@@ -8,6 +8,7 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
@@ -29,7 +30,7 @@ func offered(c *view.Snapshot) []view.Kind {
 func (s *Server) fitsForm(typed string, kinds []view.Kind) g.Node {
 	return h.Section(blockID("fitsform"), h.Class("head"), h.H1(g.Text("What fits now")),
 		h.Form(h.Class("ask"), h.Method("get"), h.Action(s.at("fits")),
-			h.Label(h.For("profile"), g.Text("Profile")),
+			h.Label(h.For("profile"), g.Text("Profile or share")),
 			h.Input(h.ID("profile"), h.Name("profile"), h.List("profiles"), h.Value(typed), h.Placeholder("1g.10gb"), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Required()),
 			h.DataList(h.ID("profiles"), g.Map(kinds, func(k view.Kind) g.Node { return h.Option(h.Value(k.Label)) })),
 			h.Button(h.Class("primary"), g.Text("Count")),
@@ -37,11 +38,39 @@ func (s *Server) fitsForm(typed string, kinds []view.Kind) g.Node {
 		h.P(h.Class("suggest"), g.Map(kinds, func(k view.Kind) g.Node {
 			return h.A(h.Href(s.fit(k.Label)), g.If(k.Label == typed, h.Aria("current", "true")), g.Text(k.Label))
 		})),
+		s.examples(kinds),
 	)
 }
 
+// examples say how to type a share, if there are any.
+func (s *Server) examples(kinds []view.Kind) g.Node {
+	var typed []string
+	for _, k := range kinds {
+		example := map[gpu.Basis]string{gpu.ByMemory: "8Gi", gpu.ByFraction: "0.5"}[k.By]
+		if k.Profile != "" {
+			example += " of " + k.Profile
+		}
+		if k.By != "" {
+			typed = append(typed, example)
+		}
+	}
+	if len(typed) == 0 {
+		return nil
+	}
+	typed = append(typed, typed[0]+", 4 clients")
+	return h.P(h.Class("quiet"), g.Text("A share is an amount of memory, or a fraction: "),
+		between(" · ", g.Map(typed, func(t string) g.Node { return h.A(h.Href(s.fit(t)), g.Text(t)) })))
+}
+
 func (s *Server) roomFor(r view.Room) g.Node {
-	if !r.Known {
+	switch {
+	case r.Wrong != "":
+		return note("This is no share: " + r.Wrong + ".")
+	case r.Never != "":
+		return note(r.Never)
+	case !r.Known && r.Share != nil:
+		return noShares(r)
+	case !r.Known:
 		return note("No node publishes " + r.Kind.Label + ".")
 	}
 	count := s.places(r)
@@ -54,15 +83,33 @@ func (s *Server) roomFor(r view.Room) g.Node {
 	)}
 }
 
+// noShares says how an administrator enables shares that no node publishes.
+func noShares(r view.Room) g.Node {
+	none, enable := "No node publishes shares of GPUs.", "sharing.enabled of the PartitionProfile is false, or the API server lacks the feature gate DRAConsumableCapacity: the events of the nodes tell."
+	switch {
+	case r.Share.Profile != "" && r.Share.By == gpu.ByFraction:
+		none, enable = "No node publishes fraction shares of "+r.Share.Profile+".", "An administrator lists the profile in sharing.partitions.profiles of a PartitionProfile, and sets sharing.partitions.fractions."
+	case r.Share.Profile != "":
+		none, enable = "No node publishes memory shares of "+r.Share.Profile+".", "An administrator lists the profile in sharing.partitions.profiles of a PartitionProfile."
+	case r.Shared:
+		none = "No node publishes shares of whole GPUs."
+	}
+	return g.Group{note(none), quiet(enable)}
+}
+
 // places says how many more fit, and where.
 func (s *Server) places(r view.Room) g.Node {
-	says := "more " + r.Kind.Label + " fit" + when(r.Count == 1, "s") + " now"
+	says, each := "more "+r.Kind.Label+" fit"+when(r.Count == 1, "s")+" now", ""
+	if r.Share != nil {
+		says, each = "more share"+plural(r.Count)+" fit"+when(r.Count == 1, "s")+" now", "A share: "+r.Share.String()+"."
+	}
 	if n := len(r.Places); n > 0 {
 		says += ", on " + num(n) + " node" + plural(n)
 	}
 	shown := r.Places[:min(len(r.Places), mostPlaces)]
 	return g.Group{
 		h.P(h.Class("answerbig"), h.B(g.Text(num(r.Count))), g.Text(" "), h.Span(g.Text(says))),
+		some(each, quiet),
 		quiet("If no other kind is allocated. A taint or the pod's own rules can still keep it off a node."),
 		g.If(len(shown) > 0, h.Div(h.Class("scroll"), h.Table(h.Class("places"),
 			h.THead(h.Tr(h.Th(g.Text("Node")), right(h.Th, "Fits"))),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -127,6 +128,27 @@ func TestGolden(t *testing.T) {
 			assert.Equal(t, string(want), got, "go test ./pkg/web -update")
 		})
 	}
+}
+
+// A share is counted as it is typed; where there are none, the page says how to enable them.
+func TestSharesThatFit(t *testing.T) {
+	f := newFixture(t, 1)
+	assert.Contains(t, f.get("/fits?profile=8Gi").Body.String(), "No node publishes shares of GPUs.")
+	assert.Contains(t, f.get("/fits?profile=8Gi+of+1g.10gb").Body.String(), "No node publishes memory shares of 1g.10gb.")
+	assert.Contains(t, f.get("/fits?profile=1/3").Body.String(), "This is no share: 1/3 is not a multiple of 0.001: ask for 0.333.")
+	shared := scenes.Shared().Objects
+	for i := range shared.Slices {
+		shared.Slices[i].Name = fmt.Sprintf("node-a-%d", i)
+	}
+	require.NoError(t, f.store.Load(shared))
+	f.store.Step(t.Context())
+	body := f.get("/fits?profile=8Gi").Body.String()
+	assert.Contains(t, body, "<b>3</b> <span>more shares fit now, on 1 node</span>")
+	assert.Contains(t, body, "A share: 8Gi of memory, of a GPU.")
+	assert.Contains(t, body, "memory: &#34;8Gi&#34;")
+	assert.Contains(t, body, `<a href="/fits?profile=8Gi+of+dpx">8Gi of dpx</a>`)
+	assert.Contains(t, f.get("/fits?profile=90Ti").Body.String(), "No GPU could ever give it")
+	assert.Contains(t, f.get("/fits?profile=8Gi+of+cpx").Body.String(), "No node publishes memory shares of cpx.")
 }
 
 func TestOnlyReads(t *testing.T) {

@@ -14,8 +14,13 @@ import (
 // Room is what fits now of a kind of devices.
 type Room struct {
 	Kind Kind
-	// Known: some GPU offers the kind, or a class selects it.
-	Known bool
+	// Share is the share that was asked for, nil if it is another kind.
+	Share *Ask
+	// Known: some GPU offers the kind, or a class selects it. If not, Shared tells whether any GPU
+	// has shares.
+	Known, Shared bool
+	// Wrong is why what was typed is no share, Never why no GPU could give it.
+	Wrong, Never string
 	// Count is how many more fit on all nodes, if nothing else is allocated.
 	Count int
 	// Places are the nodes with room, those with the least first: they keep large pieces
@@ -47,24 +52,52 @@ func (s *Snapshot) KindOf(typed string) (Kind, bool) {
 	return Kind{Label: typed}, false
 }
 
-// RoomFor counts how often a kind fits now.
+// RoomFor counts how often a kind, or a share of an amount, fits now.
 func RoomFor(s *Snapshot, typed string) Room {
 	kind, known := s.KindOf(typed)
 	r := Room{Kind: kind, Known: known, Uncertain: s.Partial}
-	if !known {
+	r.Shared = slices.ContainsFunc(s.Kinds, func(k Kind) bool { return k.By != "" })
+	fits := func(g *cluster.GPU) (n int) {
+		for _, f := range g.Fits {
+			if f.Label == kind.Label {
+				n += f.Count
+			}
+		}
+		return n
+	}
+	if !known || kind.By != "" {
+		ask, share, err := ParseAsk(typed)
+		switch {
+		case err != nil:
+			r.Wrong = err.Error()
+			return r
+		case share:
+			r.Share = &ask
+			r.Kind, r.Known = s.KindOf(ask.Label())
+			fits = ask.fits
+		}
+	}
+	if !r.Known {
 		return r
 	}
+	if r.Share != nil && !r.Uncertain {
+		if r.Never = r.Share.never(s); r.Never != "" {
+			return r
+		}
+	}
+	r.count(s, fits)
+	r.Claim = claim(r.Kind, r.Share)
+	return r
+}
+
+func (r *Room) count(s *Snapshot, fits func(*cluster.GPU) int) {
 	for _, n := range s.Nodes {
 		if !n.TakesPods() {
 			continue
 		}
 		p := Place{Node: n.Name}
 		for i := range n.GPUs {
-			for _, f := range n.GPUs[i].Fits {
-				if f.Label == kind.Label {
-					p.Count += f.Count
-				}
-			}
+			p.Count += fits(&n.GPUs[i])
 		}
 		if p.Count > 0 {
 			r.Count += p.Count
@@ -74,22 +107,21 @@ func RoomFor(s *Snapshot, typed string) Room {
 	slices.SortStableFunc(r.Places, func(a, b Place) int {
 		return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Node, b.Node))
 	})
-	r.Claim = claim(kind)
-	return r
 }
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
 // claim is a template and a pod, to copy.
-func claim(k Kind) string {
-	name := strings.Trim(unfit.ReplaceAllString(strings.ToLower(k.Label), "-"), "-")
-	class, selector := k.Class, ""
-	if class == "" {
-		class = gpu.DriverName
-		if k.Attribute != "" {
-			class = "gpu-partition.tranche.dev"
-			selector = fmt.Sprintf("            selectors:\n              - cel:\n                  expression: >-\n                    device.attributes[%q].?%s.orValue(\"\") == %q\n", gpu.DriverName, k.Attribute, k.Value)
-		}
+func claim(k Kind, share *Ask) string {
+	name, capacity := k.Label, ""
+	if share != nil {
+		name = "share " + strings.TrimSuffix(share.String(), ", of a GPU")
+		capacity = share.capacity()
+	}
+	name = strings.Trim(unfit.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	class, selector := k.selection()
+	if selector != "" {
+		selector = "            selectors:\n              - cel:\n                  expression: >-\n                    " + selector + "\n"
 	}
 	return "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: " + name + `
 spec:
@@ -98,7 +130,7 @@ spec:
       requests:
         - name: gpu
           exactly:
-            deviceClassName: ` + class + "\n" + selector + `---
+            deviceClassName: ` + class + "\n" + capacity + selector + `---
 apiVersion: v1
 kind: Pod
 metadata:
@@ -115,4 +147,22 @@ spec:
   resourceClaims:
     - name: gpu
       resourceClaimTemplateName: ` + name + "\n"
+}
+
+// selection is the class that selects the kind, or one of the chart and a selector.
+func (k Kind) selection() (class, selector string) {
+	equals := func(attribute, value string) string {
+		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", gpu.DriverName, attribute, value)
+	}
+	switch {
+	case k.Class != "":
+		return k.Class, ""
+	case k.By != "" && k.Profile != "":
+		return "gpu-partition-" + string(k.By) + "-share.tranche.dev", equals("profile", k.Profile)
+	case k.By != "":
+		return "gpu-" + string(k.By) + "-share.tranche.dev", ""
+	case k.Attribute != "":
+		return "gpu-partition.tranche.dev", equals(k.Attribute, k.Value)
+	}
+	return gpu.DriverName, ""
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Snapshot is what is known of the cluster. Nothing in it changes; a change makes another one,
@@ -56,9 +57,13 @@ type Rollout struct {
 	Paused bool
 }
 
-// Kind is a kind of devices: a profile, or the whole GPU.
+// Kind is a kind of devices: a profile, the whole GPU, or shares of one of them.
 type Kind struct {
 	Label string
+	// By is the unit of shares, empty for other kinds. Profile is that of the partition that is
+	// shared, empty for the whole GPU.
+	By      gpu.Basis
+	Profile string
 	// Class is the DeviceClass that selects no other kind, empty if there is none.
 	Class string
 	// Attribute and Value select the kind where no class does.

@@ -9,13 +9,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/pkg/usage"
+	"github.com/tranche-dev/tranche/pkg/usage/scrape"
 	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -30,10 +35,11 @@ The page shows what your own permissions allow, and only reads. It listens on
 
 Requires permission to list ResourceSlices. With permission to list and watch
 ResourceClaims, DeviceClasses, DeviceTaintRules, nodes, pods, GPUNodes and
-PartitionPlans, the page is more complete. It says what it could not read.`
+PartitionPlans, the page is more complete, and with what kubectl tranche top
+requires, it shows how busy GPUs are. It says what it could not read.`
 
 func newUICommand(o *options, out io.Writer) *cobra.Command {
-	port, open := 0, false
+	port, open, system := 0, false, ""
 	cmd := &cobra.Command{
 		Use:           "ui",
 		Short:         "Serve a web page of the cluster's GPUs on this machine",
@@ -42,14 +48,15 @@ func newUICommand(o *options, out io.Writer) *cobra.Command {
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, port, open) },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, system, port, open) },
 	}
 	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0: any that is free")
+	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	cmd.Flags().BoolVar(&open, "open", false, "open the page in the browser")
 	return cmd
 }
 
-func (o *options) ui(ctx context.Context, out io.Writer, port int, open bool) error {
+func (o *options) ui(ctx context.Context, out io.Writer, system string, port int, open bool) error {
 	c, namespace, err := o.connect()
 	if err != nil {
 		return err
@@ -64,8 +71,8 @@ func (o *options) ui(ctx context.Context, out io.Writer, port int, open bool) er
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	store := live.New(time.Now)
-	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Why: c.explain, Now: time.Now})
+	store, used := live.New(time.Now), history.New(c.usageReader(system))
+	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: c.explain, Now: time.Now})
 	if err != nil {
 		return err
 	}
@@ -77,15 +84,30 @@ func (o *options) ui(ctx context.Context, out io.Writer, port int, open bool) er
 		}
 		defer forget()
 	}
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
+	var following sync.WaitGroup
+	following.Go(func() {
 		store.Follow(ctx, live.Source{Kubernetes: c.kubernetes, Ours: c.ours, Namespace: namespace})
-	}()
+	})
+	following.Go(func() { used.Run(ctx) })
 	err = loopback.Serve(ctx, page)
 	stop()
-	<-followed
+	following.Wait()
 	return err
+}
+
+// usageReader reads how busy the GPUs of a node are, as `top` does. The namespace of Tranche is
+// looked up when it is needed first.
+func (c connection) usageReader(system string) history.Reader {
+	var known atomic.Pointer[string]
+	known.Store(&system)
+	return func(ctx context.Context, node string) (usage.Node, error) {
+		found, err := c.systemNamespace(ctx, *known.Load())
+		if err != nil {
+			return usage.Node{}, err
+		}
+		known.Store(&found)
+		return scrape.Reader{Kubernetes: c.kubernetes, Namespace: found}.Node(ctx, node)
+	}
 }
 
 // explain explains a pod as `why` does.

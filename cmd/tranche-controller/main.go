@@ -133,7 +133,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		}
 	}
 	if c.webAddress != "" {
-		if err := mgr.Add(&webPage{api: api, address: c.webAddress, certDir: c.webCertDir}); err != nil {
+		if err := mgr.Add(&webPage{api: api, address: c.webAddress, certDir: c.webCertDir, namespace: c.leaseNamespace}); err != nil {
 			return fmt.Errorf("add the web page: %w", err)
 		}
 	}

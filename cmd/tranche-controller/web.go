@@ -19,7 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/usage"
+	"github.com/tranche-dev/tranche/pkg/usage/scrape"
 	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/web/signin"
 )
@@ -29,6 +32,8 @@ type webPage struct {
 	api *rest.Config
 	// address is where it listens, certDir has tls.crt and tls.key; empty: a certificate of its own.
 	address, certDir string
+	// namespace is that of Tranche.
+	namespace string
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -47,7 +52,8 @@ func (p *webPage) Start(ctx context.Context) error {
 		return fmt.Errorf("client of the web page: %w", err)
 	}
 	store, guard := live.New(time.Now), signin.New(k)
-	page, err := web.New(web.Options{Source: store, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
+	used := history.New(usageReader(k, p.namespace))
+	page, err := web.New(web.Options{Source: store, Usage: used, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
 	if err != nil {
 		return err
 	}
@@ -70,6 +76,10 @@ func (p *webPage) Start(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
+		used.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
 		<-ctx.Done()
 		return server.Close()
 	})
@@ -80,6 +90,23 @@ func (p *webPage) Start(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// errUnread is why users see no use of GPUs. What a node answers, and where it was asked, is for the
+// log: a node could have led the controller elsewhere.
+var errUnread = errors.New("the controller cannot read the metrics of the node's plugin; its log says why")
+
+// usageReader reads how busy the GPUs of a node are, from its plugin.
+func usageReader(k kubernetes.Interface, namespace string) history.Reader {
+	from := scrape.Reader{Kubernetes: k, Namespace: namespace, Ask: scrape.Direct}
+	return func(ctx context.Context, node string) (usage.Node, error) {
+		read, err := from.Node(ctx, node)
+		if err == nil || errors.Is(err, scrape.ErrNoPlugin) || errors.Is(err, scrape.ErrNothing) {
+			return read, err
+		}
+		klog.FromContext(ctx).Info("Cannot read how busy the GPUs of a node are", "node", node, "err", err.Error())
+		return usage.Node{}, errUnread
+	}
 }
 
 // certificate returns the certificate of the files, as they are now, or one that nobody has signed.

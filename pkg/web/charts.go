@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -15,6 +16,12 @@ const (
 	broken = 2 * time.Minute
 	// chartWidth and chartHeight are the size of a chart in its own units.
 	chartWidth, chartHeight = 360, 80
+)
+
+var (
+	// errNoUsage: the server has no way to find out.
+	errNoUsage     = errors.New("metrics are not read here")
+	errNotReported = errors.New("the node's plugin reports nothing about this GPU")
 )
 
 type chart struct {
@@ -47,7 +54,11 @@ func draw(s view.Series, now time.Time) chart {
 	if top <= 0 {
 		top = max(most, 1e-9)
 	}
-	c := chart{Title: s.Title, Now: s.Text(last.Value), Says: "at most " + s.Text(most), From: ago(now.Sub(from)), Lines: []int{20, 40, 60}}
+	current := s.Text(last.Value)
+	if now.Sub(last.At) > broken {
+		current = "not known"
+	}
+	c := chart{Title: s.Title, Now: current, Says: "at most " + s.Text(most), From: ago(now.Sub(from)), Lines: []int{20, 40, 60}}
 	x := func(p view.Point) float64 {
 		return float64(p.At.Sub(from)) / float64(max(now.Sub(from), time.Second)) * chartWidth
 	}

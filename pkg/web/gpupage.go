@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -15,28 +14,25 @@ import (
 )
 
 // gpu is a GPU with its partitions and its last hour.
-func (s *Server) gpu(ctx context.Context, c scope, node, name string) (*page, error) {
+func (s *Server) gpu(c scope, node, name string) (*page, error) {
 	n := c.Node(c.Find(node))
 	if n == nil || n.GPU(name) == nil {
 		return nil, errNotThere
 	}
 	gpu := n.GPU(name)
-	usage, err := s.usage(ctx, c, node)
-	use, reason := usage[name], "the node's plugin reports nothing about this GPU."
-	if err != nil {
-		reason = err.Error() + "."
-	}
+	usage, err := s.usage(node)
+	use := usage[name]
 	return &page{
 		title: name + " on " + node, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {node, "/nodes/" + url.PathEscape(node)}, {name: name}},
-		blocks: []block{{whole: s.gpuHead(gpu)}, {whole: partitions(gpu.Held, use)}, {whole: utilisation(charts(use, c.now), reason)}},
+		blocks: []block{{whole: s.gpuHead(gpu)}, {whole: partitions(gpu.Held, use)}, {whole: utilisation(charts(use, c.now), err)}},
 	}, nil
 }
 
-func (s *Server) usage(ctx context.Context, c scope, node string) (map[string]view.Usage, error) {
+func (s *Server) usage(node string) (map[string]view.Usage, error) {
 	if s.Usage == nil {
 		return nil, errNoUsage
 	}
-	return s.Usage.Node(ctx, c.Viewer, node)
+	return s.Usage.Node(node)
 }
 
 func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
@@ -74,24 +70,35 @@ func partitions(held []cluster.Held, use view.Usage) g.Node {
 	return h.Section(blockID("partitions"), h.H2(g.Text("Partitions")), list)
 }
 
-// usesOf is what the holders of a device use of it. Those that only watch use nothing.
+// usesOf is what the holders of a device that the user may see use of it. Those that only watch use
+// nothing.
 func usesOf(d cluster.Held, use view.Usage) string {
 	var out []string
 	for _, o := range d.Holders {
-		if says := use.ByClaim[o.Namespace+"/"+o.Claim]; says != "" && !o.Admin {
+		if says := use.ByClaim[o.Namespace+"/"+o.Claim]; says != "" && !o.Admin && !o.Hidden {
 			out = append(out, says)
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
-// utilisation draws the last hour, or says why it is not known.
-func utilisation(charts []chart, reason string) g.Node {
-	what := quiet("Not known: " + reason)
+// utilisation draws the last hour, and says why it is not known, or not any more.
+func utilisation(charts []chart, reason error) g.Node {
+	known, begin := g.Node(nil), "Not known: "
 	if len(charts) > 0 {
-		what = h.Div(h.Class("charts"), g.Map(charts, chart.node))
+		known, begin = h.Div(h.Class("charts"), g.Map(charts, chart.node)), "Not known now: "
 	}
-	return h.Section(blockID("usage"), h.H2(g.Text("Utilisation")), what)
+	if reason == nil && known == nil {
+		reason = errNotReported
+	}
+	return h.Section(blockID("usage"), h.H2(g.Text("Utilisation")), known, unknown(begin, reason))
+}
+
+func unknown(begin string, reason error) g.Node {
+	if reason == nil {
+		return nil
+	}
+	return quiet(begin + reason.Error() + ".")
 }
 
 func (c chart) node() g.Node {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -93,18 +94,23 @@ func (e enemy) Snapshot() *view.Snapshot {
 
 func (enemy) Subscribe() (<-chan struct{}, func()) { return nil, func() {} }
 
-func (e enemy) Node(context.Context, view.Viewer, string) (map[string]view.Usage, error) {
+func (e enemy) Node(string) (map[string]view.Usage, error) {
 	u := filled[view.Usage](e.yes)
 	for i := range u.Series {
 		u.Series[i].Text = func(float64) string { return hostile }
 	}
 	u.ByClaim = map[string]string{hostile + "/" + hostile: hostile}
-	return map[string]view.Usage{hostile: u}, nil
+	return map[string]view.Usage{hostile: u}, errors.New(hostile)
 }
+
+// use is the enemy's Usage.
+type use struct{ enemy }
+
+func (use) Subscribe(string) (<-chan struct{}, func()) { return nil, func() {} }
 
 func (e enemy) server(t *testing.T) *Server {
 	s, err := New(Options{
-		Base: "/base", Source: e, Usage: e, Now: func() time.Time { return now }, User: func(*http.Request) string { return hostile },
+		Base: "/base", Source: e, Usage: use{e}, Now: func() time.Time { return now }, User: func(*http.Request) string { return hostile },
 		Why: func(context.Context, view.Viewer, string, string) (*why.Explanation, error) {
 			out := filled[why.Explanation](e.yes)
 			out.Nodes[0].Verdict = why.Fits

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 )
 
 // node is a node with its GPUs.
-func (s *Server) node(ctx context.Context, c scope, name string) (*page, error) {
+func (s *Server) node(c scope, name string) (*page, error) {
 	n := c.Node(c.Find(name))
 	if n == nil {
 		return nil, errNotThere
 	}
 	p := &page{title: name, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {name: name}}}
 	p.blocks = append(p.blocks, block{whole: s.nodeHead(n, c.now)})
-	usage, _ := s.usage(ctx, c, name)
+	usage, _ := s.usage(name)
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
 		p.blocks = append(p.blocks, block{whole: s.nodeGPU(name, gpu, usage[gpu.Name].Short)})

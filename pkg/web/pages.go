@@ -30,9 +30,9 @@ func (s *Server) page(ctx context.Context, c scope, path string) (*page, error) 
 	case path == "/" || path == "":
 		p = s.fleet(c)
 	case parts[0] == "nodes" && len(parts) == 2:
-		p, err = s.node(ctx, c, parts[1])
+		p, err = s.node(c, parts[1])
 	case parts[0] == "nodes" && len(parts) == 3:
-		p, err = s.gpu(ctx, c, parts[1], parts[2])
+		p, err = s.gpu(c, parts[1], parts[2])
 	case path == "/pending":
 		p = s.pending(c)
 	case parts[0] == "pending" && len(parts) == 3:

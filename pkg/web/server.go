@@ -24,8 +24,11 @@ type Source interface {
 
 // Usage knows how busy GPUs are.
 type Usage interface {
-	// Node returns the use of a node's GPUs by their names, or why it is not known.
-	Node(ctx context.Context, v view.Viewer, node string) (map[string]view.Usage, error)
+	// Node returns the use of a node's GPUs by their names, and why it is not known, or not any
+	// more. It does not wait. What it says of claims is for who may see these.
+	Node(node string) (map[string]view.Usage, error)
+	// Subscribe returns a channel that gets a value when there is more to say of a node.
+	Subscribe(node string) (news <-chan struct{}, end func())
 }
 
 // Options are the options of a server.

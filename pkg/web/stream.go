@@ -21,9 +21,6 @@ const (
 	writeDeadline = 20 * time.Second
 )
 
-// errNoUsage: the server has no way to find out.
-var errNoUsage = errors.New("metrics are not read here")
-
 // stream keeps one page in one browser up to date.
 type stream struct {
 	*Server
@@ -72,6 +69,8 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 func (st *stream) follow(ctx context.Context) {
 	changes, end := st.Source.Subscribe()
 	defer end()
+	news, end := st.news()
+	defer end()
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	if st.send(": hello\n\n") != nil {
@@ -91,12 +90,22 @@ func (st *stream) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changes:
+		case <-news:
 		case <-ticker.C:
 			if st.send(": still here\n\n") != nil {
 				return
 			}
 		}
 	}
+}
+
+// news tells that the use of the GPUs that the page shows has changed. Other pages have none.
+func (st *stream) news() (news <-chan struct{}, end func()) {
+	parts := strings.Split(strings.Trim(st.path, "/"), "/")
+	if st.Usage == nil || len(parts) < 2 || parts[0] != "nodes" {
+		return nil, func() {}
+	}
+	return st.Usage.Subscribe(parts[1])
 }
 
 // update sends what differs from what the browser has.

@@ -177,7 +177,9 @@ func TestNamesAreText(t *testing.T) {
 // What a user may not see is nowhere in the answer.
 func TestRedaction(t *testing.T) {
 	may := func(namespace string) bool { return namespace == "vision" }
+	used := newUses(1)
 	f := newFixture(t, 6, func(o *Options) {
+		o.Usage = used
 		o.Viewer = func(*http.Request) (view.Viewer, error) {
 			return view.Viewer{Claims: may, Pods: may, NoProfiles: true, NoPlans: true, NoNodes: true, Key: "u"}, nil
 		}
@@ -189,6 +191,20 @@ func TestRedaction(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) { assert.Empty(t, others.FindAllString(f.get(path).Body.String(), -1)) })
 	}
+	for _, c := range f.objects.Claims {
+		used.claims[c.Namespace+"/"+c.Name] = "used by " + c.Namespace + "!"
+	}
+	used.claims["/"] = "used by nobody!"
+	seen := map[string]bool{}
+	for _, node := range f.store.Snapshot().Nodes {
+		for i := range node.GPUs {
+			for _, word := range regexp.MustCompile("used by [a-z-]+!").FindAllString(f.get("/nodes/"+node.Name+"/"+node.GPUs[i].Name).Body.String(), -1) {
+				seen[word] = true
+			}
+		}
+	}
+	assert.Equal(t, map[string]bool{"used by vision!": true}, seen, "of holders that the user sees only")
+	assert.Contains(t, f.get("/nodes/node-0001/"+scenes.GPUOf(1)).Body.String(), "<b>Compute</b> <span>50 %</span>", "of GPUs everybody")
 	assert.Contains(t, f.get("/nodes/node-0001").Body.String(), "another namespace")
 	assert.Contains(t, f.get("/pending").Body.String(), "2 more wait in namespaces that you are not allowed to see")
 	assert.Equal(t, http.StatusForbidden, f.get("/pending/nlp/serve-llama-9001").Code)

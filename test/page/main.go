@@ -121,7 +121,9 @@ func explain(o cluster.Objects) func(context.Context, view.Viewer, string, strin
 // usage is invented.
 type usage struct{}
 
-func (usage) Node(_ context.Context, _ view.Viewer, _ string) (map[string]view.Usage, error) {
+func (usage) Subscribe(string) (<-chan struct{}, func()) { return nil, func() {} }
+
+func (usage) Node(string) (map[string]view.Usage, error) {
 	out := map[string]view.Usage{}
 	now := time.Now()
 	percent := func(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }

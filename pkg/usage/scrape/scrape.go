@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
@@ -28,14 +32,17 @@ const (
 	parallel = 32
 	// deadline is how long a plugin may take to answer.
 	deadline = 5 * time.Second
-	// longest is the longest answer, in bytes, that is read.
-	longest = 16 << 20
+	// longest is the longest answer, in bytes, that is read. A thousand shares have 2 MB.
+	longest = 4 << 20
+	// metricsPath is where a plugin serves them.
+	metricsPath = "metrics"
 	// portName is the name of the port that serves /metrics.
 	portName = "http"
 )
 
 // Reader reads the plugins.
 type Reader struct {
+	// Kubernetes has a transport of Stay, if plugins are asked through the API server.
 	Kubernetes kubernetes.Interface
 	// Namespace is that of Tranche: pods of others could claim to be a plugin.
 	Namespace string
@@ -43,21 +50,29 @@ type Reader struct {
 	Shows func(node string) bool
 	// Progress is told how many nodes have been read, of how many. It may be nil.
 	Progress func(done, all int)
+	// Ask asks the plugin of a pod for its metrics; nil: through the API server.
+	Ask func(ctx context.Context, pod *corev1.Pod, query url.Values) (io.ReadCloser, error)
 }
 
-// ErrNoPlugins says that there is no plugin, or none that the user may know of.
-var ErrNoPlugins = errors.New("no plugin of Tranche runs in the cluster")
+var (
+	// ErrNoPlugins says that there is no plugin, or none that the user may know of.
+	ErrNoPlugins = errors.New("no plugin of Tranche runs in the cluster")
+	// ErrNoPlugin says it of a node.
+	ErrNoPlugin = errors.New("no plugin of Tranche runs on the node")
+	// ErrNothing says that a plugin has measured nothing.
+	ErrNothing = errors.New("the plugin of the node has measured no GPU yet")
+)
 
 var errNoNamespace = errors.New("the namespace of Tranche is not known")
 
 // Read reads all plugins. A node whose plugin does not answer has a reason in place of values.
 func (r Reader) Read(ctx context.Context) ([]usage.Node, error) {
-	if r.Namespace == metav1.NamespaceAll {
-		return nil, errNoNamespace
-	}
-	pods, err := r.plugins(ctx)
-	if err != nil {
+	pods, any, err := r.plugins(ctx, "")
+	switch {
+	case err != nil:
 		return nil, err
+	case !any:
+		return nil, ErrNoPlugins
 	}
 	var mu sync.Mutex // for nodes and done
 	nodes := []usage.Node{}
@@ -83,14 +98,36 @@ func (r Reader) Read(ctx context.Context) ([]usage.Node, error) {
 	return nodes, nil
 }
 
-// plugins lists the pods of the plugins, one for each node.
-func (r Reader) plugins(ctx context.Context) ([]corev1.Pod, error) {
+// Node reads the plugin of one node.
+func (r Reader) Node(ctx context.Context, name string) (usage.Node, error) {
+	r.Shows = func(node string) bool { return node == name }
+	pods, _, err := r.plugins(ctx, fields.OneTermEqualSelector("spec.nodeName", name).String())
+	switch {
+	case err != nil:
+		return usage.Node{}, err
+	case len(pods) == 0:
+		return usage.Node{}, ErrNoPlugin
+	}
+	rows, err := r.rows(ctx, &pods[0])
+	switch {
+	case err != nil:
+		return usage.Node{}, reason(&pods[0], err)
+	case len(rows) == 0:
+		return usage.Node{}, ErrNothing
+	}
+	return usage.NodeOf(name, rows), nil
+}
+
+// plugins lists the pods of the plugins, one for each node. any: there is one, of whatever node.
+func (r Reader) plugins(ctx context.Context, selector string) (pods []corev1.Pod, any bool, err error) {
+	if r.Namespace == metav1.NamespaceAll {
+		return nil, false, errNoNamespace
+	}
 	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.Kubernetes.CoreV1().Pods(r.Namespace).List(ctx, o)
 	}
 	nodes := map[string]corev1.Pod{}
-	any := false
-	err := pager.New(list).EachListItem(ctx, metav1.ListOptions{LabelSelector: cluster.PluginLabel}, func(o runtime.Object) error {
+	err = pager.New(list).EachListItem(ctx, metav1.ListOptions{LabelSelector: cluster.PluginLabel, FieldSelector: selector}, func(o runtime.Object) error {
 		pod, ok := o.(*corev1.Pod)
 		if !ok || pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
 			return nil
@@ -105,18 +142,12 @@ func (r Reader) plugins(ctx context.Context) ([]corev1.Pod, error) {
 	})
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you are not allowed to list the pods of Tranche, whose metrics have the usage: ask for a role "+
+		return nil, false, fmt.Errorf("you are not allowed to list the pods of Tranche, whose metrics have the usage: ask for a role "+
 			"with list on pods and get on pods/proxy in its namespace: %w", err)
 	case err != nil:
-		return nil, fmt.Errorf("list the pods of Tranche: %w", err)
-	case !any:
-		return nil, ErrNoPlugins
+		return nil, false, fmt.Errorf("list the pods of Tranche: %w", err)
 	}
-	out := make([]corev1.Pod, 0, len(nodes))
-	for _, pod := range nodes {
-		out = append(out, pod)
-	}
-	return out, nil
+	return slices.Collect(maps.Values(nodes)), any, nil
 }
 
 func newer(a, b *corev1.Pod) bool { return a.CreationTimestamp.After(b.CreationTimestamp.Time) }
@@ -127,37 +158,50 @@ func (r Reader) node(ctx context.Context, pod *corev1.Pod) []usage.Node {
 	switch {
 	case err == nil && len(rows) > 0:
 		return []usage.Node{usage.NodeOf(pod.Spec.NodeName, rows)}
-	case apierrors.IsForbidden(err):
-		return unknown(pod, fmt.Sprintf("you are not allowed to get pods/proxy in the namespace %s", pod.Namespace))
 	case err != nil:
-		return unknown(pod, err.Error())
+		return []usage.Node{{Name: pod.Spec.NodeName, Unknown: reason(pod, err).Error(), GPUs: []usage.GPU{}}}
 	}
 	// A node without GPUs.
 	return nil
 }
 
-func unknown(pod *corev1.Pod, reason string) []usage.Node {
-	return []usage.Node{{Name: pod.Spec.NodeName, Unknown: reason, GPUs: []usage.GPU{}}}
+// reason is why a plugin cannot be read.
+func reason(pod *corev1.Pod, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("you are not allowed to get pods/proxy in the namespace %s", pod.Namespace)
+	}
+	return err
 }
 
 func (r Reader) rows(ctx context.Context, pod *corev1.Pod) ([]usage.Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	request := r.Kubernetes.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").SubResource("proxy").
-		Name(net.JoinSchemeNamePort("http", pod.Name, port(pod))).Suffix("metrics")
-	for _, name := range usage.Metrics() {
-		request = request.Param("name[]", name)
+	ask := r.Ask
+	if ask == nil {
+		ask = r.proxied
 	}
-	body, err := request.Stream(ctx)
+	body, err := ask(ctx, pod, url.Values{"name[]": usage.Metrics()})
 	if err != nil {
 		return nil, fmt.Errorf("metrics of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer body.Close()
-	rows, err := usage.Parse(io.LimitReader(body, longest))
+	rows, err := usage.Parse(http.MaxBytesReader(nil, body, longest))
 	if err != nil {
 		return nil, fmt.Errorf("metrics of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return rows, nil
+}
+
+// proxied asks through the API server.
+func (r Reader) proxied(ctx context.Context, pod *corev1.Pod, query url.Values) (io.ReadCloser, error) {
+	request := r.Kubernetes.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").SubResource("proxy").
+		Name(net.JoinSchemeNamePort("http", pod.Name, port(pod))).Suffix(metricsPath)
+	for name, values := range query {
+		for _, value := range values {
+			request = request.Param(name, value)
+		}
+	}
+	return request.Stream(ctx)
 }
 
 // port is the number of the port with the metrics.

@@ -30,6 +30,9 @@ func plugin(name, node string, at time.Time) corev1.Pod {
 // newServer is an API server with pods, and the answers of their /metrics.
 func newServer(t *testing.T, answers map[string]string, pods ...corev1.Pod) kubernetes.Interface {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			assert.Fail(t, "a plugin has led there")
+		}
 		if strings.HasSuffix(r.URL.Path, "/pods") {
 			assert.Equal(t, "app.kubernetes.io/component=kubelet-plugin", r.URL.Query().Get("labelSelector"))
 			if pods == nil {
@@ -45,8 +48,11 @@ func newServer(t *testing.T, answers map[string]string, pods ...corev1.Pod) kube
 			if r.URL.Path != fmt.Sprintf("/api/v1/namespaces/tranche-system/pods/http:%s:9090/proxy/metrics", name) {
 				continue
 			}
-			if answer == "" {
+			switch answer {
+			case "":
 				http.Error(w, "no", http.StatusForbidden)
+			case "redirect":
+				http.Redirect(w, r, "/elsewhere", http.StatusFound)
 			}
 			_, _ = w.Write([]byte(answer))
 			return
@@ -54,7 +60,7 @@ func newServer(t *testing.T, answers map[string]string, pods ...corev1.Pod) kube
 		http.Error(w, "no such pod", http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(s.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, WrapTransport: scrape.Stay})
 	require.NoError(t, err)
 	return client
 }
@@ -96,4 +102,31 @@ func TestReadWithoutPlugins(t *testing.T) {
 	require.ErrorIs(t, err, scrape.ErrNoPlugins)
 	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "node-a", time.Now()))}.Read(t.Context())
 	require.EqualError(t, err, "the namespace of Tranche is not known", "a pod of a tenant may have the label")
+}
+
+func TestNode(t *testing.T) {
+	at := time.Unix(1000, 0)
+	client := newServer(t, map[string]string{
+		"a-old": "broken", "a": `tranche_fb_used_bytes{node="node-b",gpu="gpu-a"} 5` + "\n", "b": "", "d": "# nothing\n", "e": "redirect",
+		"f": "# " + strings.Repeat("x", 5<<20),
+	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), plugin("b", "node-b", at), plugin("c", "node-c", at),
+		plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at))
+	r := scrape.Reader{Kubernetes: client, Namespace: "tranche-system"}
+	node, err := r.Node(t.Context(), "node-a")
+	require.NoError(t, err)
+	assert.Equal(t, "node-a", node.Name, "whatever the plugin says")
+	assert.InDelta(t, 5.0, *node.MemoryUsed, 0)
+	for name, says := range map[string]string{
+		"node-b": "you are not allowed to get pods/proxy", "node-c": "metrics of pod tranche-system/c: ", "node-d": scrape.ErrNothing.Error(),
+		"node-e": "metrics of pod tranche-system/e: ", "node-f": "too large", "node-x": scrape.ErrNoPlugin.Error(),
+	} {
+		_, err := r.Node(t.Context(), name)
+		require.ErrorContains(t, err, says, name)
+	}
+	r.Kubernetes = newServer(t, nil)
+	_, err = r.Node(t.Context(), "node-a")
+	require.ErrorContains(t, err, "you are not allowed to list the pods of Tranche")
+	r.Namespace = ""
+	_, err = r.Node(t.Context(), "node-a")
+	require.EqualError(t, err, "the namespace of Tranche is not known")
 }

@@ -223,8 +223,10 @@ func TestDashboard(t *testing.T) {
 func TestRulesWithoutMeasurements(t *testing.T) {
 	on := []string{"--set", "metrics.rules.enabled=true", "--set", "metrics.podMonitor.enabled=true"}
 	require.Contains(t, strings.Join(render(t, chart, on...), ""), "TrancheGPUNotMeasured")
-	off := append(on, "--set", "kubeletPlugin.extraArgs={--usage-interval=0}")
-	require.NotContains(t, strings.Join(render(t, chart, off...), ""), "TrancheGPUNotMeasured")
+	for _, value := range []string{"extraArgs={--usage-interval=0}", "usageInterval=0s", "usageInterval=0m0s"} {
+		off := append(slices.Clone(on), "--set-string", "kubeletPlugin."+value)
+		require.NotContains(t, strings.Join(render(t, chart, off...), ""), "TrancheGPUNotMeasured", value)
+	}
 }
 
 // TestMonitoringOff: nothing that a cluster without Prometheus Operator refuses.

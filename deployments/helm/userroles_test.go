@@ -149,4 +149,20 @@ func TestNetworkPolicy(t *testing.T) {
 		From:  []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
 		Ports: []networkingv1.NetworkPolicyPort{{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromString("http"))}},
 	}}, open.Spec.Ingress)
+
+	// With the web page, the controller reaches the plugins.
+	web, objects := policy("--set", "webPage.enabled=true")
+	require.Len(t, web.Spec.Ingress, 1)
+	require.Len(t, web.Spec.Ingress[0].From, 1)
+	from := web.Spec.Ingress[0].From[0]
+	assert.Nil(t, from.NamespaceSelector)
+	selector, err = metav1.LabelSelectorAsSelector(from.PodSelector)
+	require.NoError(t, err)
+	for _, pod := range templates(objects) {
+		assert.Equal(t, pod.Labels["app.kubernetes.io/component"] == "controller", selector.Matches(labels.Set(pod.Labels)), pod.Labels)
+	}
+	assert.Equal(t, open.Spec.Ingress[0].Ports, web.Spec.Ingress[0].Ports)
+	both, _ := policy("--set", "webPage.enabled=true", "--set-json", `networkPolicy.webFrom=[{"podSelector":{}}]`)
+	require.Len(t, both.Spec.Ingress, 2)
+	assert.Equal(t, intstr.FromString("web"), *both.Spec.Ingress[1].Ports[0].Port)
 }

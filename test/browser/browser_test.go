@@ -22,7 +22,9 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/test/page/invent"
 )
@@ -52,11 +54,16 @@ type tab struct {
 // open serves an invented cluster and opens its page.
 func open(t *testing.T, nodes int) *tab {
 	t.Helper()
+	return openWith(t, nodes, nil)
+}
+
+func openWith(t *testing.T, nodes int, used web.Usage) *tab {
+	t.Helper()
 	b := &tab{t: t, store: live.New(time.Now), objects: invent.Cluster(nodes, time.Now())}
 	require.NoError(t, b.store.Load(b.objects.Objects, b.objects.Plans...))
 	b.store.Step(t.Context())
 	go b.store.Run(t.Context())
-	page, err := web.New(web.Options{Source: b.store, Now: time.Now, Why: b.store.Explain})
+	page, err := web.New(web.Options{Source: b.store, Now: time.Now, Why: b.store.Explain, Usage: used})
 	require.NoError(t, err)
 	server := httptest.NewServer(page)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
@@ -238,6 +245,32 @@ func TestFilter(t *testing.T) {
 	require.NoError(t, b.store.Put(free))
 	b.await(`document.getElementById("found").value.endsWith("of 60 nodes")`)
 	assert.Less(t, eval[int](b, shown+`.length`), 60)
+}
+
+// The page of a GPU that is open gets its charts with the first sample, and is not loaded again.
+func TestChartAppears(t *testing.T) {
+	answer := make(chan struct{})
+	used := history.New(func(ctx context.Context, _ string) (usage.Node, error) {
+		select {
+		case <-answer:
+		case <-ctx.Done():
+			return usage.Node{}, ctx.Err()
+		}
+		compute, memory := 0.62, float64(49<<30)
+		return usage.Node{GPUs: []usage.GPU{{Name: "gpu-0000-0f-00-0", Values: usage.Values{Compute: &compute, MemoryUsed: &memory}}}}, nil
+	})
+	go used.Run(t.Context())
+	b := openWith(t, 3, used)
+	b.run(chromedp.Navigate(b.url+"/nodes/node-0001/gpu-0000-0f-00-0"), follows)
+	text := `document.getElementById("usage").textContent`
+	assert.Contains(t, eval[string](b, text), "Not known: ")
+	b.run(do(`window.same = true; 0`))
+	close(answer)
+	b.await(`document.querySelectorAll("#usage svg.chart").length === 2`)
+	assert.True(t, eval[bool](b, `window.same`), "the page was loaded again")
+	assert.Contains(t, eval[string](b, text), "62 %")
+	assert.Contains(t, eval[string](b, `document.querySelector("#usage svg").getAttribute("aria-label")`), "Compute: 62 % now")
+	assert.NotContains(t, eval[string](b, text), "Not known")
 }
 
 // The focus and what is opened stay where they are when the page changes.

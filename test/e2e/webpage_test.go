@@ -17,10 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/load"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // webPage are the values with which the controller serves the page.
 const webPage = "webPage: {enabled: true}"
+
+// busyPage is the page of a GPU with a curve of what it computes.
+var busyPage = regexp.MustCompile(`aria-label="Compute: [1-9]\d* % now; .*<path class="curve" d="M[\d.]+ [\d.]+L`)
 
 // inBackground starts a program and returns the first part of its output that matches. The program
 // ends with the test.
@@ -52,7 +59,9 @@ func (s *suite) inBackground(match string, program string, args ...string) strin
 // address.
 func TestWebPageOnThisMachine(t *testing.T) {
 	s := start(t)
-	s.gpuPod("holder", class3g40gb)
+	pci := s.machine(nodeA).GPUs[1].PCI
+	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci, Compute: 60, Memory: 50}}})
+	s.gpuPodOn("holder", class3g40gb, pci)
 	s.waitRunning("holder")
 	address := s.inBackground(`http://127\.0\.0\.1:\d+/\w+/`, "kubectl", "tranche", "ui")
 	get := func(url string) (int, string) {
@@ -69,6 +78,10 @@ func TestWebPageOnThisMachine(t *testing.T) {
 	})
 	_, page := get(address + "nodes/" + nodeA)
 	assert.Contains(t, page, s.namespace+"/holder")
+	s.eventually("the page of the GPU shows how busy it is", func() (bool, string) {
+		_, page := get(address + "nodes/" + nodeA + "/" + gpu.NameOf(pci))
+		return busyPage.MatchString(page) && strings.Contains(page, "compute 60 %, "), page
+	})
 	status, page := get(address[:len(address)-2] + "x/")
 	assert.Equal(t, http.StatusForbidden, status, "with another token")
 	assert.NotContains(t, page, nodeA)
@@ -112,8 +125,10 @@ func TestWebPageOfTheController(t *testing.T) {
 		other.deletePods()
 		assert.NoError(t, s.client.CoreV1().Namespaces().Delete(s.ctx, other.namespace, metav1.DeleteOptions{}))
 	})
-	other.gpuPod("secret-holder", class1g10gb)
-	s.gpuPod("mine", class3g40gb)
+	pci := s.machine(nodeA).GPUs[1].PCI
+	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci, Compute: 60, Memory: 50}}})
+	other.gpuPodOn("secret-holder", class1g10gb, pci)
+	s.gpuPodOn("mine", class3g40gb, pci)
 	other.waitRunning("secret-holder")
 	s.waitRunning("mine")
 	for _, user := range []string{"tenant", "nobody"} {
@@ -150,5 +165,11 @@ func TestWebPageOfTheController(t *testing.T) {
 		return strings.Contains(page, s.namespace+"/mine"), page
 	})
 	assert.Contains(t, page, "another namespace")
+	assert.NotContains(t, page, "secret-")
+	s.eventually("the page of the GPU shows how busy it is, and what the own pod uses", func() (bool, string) {
+		_, page = get("tenant", "/nodes/"+nodeA+"/"+gpu.NameOf(pci))
+		return busyPage.MatchString(page) && strings.Contains(page, "compute 60 %, "), page
+	})
+	assert.Equal(t, 1, strings.Count(page, "compute 60 %, "), "not what others use")
 	assert.NotContains(t, page, "secret-")
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +24,10 @@ const topExamples = `  # Show how much the GPUs of each node are used
   kubectl tranche top gpus --node node-a
 
   # Show what the pods of a namespace use, most memory first
-  kubectl tranche top pods -n team-a --sort-by memory`
+  kubectl tranche top pods -n team-a --sort-by memory
+
+  # Read the GPUs of one node again every 2 seconds
+  kubectl tranche top gpus --node node-a --watch --interval 2s`
 
 const topLong = `Show how much memory, compute and power nodes, GPUs with their partitions, or pods
 use, as the plugins of Tranche measure it. Without an argument: nodes, or the GPUs of
@@ -40,6 +45,8 @@ type topFlags struct {
 	sortBy   string
 	system   string
 	all      bool
+	watch    bool
+	interval time.Duration
 }
 
 func newTopCommand(o *options, out io.Writer) *cobra.Command {
@@ -53,7 +60,7 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &topRun{flags: f, out: out}
+			r := &topRun{flags: f, out: out, paced: cmd.Flags().Changed("interval")}
 			if len(args) > 0 {
 				r.what = args[0]
 			}
@@ -67,7 +74,8 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 			if r.connection, _, err = o.connect(); err != nil {
 				return err
 			}
-			r.screen = o.screen(out)
+			r.look = func() terminal.Screen { return o.screen(out) }
+			r.screen = r.look()
 			return r.run(cmd.Context())
 		},
 	}
@@ -77,6 +85,8 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
 	flags.StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
 	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "read again and again, until Ctrl-C")
+	flags.DurationVar(&f.interval, "interval", defaultInterval, "time between two rounds of --watch, at least 1s")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
 	return cmd
 }
@@ -87,7 +97,9 @@ type topRun struct {
 	flags     topFlags
 	out       io.Writer
 	screen    terminal.Screen
-	what      string // nodes, gpus, pods, or empty
+	look      func() terminal.Screen // the screen can change while it is watched
+	paced     bool                   // the user chose the interval
+	what      string                 // nodes, gpus, pods, or empty
 	namespace string
 }
 
@@ -115,10 +127,24 @@ func (r *topRun) check() error {
 	if _, ok := sortKeys[r.flags.sortBy]; !ok && r.flags.sortBy != "" && r.flags.sortBy != "name" {
 		return fmt.Errorf("--sort-by %q: use name, memory, compute or power", r.flags.sortBy)
 	}
-	return checkFormat(r.flags.output, "json", "yaml")
+	if err := checkFormat(r.flags.output, "json", "yaml"); err != nil {
+		return err
+	}
+	switch {
+	case r.flags.watch && r.flags.output != "":
+		return fmt.Errorf("--watch draws, or writes a block for each round: leave out -o %s", r.flags.output)
+	case r.flags.watch && r.flags.interval < shortestInterval:
+		return fmt.Errorf("--interval %s: use at least %s", r.flags.interval, shortestInterval)
+	case r.paced && !r.flags.watch:
+		return errors.New("--interval is the time between two rounds of --watch: add --watch")
+	}
+	return nil
 }
 
 func (r *topRun) run(ctx context.Context) error {
+	if r.flags.watch {
+		return r.watch(ctx, r.read)
+	}
 	nodes, err := r.read(ctx)
 	if err != nil {
 		return err

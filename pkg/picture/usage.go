@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -23,7 +24,7 @@ func DrawNodeUsage(w io.Writer, screen terminal.Screen, nodes []usage.Node) erro
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
-		rows = append(rows, append([]string{n.Name, strconv.Itoa(len(n.GPUs))}, append(values(n.Values), n.Unknown)...))
+		rows = append(rows, append([]string{n.Name, strconv.Itoa(len(n.GPUs))}, append(values(n.Values), cmp.Or(n.Unknown, old(n)))...))
 	}
 	usageTable(p, []string{"NODE", "GPUS", "MEMORY", "COMPUTE", "ENGINE", "POWER", "REMARKS"}, rows)
 	_, err := p.WriteTo(w)
@@ -68,19 +69,36 @@ func DrawPodUsage(w io.Writer, screen terminal.Screen, pods []usage.Pod, nodes [
 		rows = append(rows, append([]string{x.Namespace, x.Name}, append(values(x.Values), devices(x.Devices))...))
 	}
 	usageTable(p, []string{"NAMESPACE", "POD", "MEMORY", "COMPUTE", "ENGINE", "POWER", "DEVICES"}, rows)
-	unknown := map[string][]string{} // nodes by reason
-	for i := range nodes {
-		if reason := nodes[i].Unknown; reason != "" {
-			unknown[reason] = append(unknown[reason], nodes[i].Name)
-		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(unknown)) {
+	for _, said := range append(
+		byReason(nodes, "the pods of %s are not known: %s.", func(n *usage.Node) string { return n.Unknown }),
+		byReason(nodes, "the values of the pods of %s are old: %s.", func(n *usage.Node) string { return n.Old })...) {
 		p.Blank()
-		said := fmt.Sprintf("the pods of %s are not known: %s.", text.List(unknown[reason], 3), reason)
 		p.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(said, terminal.Normal))
 	}
 	_, err := p.WriteTo(w)
 	return err
+}
+
+// byReason says the same of all nodes with the same reason.
+func byReason(nodes []usage.Node, format string, of func(*usage.Node) string) (said []string) {
+	names := map[string][]string{}
+	for i := range nodes {
+		if reason := of(&nodes[i]); reason != "" {
+			names[reason] = append(names[reason], nodes[i].Name)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(names)) {
+		said = append(said, fmt.Sprintf(format, text.List(names[reason], 3), reason))
+	}
+	return said
+}
+
+// old is a remark on values that are not of now.
+func old(n *usage.Node) string {
+	if n.Old == "" {
+		return ""
+	}
+	return "old: " + n.Old
 }
 
 func usageTable(p *terminal.Page, head []string, rows [][]string) {
@@ -97,7 +115,8 @@ func sums(n *usage.Node) string {
 		return text.Capital(n.Unknown) + "."
 	}
 	v := values(n.Values)
-	return fmt.Sprintf("%s, memory %s, compute %s, engine %s, power %s", countOf(len(n.GPUs), "GPU"), v[0], v[1], v[2], v[3])
+	said := fmt.Sprintf("%s, memory %s, compute %s, engine %s, power %s", countOf(len(n.GPUs), "GPU"), v[0], v[1], v[2], v[3])
+	return strings.TrimSuffix(said+"; "+old(n), "; ")
 }
 
 // values are the columns MEMORY, COMPUTE, ENGINE and POWER.

@@ -17,6 +17,8 @@ type Node struct {
 	GPUs []GPU `json:"gpus"`
 	// Unknown says why nothing is known, or not everything.
 	Unknown string `json:"unknown,omitempty"`
+	// Old says why the values are not of now.
+	Old string `json:"-"`
 }
 
 // GPU is how much one GPU is used.

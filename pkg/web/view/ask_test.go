@@ -56,6 +56,7 @@ func FuzzParseAsk(f *testing.F) {
 	for _, s := range []string{"8Gi", "0.5 of 3g.40gb", "1/3", "50%, 4 clients", "3g.40gb memory share, compute 40"} {
 		f.Add(s)
 	}
+	shared := snapshot(scenes.Shared())
 	f.Fuzz(func(t *testing.T, typed string) {
 		ask, share, err := view.ParseAsk(typed)
 		if !share || err != nil {
@@ -65,7 +66,7 @@ func FuzzParseAsk(f *testing.F) {
 		assert.False(t, ask.Memory < 0 || ask.Memory%gpu.MiB != 0 || ask.Memory > 1<<51, "%+v", ask)
 		assert.False(t, ask.Fraction < 0 || ask.Fraction > 1000 || ask.Compute < 0 || ask.Compute > 100 || ask.Clients < 0, "%+v", ask)
 		assert.False(t, ask.Memory > 0 && ask.Fraction > 0, "%+v", ask)
-		assert.NotPanics(t, func() { view.RoomFor(snapshot(scenes.Shared()), typed) })
+		assert.NotPanics(t, func() { view.RoomFor(shared, typed) })
 	})
 }
 

@@ -8,6 +8,7 @@ go mod tidy -diff
 (cd test/cluster && go mod tidy -diff)
 (cd test/autoscalers && go mod tidy -diff)
 (cd test/gitops && go mod tidy -diff)
+(cd test/promql && go mod tidy -diff)
 (cd test/browser && go mod tidy -diff)
 (cd release && go mod tidy -diff)
 echo "generated files …"
@@ -20,6 +21,7 @@ go run "$linter" run ./...
 (cd test/cluster && go run "$linter" run --config ../../.golangci.yaml ./internal/... ./cmd/cluster/... ./cmd/pause/...)
 (cd test/autoscalers && go run "$linter" run --config ../../.golangci.yaml ./...)
 (cd test/gitops && go run "$linter" run --config ../../.golangci.yaml ./...)
+(cd test/promql && go run "$linter" run --config ../../.golangci.yaml ./...)
 (cd test/browser && go run "$linter" run --config ../../.golangci.yaml ./...)
 (cd release && go run "$linter" run --config ../.golangci.yaml ./...)
 echo "shell …"

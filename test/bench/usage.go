@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -78,16 +79,16 @@ func (b *bench) timeScrape(ctx context.Context) (figures.Reading, error) {
 	done := make(chan struct{})
 	go func() { defer close(done); sampler.Measure(hanging) }()
 	defer func() { stop(); <-done; _ = nvdriver.SetFaults(root, nvdriver.Faults{}) }()
-	return scrapeOften(metrics)
+	return scrapeOften(ctx, metrics)
 }
 
 // scrapeOften returns the median of many scrapes.
-func scrapeOften(metrics *telemetry.Metrics) (figures.Reading, error) {
+func scrapeOften(ctx context.Context, metrics *telemetry.Metrics) (figures.Reading, error) {
 	took, series := make([]time.Duration, scrapes), 0
 	for i := range took {
 		answer := httptest.NewRecorder()
 		start := time.Now()
-		metrics.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+		metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
 		took[i] = time.Since(start)
 		series = strings.Count(answer.Body.String(), "\ntranche_")
 		if of := strings.Count(answer.Body.String(), `tranche_sm_active_ratio{claim="claim`); of != 56 {

@@ -31,8 +31,9 @@ func main() {
 	churn := flag.Duration("churn", 0, "time between changes; 0: nothing changes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *nodes, *address, *churn); err != nil {
+	err := run(ctx, *nodes, *address, *churn)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -52,7 +53,7 @@ func run(ctx context.Context, nodes int, address string, churn time.Duration) er
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}

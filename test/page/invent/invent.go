@@ -126,12 +126,12 @@ func (o *Objects) hold(node string, slot int, device string, random *rand.Rand) 
 // gpuNode follows a profile. A few are being switched, or have failed to.
 func gpuNode(name string, i int, gpus []string, now time.Time) v1alpha1.GPUNode {
 	n := gpunodes.WithProfile(name, "on-demand").GPUs("MIG on", gpus...)
-	switch {
-	case i%41 == 10:
+	switch i % 41 {
+	case 10:
 		n.Switches(v1alpha1.Draining, "inference", "evicts pods from 2 GPUs", gpus[0], gpus[1])
-	case i%41 == 11:
+	case 11:
 		n.Switches(v1alpha1.Applying, "inference", "creates partitions", gpus[2], gpus[3], gpus[4])
-	case i%41 == 12:
+	case 12:
 		n.Fails("inference", "DrainDeadlineExceeded", "pods were not evicted in time", true)
 	}
 	if s := n.Status.Switch; s != nil {

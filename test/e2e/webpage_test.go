@@ -26,8 +26,9 @@ import (
 // webPage are the values with which the controller serves the page.
 const webPage = "webPage: {enabled: true}"
 
-// busyPage is the page of a GPU with a curve of what it computes.
-var busyPage = regexp.MustCompile(`aria-label="Compute: [1-9]\d* % now; .*<path class="curve" d="M[\d.]+ [\d.]+L`)
+// busyPage is the page of a GPU with a curve of the memory that is used. How much a GPU in MIG mode
+// computes is known of its partitions only.
+var busyPage = regexp.MustCompile(`aria-label="Memory used: [1-9][\d.]* GiB now; .*<path class="curve" d="M[\d.]+ [\d.]+L`)
 
 // inBackground starts a program and returns the first part of its output that matches. The program
 // ends with the test.

@@ -141,7 +141,7 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
-	@$(MAKE) -j2 -Oline --no-print-directory test-packages test-apiserver
+	@$(MAKE) -j2 --no-print-directory test-packages test-apiserver
 	$(GO) test -timeout 60m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*test\/race/ {print $$1}')
 	cd test/cluster && $(GO) test ./cmd/cluster/... ./internal/...
 	cd test/autoscalers && $(GO) test ./...

@@ -107,9 +107,9 @@ func TestCompletionHasADeadline(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}))
-	t.Cleanup(s.Close)
-	t.Cleanup(func() { close(hang) })
 	out, err := run(t, "__complete", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "--node", "")
+	close(hang)
+	s.Close() // it waits for requests
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, ":4\n"), out)
 	assert.NotContains(t, s.asked, "/api/v1/nodes", "the time is for all that is asked")

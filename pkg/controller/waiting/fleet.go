@@ -96,7 +96,7 @@ func (m *memory) judged(s *shape, node string, v verdict, took time.Duration, no
 	s.spent += took
 	s.judged++
 	if s.tooSlow(took, m.patience) {
-		s.park(now.Add(parkedFor))
+		m.park(s, now)
 		return false
 	}
 	had := s.fits(none)

@@ -149,7 +149,7 @@ func TestManyPodsAndShapes(t *testing.T) {
 		m.uses(key, []types.NamespacedName{claim})
 		wish := &why.Wish{Key: fmt.Sprint(i % shapes), Certain: true}
 		if joined, may := m.join(key, wish.Key); !joined && may {
-			m.add(key, wish, time.Time{})
+			m.add(key, wish)
 		}
 	}
 	for _, node := range names {

@@ -51,6 +51,8 @@ type waiting struct {
 	note   string
 	// leftOut: it gets no event, because pods ask for too many different things.
 	leftOut bool
+	// parked counts how often what it asks for was parked.
+	parked int
 	// told is what it was told last, in this event.
 	told  why.Answer
 	event written
@@ -177,13 +179,26 @@ func (m *memory) mayAdd(namespace string) bool {
 	return len(m.shapes) < m.limits.shapes && m.shapesBy[namespace] < m.limits.perNamespace
 }
 
-// add adds a shape, for a pod. All nodes are to be judged for it, unless it is parked.
-func (m *memory) add(key types.NamespacedName, wish *why.Wish, parkedUntil time.Time) {
+// add adds a shape, for a pod. All nodes are to be judged for it.
+func (m *memory) add(key types.NamespacedName, wish *why.Wish) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.addShape(key, wish)
+}
+
+// addParked adds a shape that took too long to read.
+func (m *memory) addParked(key types.NamespacedName, wish *why.Wish, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.addShape(key, wish)
+	if s := m.shapes[wish.Key]; s != nil && !s.parked() {
+		m.park(s, now)
+	}
+}
+
+func (m *memory) addShape(key types.NamespacedName, wish *why.Wish) {
 	if p := m.pods[key]; p != nil && m.shapes[wish.Key] == nil {
 		s := newShape(wish, key.Namespace)
-		s.parkedUntil = parkedUntil
 		p.shape, s.pods[key], m.shapes[wish.Key] = wish.Key, true, s
 		m.shapesBy[key.Namespace]++
 	}

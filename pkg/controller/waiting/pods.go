@@ -68,13 +68,13 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, pod *co
 	case ctx.Err() != nil:
 		return err
 	case err != nil:
-		r.memory.add(key, wish, r.Clock.Now().Add(parkedFor))
+		r.memory.addParked(key, wish, r.Clock.Now())
 		return nil
 	case !ours || r.servedByPlugin(ctx, &in):
 		r.memory.decided(key, why.None, "")
 		return nil
 	}
-	r.memory.add(key, wish, time.Time{})
+	r.memory.add(key, wish)
 	return r.judgeAll(ctx)
 }
 

@@ -134,9 +134,23 @@ func (s *shape) settle(nodes int, now time.Time) (changed bool) {
 
 func (s *shape) parked() bool { return !s.parkedUntil.IsZero() }
 
-// park stops judging for a while: it takes too long. Nothing is said meanwhile.
-func (s *shape) park(until time.Time) {
-	*s = shape{wish: s.wish, by: s.by, pods: s.pods, parkedUntil: until}
+// park stops judging for a while: it takes too long. Nothing is said meanwhile. The while doubles each time,
+// because the controller itself may have been starved of time.
+func (m *memory) park(s *shape, now time.Time) {
+	times := 0
+	for key := range s.pods {
+		times = max(times, m.pods[key].parked)
+	}
+	for key := range s.pods {
+		m.pods[key].parked = times + 1
+	}
+	*s = shape{wish: s.wish, by: s.by, pods: s.pods, parkedUntil: now.Add(parkedFor(times))}
+}
+
+// parkedFor is how long a shape is not judged that took too long, and has been parked so many times.
+func parkedFor(times int) time.Duration {
+	const first, longest = time.Minute, time.Hour
+	return min(longest, first<<min(times, 6))
 }
 
 // tooSlow tells whether the judging of a node, or of all until now, took too long.
@@ -150,6 +164,3 @@ type patience struct{ node, first, average time.Duration }
 
 // defaultPatience is a multiple of what usual requests take, which is up to ten milliseconds on a node with eight GPUs.
 var defaultPatience = patience{node: 250 * time.Millisecond, first: 2 * time.Second, average: 40 * time.Millisecond}
-
-// parkedFor is how long a shape is not judged that took too long.
-const parkedFor = time.Hour

@@ -109,17 +109,43 @@ func TestAPodThatTakesLongToJudge(t *testing.T) {
 	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
 	require.Equal(t, map[why.Answer]int{why.NoSuchDevice: 1}, w.byAnswer())
 
-	// It is not judged until the time is over, and the same is asked for by another pod.
-	w.pass(59 * time.Minute)
-	w.sweep()
-	w.calls = 0
-	require.Empty(t, w.r.memory.toJudge("big"))
+	// It is not judged until the time is over, which is longer each time.
+	for _, minutes := range []time.Duration{1, 2, 4} {
+		w.pass(minutes*time.Minute - time.Second)
+		w.sweep()
+		w.calls = 0
+		require.Empty(t, w.r.memory.toJudge("big"))
+		w.pass(time.Second)
+		w.sweep()
+		require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
+		for _, s := range w.r.memory.shapes {
+			require.True(t, !s.parked() || s.parkedUntil.After(w.clock.Now()))
+		}
+	}
+}
+
+// A controller that is starved of time parks what it would answer at once otherwise.
+func TestAParkedPodGetsItsAnswerLater(t *testing.T) {
+	w := newWorld(t, 0)
+	w.bigNode("big", 1)
+	usual := w.r.memory.patience
+	w.r.memory.patience = patience{node: time.Nanosecond}
+	pod := w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
+	w.looked(pod)
+	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
+	require.Empty(t, w.events())
+	w.r.memory.patience = usual
 	w.pass(time.Minute)
 	w.sweep()
-	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
-	for _, s := range w.r.memory.shapes {
-		assert.True(t, !s.parked() || s.parkedUntil.After(w.clock.Now()))
+	require.Len(t, w.events(), 1)
+	assert.Contains(t, w.events()[0], "NoSuchDevice team-a/pod: ")
+}
+
+func TestParkedFor(t *testing.T) {
+	for times, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		assert.Equal(t, want*time.Minute, parkedFor(times))
 	}
+	assert.Equal(t, time.Hour, parkedFor(1000))
 }
 
 // A shape may take little time on average.

@@ -161,7 +161,7 @@ func TestBusyGPU(t *testing.T) {
 	assert.Equal(t, "python3", read(t, k, "/proc/4242/comm"))
 	node := gpuNodes(t, k, first)[3]
 	dir := "/sys/class/kfd/kfd/proc/4242"
-	assert.Equal(t, []string{"pasid", "queues", "sdma_" + node.gpuID, "vram_" + node.gpuID}, names(t, k, dir))
+	assert.Equal(t, []string{"pasid", "queues", "sdma_" + node.gpuID, "stats_" + node.gpuID, "vram_" + node.gpuID}, names(t, k, dir))
 	assert.Equal(t, node.gpuID, read(t, k, dir+"/queues/0/gpuid"))
 
 	require.NoError(t, EndProcess(k.root, 4242))

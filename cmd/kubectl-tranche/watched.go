@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -202,51 +201,34 @@ func withoutManagedFields(o any) (any, error) {
 	return o, nil
 }
 
-// listWatch is for the objects of one of Kubernetes' own kinds. The client tells whether it can
-// send them at the beginning of a watch.
-func listWatch[L runtime.Object](c connection, fields, labels string, list func(context.Context, metav1.ListOptions) (L, error),
-	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
-) cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector, o.LabelSelector = fields, labels
-			return list(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector, o.LabelSelector = fields, labels
-			return watches(ctx, o)
-		},
-	}, c.kubernetes)
-}
-
 func (w *watched) listSlices(ctx context.Context, selector string) ([]resourceapi.ResourceSlice, error) {
 	of := w.kubernetes.ResourceV1().ResourceSlices()
-	return keep[resourceapi.ResourceSlice](ctx, w, "slices "+selector, listWatch(w.connection, selector, "", of.List, of.Watch))
+	return keep[resourceapi.ResourceSlice](ctx, w, "slices "+selector, client.ListWatchOf(w.kubernetes, of.List, of.Watch, metav1.ListOptions{FieldSelector: selector}))
 }
 
 func (w *watched) listClaims(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error) {
 	of := w.kubernetes.ResourceV1().ResourceClaims(namespace)
-	return keep[resourceapi.ResourceClaim](ctx, w, "claims "+namespace, listWatch(w.connection, "", "", of.List, of.Watch))
+	return keep[resourceapi.ResourceClaim](ctx, w, "claims "+namespace, client.ListWatchOf(w.kubernetes, of.List, of.Watch, metav1.ListOptions{}))
 }
 
 func (w *watched) listClasses(ctx context.Context) ([]resourceapi.DeviceClass, error) {
 	of := w.kubernetes.ResourceV1().DeviceClasses()
-	return keep[resourceapi.DeviceClass](ctx, w, "classes", listWatch(w.connection, "", "", of.List, of.Watch))
+	return keep[resourceapi.DeviceClass](ctx, w, "classes", client.ListWatchOf(w.kubernetes, of.List, of.Watch, metav1.ListOptions{}))
 }
 
 func (w *watched) listRules(ctx context.Context) ([]resourceapi.DeviceTaintRule, error) {
 	of := w.kubernetes.ResourceV1().DeviceTaintRules()
-	return unlessMissing(keep[resourceapi.DeviceTaintRule](ctx, w, "rules", listWatch(w.connection, "", "", of.List, of.Watch)))
+	return unlessMissing(keep[resourceapi.DeviceTaintRule](ctx, w, "rules", client.ListWatchOf(w.kubernetes, of.List, of.Watch, metav1.ListOptions{})))
 }
 
 func (w *watched) nodes(ctx context.Context, labels string) ([]corev1.Node, error) {
 	of := w.kubernetes.CoreV1().Nodes()
-	return keep[corev1.Node](ctx, w, "nodes "+labels, listWatch(w.connection, "", labels, of.List, of.Watch))
+	return keep[corev1.Node](ctx, w, "nodes "+labels, client.ListWatchOf(w.kubernetes, of.List, of.Watch, metav1.ListOptions{LabelSelector: labels}))
 }
 
 func (w *watched) listPods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
 	of := w.kubernetes.CoreV1().Pods(namespace)
-	return keep[corev1.Pod](ctx, w, "pods "+namespace+" "+selector, listWatch(w.connection, selector, "", of.List, of.Watch))
+	return keep[corev1.Pod](ctx, w, "pods "+namespace+" "+selector, client.ListWatchOf(w.kubernetes, of.List, of.Watch, metav1.ListOptions{FieldSelector: selector}))
 }
 
 func (w *watched) listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {

@@ -108,20 +108,28 @@ func (c *Client) PartitionPlans() PartitionPlans { return c.partitionPlans }
 // ListWatch is for an informer of all objects of a kind, or of one, if a name is
 // given: it asks the server for no other.
 func ListWatch[T, L runtime.Object](of Objects[T, L], name string) cache.ListerWatcher {
-	only := func(o *metav1.ListOptions) {
-		if name != "" {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-		}
+	var selected metav1.ListOptions
+	if name != "" {
+		selected.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	}
-	lw := &cache.ListWatch{
+	return ListWatchOf(of, of.List, of.Watch, selected)
+}
+
+// ListWatchOf is ListWatch for the objects of any kind that the selectors select. The client tells
+// whether it can send them at the beginning of a watch.
+func ListWatchOf[L runtime.Object](client any, list func(context.Context, metav1.ListOptions) (L, error),
+	watches func(context.Context, metav1.ListOptions) (watch.Interface, error), selected metav1.ListOptions,
+) cache.ListerWatcher {
+	only := func(o metav1.ListOptions) metav1.ListOptions {
+		o.FieldSelector, o.LabelSelector = selected.FieldSelector, selected.LabelSelector
+		return o
+	}
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			only(&o)
-			return of.List(ctx, o)
+			return list(ctx, only(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			only(&o)
-			return of.Watch(ctx, o)
+			return watches(ctx, only(o))
 		},
-	}
-	return cache.ToListWatcherWithWatchListSemantics(lw, of)
+	}, client)
 }

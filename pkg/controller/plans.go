@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,61 +21,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
+	"github.com/tranche-dev/tranche/pkg/controller/queue"
 )
 
 // decideAfter is how long changes are collected before the plans are decided again.
 const decideAfter = 200 * time.Millisecond
 
-// queue is the queue of a controller. It has none until the controller starts.
-type queue struct {
-	// mu guards items.
-	mu    sync.Mutex
-	items workqueue.TypedRateLimitingInterface[reconcile.Request]
-}
-
-func (q *queue) source() source.Source {
-	return source.Func(func(_ context.Context, items workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.items = items
-		return nil
-	})
-}
-
-// add adds a request. Before the controller starts, that is not needed.
-func (q *queue) add(o priorityqueue.AddOpts, request reconcile.Request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch items := q.items.(type) {
-	case nil:
-	case priorityqueue.PriorityQueue[reconcile.Request]:
-		items.AddWithOpts(o, request)
-	default:
-		items.AddAfter(request, o.After)
-	}
-}
+// requests are those of the program itself to a controller.
+type requests struct{ queue.Queue }
 
 // wake has a node reconciled; those that begin nothing later than others.
-func (q *queue) wake(node string, soon bool) {
+func (q *requests) wake(node string, soon bool) {
 	o := priorityqueue.AddOpts{}
 	if !soon {
 		o.Priority = ptr.To(handler.LowPriority)
 	}
-	q.add(o, requestFor(node))
+	q.Add(o, requestFor(node))
 }
 
 // decide has the plans decided.
-func (q *queue) decide() { q.add(priorityqueue.AddOpts{After: decideAfter}, allPlans) }
+func (q *requests) decide() { q.Add(priorityqueue.AddOpts{After: decideAfter}, allPlans) }
 
 // allPlans is the only request of the controller of plans: they are decided together.
 var allPlans = requestFor("all")
 
 // setupPlans adds the controller of plans to a manager.
-func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *queue) error {
+func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *requests) error {
 	changed := handler.Funcs{
 		CreateFunc: func(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			decisions.decide()
@@ -90,7 +63,7 @@ func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *queue) error {
 			decisions.decide()
 		},
 	}
-	b := builder.ControllerManagedBy(mgr).Named("partitionplan").WatchesRawSource(decisions.source())
+	b := builder.ControllerManagedBy(mgr).Named("partitionplan").WatchesRawSource(decisions.Source())
 	for _, o := range []client.Object{&v1alpha1.PartitionPlan{}, &v1alpha1.PartitionProfile{}, &v1alpha1.GPUNode{}, &corev1.Node{}} {
 		b = b.Watches(o, changed)
 	}

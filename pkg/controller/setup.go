@@ -133,7 +133,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 
 // Setup adds the controller to a manager.
 func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
-	var nodes, decisions queue
+	var nodes, decisions requests
 	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), o, nodes.wake, decisions.decide)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).
 		Watches(&v1alpha1.PartitionProfile{}, afterStart(r.ofProfile)).
 		Watches(&resourceapi.ResourceClaim{}, afterStart(r.ofClaim)).
-		WatchesRawSource(nodes.source()).
+		WatchesRawSource(nodes.Source()).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.ofConfigMap))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers,

@@ -3,7 +3,6 @@ package waiting
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -31,6 +30,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/queue"
 )
 
 // Options say when pods are told, and how much that may cost.
@@ -122,15 +122,18 @@ func Setup(mgr manager.Manager, o Options) error {
 	if err := mgr.Add(pods); err != nil {
 		return fmt.Errorf("add the cache of pods that wait: %w", err)
 	}
-	var judged, looked queue
-	r := New(mgr.GetClient(), mgr.GetAPIReader(), pods, o, judged.add, looked.add)
+	var judged, looked queue.Queue
+	soon := func(q *queue.Queue) func(reconcile.Request) {
+		return func(request reconcile.Request) { q.Add(priorityqueue.AddOpts{}, request) }
+	}
+	r := New(mgr.GetClient(), mgr.GetAPIReader(), pods, o, soon(&judged), soon(&looked))
 	mapping, err := mgr.GetRESTMapper().RESTMapping(resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule").GroupKind(), resourceapi.SchemeGroupVersion.Version)
 	if err != nil && !meta.IsNoMatchError(err) {
 		return fmt.Errorf("find out whether the API server serves DeviceTaintRules: %w", err)
 	}
 	r.HasRules = mapping != nil
 	if err := builder.ControllerManagedBy(mgr).Named("waitingpods").
-		WatchesRawSource(looked.source()).
+		WatchesRawSource(looked.Source()).
 		WatchesRawSource(source.Kind[client.Object](pods, &corev1.Pod{}, &handler.EnqueueRequestForObject{}, predicate.Funcs{UpdateFunc: podChanged})).
 		Watches(&resourceapi.ResourceClaim{}, handler.EnqueueRequestsFromMapFunc(r.podsOfClaim)).
 		Watches(&resourceapi.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(r.allPods), changed).
@@ -138,7 +141,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		return fmt.Errorf("add the controller of pods that wait: %w", err)
 	}
 	b := builder.ControllerManagedBy(mgr).Named("waitingnodes").
-		WatchesRawSource(judged.source()).
+		WatchesRawSource(judged.Source()).
 		Watches(&v1alpha1.GPUNode{}, r.nodesFrom(func(o client.Object) []string { return []string{o.GetName()} }), changed).
 		Watches(&corev1.Node{}, r.nodesFrom(func(o client.Object) []string { return []string{o.GetName()} }), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&resourceapi.ResourceClaim{}, r.nodesFrom(drain.NodesOf), changed).
@@ -245,28 +248,4 @@ func requestsFor(names []types.NamespacedName) []reconcile.Request {
 		out = append(out, reconcile.Request{NamespacedName: n})
 	}
 	return out
-}
-
-// queue is the queue of a controller. It has none until the controller starts.
-type queue struct {
-	// mu guards items.
-	mu    sync.Mutex
-	items workqueue.TypedRateLimitingInterface[reconcile.Request]
-}
-
-func (q *queue) source() source.Source {
-	return source.Func(func(_ context.Context, items workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.items = items
-		return nil
-	})
-}
-
-func (q *queue) add(request reconcile.Request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.items != nil {
-		q.items.Add(request)
-	}
 }

@@ -21,7 +21,7 @@ import (
 // work is what is to be computed again, with all that is needed for it.
 type work struct {
 	nodes []input
-	// waiting and plans are nil if they are as they were.
+	// waiting, plans and gaps are nil if they are as they were.
 	waiting *cluster.Objects
 	plans   []*v1alpha1.PartitionPlan
 	classes []resourceapi.DeviceClass
@@ -120,8 +120,12 @@ func (s *Store) take() (*work, bool) {
 		}
 		w.waiting = &o
 	}
-	w.plans = slices.Collect(maps.Values(s.plans.all))
-	w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b view.Gap) int { return cmp.Compare(a.What, b.What) })
+	if s.stalePlans {
+		w.plans = slices.Collect(maps.Values(s.plans.all))
+	}
+	if s.staleGap {
+		w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b view.Gap) int { return cmp.Compare(a.What, b.What) })
+	}
 	s.stale, s.allStale, s.staleWaiting, s.stalePlans, s.staleKinds, s.staleGap = map[string]bool{}, false, false, false, false, false
 	return w, true
 }

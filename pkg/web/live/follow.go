@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -86,32 +85,19 @@ func (s *Store) kinds(from Source) []watched {
 		return func(string) cache.ListerWatcher { return lw }
 	}
 	return []watched{
-		{what: kindSlices, means: "GPUs are not shown.", example: &resourceapi.ResourceSlice{}, store: s.slices, of: cluster(listWatch(k, r.ResourceSlices().List, r.ResourceSlices().Watch, driver))},
+		{what: kindSlices, means: "GPUs are not shown.", example: &resourceapi.ResourceSlice{}, store: s.slices, of: cluster(client.ListWatchOf(k, r.ResourceSlices().List, r.ResourceSlices().Watch, metav1.ListOptions{FieldSelector: driver}))},
 		{what: kindClaims, means: "Holders and free capacity are not shown.", example: &resourceapi.ResourceClaim{}, store: s.claims, namespaced: true, of: func(ns string) cache.ListerWatcher {
-			return listWatch(k, r.ResourceClaims(ns).List, r.ResourceClaims(ns).Watch, "")
+			return client.ListWatchOf(k, r.ResourceClaims(ns).List, r.ResourceClaims(ns).Watch, metav1.ListOptions{})
 		}},
 		{what: kindPods, means: "Pods that wait for an extended resource are not shown.", example: &corev1.Pod{}, store: s.pods, namespaced: true, of: func(ns string) cache.ListerWatcher {
-			return listWatch(k, k.CoreV1().Pods(ns).List, k.CoreV1().Pods(ns).Watch, pending)
+			return client.ListWatchOf(k, k.CoreV1().Pods(ns).List, k.CoreV1().Pods(ns).Watch, metav1.ListOptions{FieldSelector: pending})
 		}},
-		{what: kindClasses, means: "Which class asks for a profile is not known.", example: &resourceapi.DeviceClass{}, store: s.classes, of: cluster(listWatch(k, r.DeviceClasses().List, r.DeviceClasses().Watch, ""))},
-		{what: kindRules, means: "Taints that they add are not shown.", optional: true, example: &resourceapi.DeviceTaintRule{}, store: s.rules, of: cluster(listWatch(k, r.DeviceTaintRules().List, r.DeviceTaintRules().Watch, ""))},
-		{what: kindNodes, means: "Whether a node is ready is not shown.", example: &corev1.Node{}, store: s.nodes, of: cluster(listWatch(k, k.CoreV1().Nodes().List, k.CoreV1().Nodes().Watch, ""))},
+		{what: kindClasses, means: "Which class asks for a profile is not known.", example: &resourceapi.DeviceClass{}, store: s.classes, of: cluster(client.ListWatchOf(k, r.DeviceClasses().List, r.DeviceClasses().Watch, metav1.ListOptions{}))},
+		{what: kindRules, means: "Taints that they add are not shown.", optional: true, example: &resourceapi.DeviceTaintRule{}, store: s.rules, of: cluster(client.ListWatchOf(k, r.DeviceTaintRules().List, r.DeviceTaintRules().Watch, metav1.ListOptions{}))},
+		{what: kindNodes, means: "Whether a node is ready is not shown.", example: &corev1.Node{}, store: s.nodes, of: cluster(client.ListWatchOf(k, k.CoreV1().Nodes().List, k.CoreV1().Nodes().Watch, metav1.ListOptions{}))},
 		{what: kindGPUNodes, means: "Profiles, switches and problems of GPUs are not shown.", optional: true, example: &v1alpha1.GPUNode{}, store: s.gpuNodes, of: cluster(client.ListWatch(from.Ours.GPUNodes(), ""))},
 		{what: kindPlans, means: "Rollouts are not shown.", optional: true, example: &v1alpha1.PartitionPlan{}, store: s.plans, of: cluster(client.ListWatch(from.Ours.PartitionPlans(), ""))},
 	}
-}
-
-func listWatch[L runtime.Object](of any, list func(context.Context, metav1.ListOptions) (L, error), watchIt func(context.Context, metav1.ListOptions) (watch.Interface, error), selector string) cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return list(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return watchIt(ctx, o)
-		},
-	}, of)
 }
 
 // follow lists and watches a kind again and again. Without the right to watch it lists.

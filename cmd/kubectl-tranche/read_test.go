@@ -50,8 +50,10 @@ func forbid(client *fake.Clientset, resource string, namespaces ...string) {
 }
 
 func newFake() *fake.Clientset {
-	return fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"),
+	c := fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
+	c.PrependWatchReactor("*", clientfake.WatchReaction(c.Tracker()))
+	return c
 }
 
 func TestReadsAllNamespaces(t *testing.T) {

@@ -36,15 +36,28 @@ func New(objects ...runtime.Object) *Client {
 		}
 	}
 	c.AddReactor("*", "*", clienttesting.ObjectReaction(c.Tracker))
-	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+	c.AddWatchReactor("*", WatchReaction(c.Tracker))
+	return c
+}
+
+// WatchReaction answers watches with copies of a tracker's objects, first of those that were
+// created since the list before. The tracker itself sends these as it keeps them, and the
+// transform of an informer would change them there.
+func WatchReaction(tracker clienttesting.ObjectTracker) clienttesting.WatchReactionFunc {
+	return func(action clienttesting.Action) (bool, watch.Interface, error) {
 		var opts metav1.ListOptions
-		if w, ok := a.(clienttesting.WatchActionImpl); ok {
+		if w, ok := action.(clienttesting.WatchActionImpl); ok {
 			opts = w.ListOptions
 		}
-		w, err := c.Tracker.Watch(a.GetResource(), "", opts)
-		return err == nil, w, err
-	})
-	return c
+		kept, err := tracker.Watch(action.GetResource(), action.GetNamespace(), opts)
+		if err != nil {
+			return false, nil, err
+		}
+		return true, watch.Filter(kept, func(e watch.Event) (watch.Event, bool) {
+			e.Object = e.Object.DeepCopyObject()
+			return e, true
+		}), nil
+	}
 }
 
 // unlisted is a kind of objects for which informers list first: the tracker does

@@ -1,4 +1,4 @@
 // Package queue gives requests to a controller from elsewhere in the program.
 //
-// It imports nothing.
+// Imports: none.
 package queue

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -69,7 +70,7 @@ func NewAPI(objects ...runtime.Object) *fake.Clientset {
 		return true, list, nil
 	})
 	client.PrependWatchReactor("resourceslices", func(action k8stesting.Action) (bool, watch.Interface, error) {
-		all, err := objectsOf.Watch(action.GetResource(), "")
+		_, all, err := clientfake.WatchReaction(objectsOf)(action)
 		if err != nil {
 			return true, nil, err
 		}
@@ -101,10 +102,7 @@ func newClientset(objects []runtime.Object) (*fake.Clientset, k8stesting.ObjectT
 	client := &fake.Clientset{}
 	serve := func(resource string, tracker k8stesting.ObjectTracker) {
 		client.AddReactor("*", resource, k8stesting.ObjectReaction(tracker))
-		client.AddWatchReactor(resource, func(action k8stesting.Action) (bool, watch.Interface, error) {
-			w, err := tracker.Watch(action.GetResource(), action.GetNamespace())
-			return err == nil, w, err
-		})
+		client.AddWatchReactor(resource, clientfake.WatchReaction(tracker))
 	}
 	serve("resourceclaims", applied)
 	serve("*", plain)

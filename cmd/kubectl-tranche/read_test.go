@@ -52,7 +52,7 @@ func forbid(client *fake.Clientset, resource string, namespaces ...string) {
 func newFake() *fake.Clientset {
 	c := fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
-	c.PrependWatchReactor("*", clientfake.WatchReaction(c.Tracker()))
+	clientfake.Serve(&c.Fake, c.Tracker())
 	return c
 }
 

@@ -3,10 +3,8 @@ package clientfake
 import (
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -29,7 +27,7 @@ func New(objects ...runtime.Object) *Client {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		panic(err)
 	}
-	c := &Client{Tracker: clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())}
+	c := &Client{Tracker: Complete(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()))}
 	for _, o := range objects {
 		if err := c.Tracker.Add(o); err != nil {
 			panic(fmt.Sprintf("clientfake: %T: %v", o, err))
@@ -38,26 +36,6 @@ func New(objects ...runtime.Object) *Client {
 	c.AddReactor("*", "*", clienttesting.ObjectReaction(c.Tracker))
 	c.AddWatchReactor("*", WatchReaction(c.Tracker))
 	return c
-}
-
-// WatchReaction answers watches with copies of a tracker's objects, first of those that were
-// created since the list before. The tracker itself sends these as it keeps them, and the
-// transform of an informer would change them there.
-func WatchReaction(tracker clienttesting.ObjectTracker) clienttesting.WatchReactionFunc {
-	return func(action clienttesting.Action) (bool, watch.Interface, error) {
-		var opts metav1.ListOptions
-		if w, ok := action.(clienttesting.WatchActionImpl); ok {
-			opts = w.ListOptions
-		}
-		kept, err := tracker.Watch(action.GetResource(), action.GetNamespace(), opts)
-		if err != nil {
-			return false, nil, err
-		}
-		return true, watch.Filter(kept, func(e watch.Event) (watch.Event, bool) {
-			e.Object = e.Object.DeepCopyObject()
-			return e, true
-		}), nil
-	}
 }
 
 // unlisted is a kind of objects for which informers list first: the tracker does

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -67,4 +68,28 @@ func TestWatchSendsCopies(t *testing.T) {
 	kept, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, kept.Labels)
+}
+
+// An informer learns what was deleted between its list and its watch.
+func TestWatchSendsDeletions(t *testing.T) {
+	c := New(node("node-a"), node("node-b"), node("node-c"))
+	remove := func(name string) { require.NoError(t, c.GPUNodes().Delete(t.Context(), name, metav1.DeleteOptions{})) }
+	remove("node-a")
+	before, err := c.GPUNodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	remove("node-b")
+	_, err = c.GPUNodes().Create(t.Context(), node("node-b"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w, err := c.GPUNodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	require.NoError(t, err)
+	defer w.Stop()
+	remove("node-c")
+	for _, want := range []struct {
+		kind watch.EventType
+		name string
+	}{{watch.Deleted, "node-b"}, {watch.Added, "node-b"}, {watch.Deleted, "node-c"}} {
+		got := <-w.ResultChan()
+		assert.Equal(t, want.kind, got.Type)
+		assert.Equal(t, want.name, got.Object.(*v1alpha1.GPUNode).Name)
+	}
 }

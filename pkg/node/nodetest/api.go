@@ -97,8 +97,8 @@ var kinds = sync.OnceValue(func() *runtime.Scheme {
 // by no schema (that of all kinds takes each process a second to read).
 func newClientset(objects []runtime.Object) (*fake.Clientset, k8stesting.ObjectTracker) {
 	decoder := serializer.NewCodecFactory(kinds()).UniversalDecoder()
-	plain := k8stesting.NewObjectTracker(kinds(), decoder)
-	applied := k8stesting.NewFieldManagedObjectTracker(kinds(), decoder, managedfields.NewDeducedTypeConverter())
+	plain := clientfake.Complete(k8stesting.NewObjectTracker(kinds(), decoder))
+	applied := clientfake.Complete(k8stesting.NewFieldManagedObjectTracker(kinds(), decoder, managedfields.NewDeducedTypeConverter()))
 	client := &fake.Clientset{}
 	serve := func(resource string, tracker k8stesting.ObjectTracker) {
 		client.AddReactor("*", resource, k8stesting.ObjectReaction(tracker))

@@ -183,6 +183,7 @@ func asObjects[T any, P interface {
 func TestFollow(t *testing.T) {
 	o := invent.Cluster(2, now)
 	kube := fake.NewClientset(append(append(asObjects(o.Slices), asObjects(o.Claims)...), asObjects(o.Classes)...)...)
+	clientfake.Serve(&kube.Fake, kube.Tracker())
 	s := follow(t, kube)
 	first := await(t, s, "two nodes", func(s *view.Snapshot) bool { return len(s.Nodes) == 2 })
 	assert.Empty(t, first.Gaps)

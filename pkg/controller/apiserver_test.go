@@ -13,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -171,6 +173,20 @@ func serveKind(w *world, k *kind, rw http.ResponseWriter, r *http.Request, answe
 	rw.WriteHeader(http.StatusOK)
 	flusher := rw.(http.Flusher)
 	flusher.Flush()
+	send := func(kind string, o any) {
+		_ = json.NewEncoder(rw).Encode(map[string]any{"type": kind, "object": k.asked(r, o, false)})
+		flusher.Flush()
+	}
+	// The watch begins now, not at the version of the client's list: what has changed since
+	// is among these.
+	list := k.list()
+	if err := w.api.List(ctx, list, opts); err != nil {
+		return
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		send("ADDED", o)
+		return nil
+	})
 	for {
 		select {
 		case <-ctx.Done():
@@ -179,8 +195,7 @@ func serveKind(w *world, k *kind, rw http.ResponseWriter, r *http.Request, answe
 			if o, ok := e.Object.(client.Object); !ok || !selector.Matches(labels.Set(o.GetLabels())) {
 				continue
 			}
-			_ = json.NewEncoder(rw).Encode(map[string]any{"type": e.Type, "object": k.asked(r, e.Object, false)})
-			flusher.Flush()
+			send(string(e.Type), e.Object)
 		}
 	}
 }

@@ -150,17 +150,18 @@ test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	cd test/browser && $(GO) test ./...
 	export HELM=$(HELM); cd release && $(GO) test ./...
 
-# test-packages and test-apiserver are parts of test-unit.
+# test-packages and test-apiserver are parts of test-unit. Both have a second attempt, as the
+# end-to-end tests have, because a machine that is busy with other tests can be too slow for one.
+# Packages that have passed come from Go's cache then.
+again = $(1) || { echo "running the packages that failed again …"; $(1); }
+
 .PHONY: test-packages
 test-packages:
-	HELM=$(HELM) $(GO) test -race -p 4 -timeout 60m ./...
+	@$(call again,HELM=$(HELM) $(GO) test -race -p 4 -timeout 60m ./...)
 
-# An API server that other tests starve of time answers too late, so these tests have a second
-# attempt, as the end-to-end tests have.
 .PHONY: test-apiserver
 test-apiserver:
-	@run() { HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -timeout 60m ./test/apiserver; }; \
-	run || { echo "running the tests with an API server again …"; run; }
+	@$(call again,HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -timeout 60m ./test/apiserver)
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)

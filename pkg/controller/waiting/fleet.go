@@ -95,7 +95,7 @@ func (m *memory) judged(s *shape, node string, v verdict, took time.Duration, no
 	}
 	s.spent += took
 	s.judged++
-	if s.tooSlow(took, m.patience) {
+	if s.tooSlow(took, m.patience.after(s.parkedBefore)) {
 		m.park(s, now)
 		return false
 	}

@@ -198,10 +198,28 @@ func (m *memory) addParked(key types.NamespacedName, wish *why.Wish, now time.Ti
 
 func (m *memory) addShape(key types.NamespacedName, wish *why.Wish) {
 	if p := m.pods[key]; p != nil && m.shapes[wish.Key] == nil {
-		s := newShape(wish, key.Namespace)
+		s := newShape(wish, key.Namespace, p.parked)
 		p.shape, s.pods[key], m.shapes[wish.Key] = wish.Key, true, s
 		m.shapesBy[key.Namespace]++
 	}
+}
+
+// forNode is how long the judging of one node for a shape may take.
+func (m *memory) forNode(s *shape) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.patience.after(s.parkedBefore).node
+}
+
+// forReading is how long reading what a pod asks for may take.
+func (m *memory) forReading(key types.NamespacedName) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[key]
+	if p == nil {
+		return m.patience.node
+	}
+	return m.patience.after(p.parked).node
 }
 
 // podsOf are the pods that name a claim.

@@ -76,7 +76,7 @@ func (r *Reconciler) judge(ctx context.Context, name string, objects cluster.Obj
 	site := why.NewSite(objects, name)
 	for _, s := range shapes {
 		start := time.Now()
-		limited, cancel := context.WithTimeout(ctx, r.memory.patience.node)
+		limited, cancel := context.WithTimeout(ctx, r.memory.forNode(s))
 		a, known := site.Answer(limited, s.wish)
 		cancel()
 		if err := ctx.Err(); err != nil {

@@ -61,7 +61,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, pod *co
 	if _, may := r.memory.join(key, wish.Key); !may {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, r.memory.patience.node)
+	limited, cancel := context.WithTimeout(ctx, r.memory.forReading(key))
 	defer cancel()
 	ours, err := wish.Narrow(limited, cluster.Objects{Classes: in.Classes, Compiled: r.compiled})
 	switch {

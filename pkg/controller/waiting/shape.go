@@ -56,13 +56,15 @@ type shape struct {
 	roomSince time.Time
 	// parkedUntil is until when it is not judged, because that takes too long, otherwise zero.
 	parkedUntil time.Time
+	// parkedBefore counts how often what it asks for was parked.
+	parkedBefore int
 	// spent is what the judging of so many nodes took.
 	spent  time.Duration
 	judged int
 }
 
-func newShape(wish *why.Wish, by string) *shape {
-	return &shape{wish: wish, by: by, pods: map[types.NamespacedName]bool{}}
+func newShape(wish *why.Wish, by string, parkedBefore int) *shape {
+	return &shape{wish: wish, by: by, pods: map[types.NamespacedName]bool{}, parkedBefore: parkedBefore}
 }
 
 func (s *shape) at(node int) verdict {
@@ -134,8 +136,8 @@ func (s *shape) settle(nodes int, now time.Time) (changed bool) {
 
 func (s *shape) parked() bool { return !s.parkedUntil.IsZero() }
 
-// park stops judging for a while: it takes too long. Nothing is said meanwhile. The while doubles each time,
-// because the controller itself may have been starved of time.
+// park stops judging for a while: it takes too long. Nothing is said meanwhile. The while doubles each time, and
+// so does the time for judging, because the controller itself may be starved of time.
 func (m *memory) park(s *shape, now time.Time) {
 	times := 0
 	for key := range s.pods {
@@ -156,6 +158,16 @@ func parkedFor(times int) time.Duration {
 // tooSlow tells whether the judging of a node, or of all until now, took too long.
 func (s *shape) tooSlow(last time.Duration, p patience) bool {
 	return last >= p.node || s.spent > p.first+time.Duration(s.judged)*p.average
+}
+
+// mostForNode is how long a node may be judged after a shape was parked often. pkg/why gives up after 2 seconds.
+const mostForNode = 1500 * time.Millisecond
+
+// after is the patience with what was parked so many times. The average stays, which limits what a pod costs in
+// a large cluster.
+func (p patience) after(parked int) patience {
+	times := min(parked, 3)
+	return patience{node: max(p.node, min(p.node<<times, mostForNode)), first: p.first << times, average: p.average}
 }
 
 // patience is how long judging may take: for a node, and for all nodes together first and for each. A pod of

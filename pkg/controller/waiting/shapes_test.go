@@ -141,6 +141,36 @@ func TestAParkedPodGetsItsAnswerLater(t *testing.T) {
 	assert.Contains(t, w.events()[0], "NoSuchDevice team-a/pod: ")
 }
 
+// A controller that never gets enough time has more of it with each try.
+func TestAParkedPodHasMoreTimeLater(t *testing.T) {
+	w := newWorld(t, 0)
+	w.bigNode("big", 1)
+	pod := w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
+	w.r.memory.patience = patience{first: time.Minute, node: time.Nanosecond, average: time.Minute}
+	w.looked(pod)
+	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
+	w.r.memory.patience.node = 600 * time.Millisecond
+	assert.Equal(t, 1200*time.Millisecond, w.r.memory.forReading(pod))
+	w.pass(time.Minute)
+	w.sweep()
+	require.Len(t, w.r.memory.shapes, 1)
+	for _, s := range w.r.memory.shapes {
+		assert.Equal(t, 1200*time.Millisecond, w.r.memory.forNode(s))
+		s.judged = 1
+		w.r.memory.judged(s, "big", unclear, time.Second, w.clock.Now())
+		assert.False(t, s.parked())
+		w.r.memory.judged(s, "big", unclear, 1300*time.Millisecond, w.clock.Now())
+		assert.True(t, s.parked())
+	}
+}
+
+func TestPatienceAfter(t *testing.T) {
+	p := patience{node: 250 * time.Millisecond, first: 2 * time.Second, average: 40 * time.Millisecond}
+	assert.Equal(t, p, p.after(0))
+	assert.Equal(t, patience{500 * time.Millisecond, 4 * time.Second, 40 * time.Millisecond}, p.after(1))
+	assert.Equal(t, patience{1500 * time.Millisecond, 16 * time.Second, 40 * time.Millisecond}, p.after(100))
+}
+
 func TestParkedFor(t *testing.T) {
 	for times, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		assert.Equal(t, want*time.Minute, parkedFor(times))

@@ -83,7 +83,7 @@ func TestWebPageOnThisMachine(t *testing.T) {
 		_, page := get(address + "nodes/" + nodeA + "/" + gpu.NameOf(pci))
 		return busyPage.MatchString(page) && strings.Contains(page, "compute 60 %, "), page
 	})
-	status, page := get(address[:len(address)-2] + "x/")
+	status, page := get(address[:len(address)-1] + "x/")
 	assert.Equal(t, http.StatusForbidden, status, "with another token")
 	assert.NotContains(t, page, nodeA)
 

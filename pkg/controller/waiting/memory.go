@@ -166,7 +166,7 @@ func (m *memory) join(key types.NamespacedName, name string) (joined, may bool) 
 	}
 	p.answer, p.note, p.leftOut = why.None, "", false
 	if s := m.shapes[name]; s != nil {
-		p.shape, s.pods[key] = name, true
+		s.attach(key, p)
 		m.post(key)
 		return true, false
 	}
@@ -198,8 +198,9 @@ func (m *memory) addParked(key types.NamespacedName, wish *why.Wish, now time.Ti
 
 func (m *memory) addShape(key types.NamespacedName, wish *why.Wish) {
 	if p := m.pods[key]; p != nil && m.shapes[wish.Key] == nil {
-		s := newShape(wish, key.Namespace, p.parked)
-		p.shape, s.pods[key], m.shapes[wish.Key] = wish.Key, true, s
+		s := newShape(wish, key.Namespace)
+		s.attach(key, p)
+		m.shapes[wish.Key] = s
 		m.shapesBy[key.Namespace]++
 	}
 }

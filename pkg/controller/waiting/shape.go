@@ -56,15 +56,21 @@ type shape struct {
 	roomSince time.Time
 	// parkedUntil is until when it is not judged, because that takes too long, otherwise zero.
 	parkedUntil time.Time
-	// parkedBefore counts how often what it asks for was parked.
+	// parkedBefore counts how often what it asks for was parked: the most of its pods.
 	parkedBefore int
 	// spent is what the judging of so many nodes took.
 	spent  time.Duration
 	judged int
 }
 
-func newShape(wish *why.Wish, by string, parkedBefore int) *shape {
-	return &shape{wish: wish, by: by, pods: map[types.NamespacedName]bool{}, parkedBefore: parkedBefore}
+func newShape(wish *why.Wish, by string) *shape {
+	return &shape{wish: wish, by: by, pods: map[types.NamespacedName]bool{}}
+}
+
+// attach adds a pod that asks for this.
+func (s *shape) attach(key types.NamespacedName, p *waiting) {
+	p.shape, s.pods[key] = s.wish.Key, true
+	s.parkedBefore = max(s.parkedBefore, p.parked)
 }
 
 func (s *shape) at(node int) verdict {
@@ -139,10 +145,7 @@ func (s *shape) parked() bool { return !s.parkedUntil.IsZero() }
 // park stops judging for a while: it takes too long. Nothing is said meanwhile. The while doubles each time, and
 // so does the time for judging, because the controller itself may be starved of time.
 func (m *memory) park(s *shape, now time.Time) {
-	times := 0
-	for key := range s.pods {
-		times = max(times, m.pods[key].parked)
-	}
+	times := s.parkedBefore
 	for key := range s.pods {
 		m.pods[key].parked = times + 1
 	}

@@ -149,6 +149,16 @@ const (
 	EventPlanUndo = "PlanUndo"
 	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"
+	// EventDefragmentationStarted (Normal, on the GPUNode): pods are moved to make room for a
+	// waiting pod: which.
+	EventDefragmentationStarted = "DefragmentationStarted"
+	// EventDefragmentationSucceeded (Normal, on the GPUNode): the waiting pod has its devices.
+	EventDefragmentationSucceeded = "DefragmentationSucceeded"
+	// EventDefragmentationAborted (Warning, on the GPUNode): it does not: why.
+	EventDefragmentationAborted = "DefragmentationAborted"
+	// EventDefragmentation (Normal, on the pod): the pod was evicted to make room, or room is made
+	// for it.
+	EventDefragmentation = "Defragmentation"
 	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
 	// Nodes that name them keep what they have.
 	EventConfigMapInvalid = "ConfigMapInvalid"

@@ -89,6 +89,10 @@ type GPUNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	History []SwitchRecord `json:"history,omitempty"`
+	// Defragmentation is the last one on the node: pods moved to make room for a waiting pod.
+	//
+	// +optional
+	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type

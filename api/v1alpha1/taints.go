@@ -33,6 +33,9 @@ const (
 	// TaintNotOffered marks devices that claims hold and that the node's profile no longer
 	// offers.
 	TaintNotOffered = "gpu.tranche.dev/not-offered"
+	// TaintReserved marks devices that overlap the ones that a defragmentation makes free for a
+	// waiting pod. The value identifies the defragmentation.
+	TaintReserved = "gpu.tranche.dev/reserved"
 )
 
 // RepartitioningTaintValue is the value of the taint while a node is switched to a

@@ -104,6 +104,7 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 		case v1alpha1.TaintRepartitioning, v1alpha1.TaintDriverUpgrade:
 			is(Switching, "")
 		case v1alpha1.TaintNotOffered: // Claims of before a change of the profile.
+		case v1alpha1.TaintReserved: // For minutes, while pods are moved.
 		case v1alpha1.TaintUnhealthy:
 			is(Unhealthy, what)
 		default:

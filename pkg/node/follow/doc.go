@@ -2,7 +2,7 @@
 // controller orders them in the GPUNode, and reports the state of the node there.
 //
 // follow.go watches the GPUNode, answer.go does what a switch asks for. switchtaints.go orders
-// the device taints of a switch, reboot.go reboots the machine, restore.go applies the profile
+// the device taints of a switch, reservation.go those of a defragmentation, reboot.go reboots the machine, restore.go applies the profile
 // again after a reboot or a reload of a driver. nodereport.go reports the state of the node,
 // and inputhash.go the hash of what plans depend on.
 //

@@ -120,6 +120,8 @@ type Follower struct {
 	// taints are the taints that the API server has accepted, at taintedAt; nil: none.
 	taints    *v1alpha1.PublishedTaints
 	taintedAt time.Time
+	// reservation is the ID of the defragmentation whose end is awaited.
+	reservation string
 	// gpuInputs are those of the last report, by the names of the GPUs.
 	gpuInputs map[string]gpuInput
 	// restored identifies the GPUs and loads of drivers on which the profile was restored.
@@ -218,6 +220,7 @@ func (f *Follower) step(ctx context.Context) {
 		f.decided.Store(true)
 	}
 	f.Publisher.SetOrder(ctx, f.taintOrder(ctx, &node.Status))
+	f.reserve(ctx, node.Status.Defragmentation)
 	f.Publisher.ClaimsChanged(ctx)
 	f.restore(ctx)
 	if node.Status.AwaitsPlugin(f.task) {

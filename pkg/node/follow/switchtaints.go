@@ -112,12 +112,15 @@ func (f *Follower) readOrder(ctx context.Context) error {
 		return err
 	}
 	var order publisher.Order
+	var defragmentation *v1alpha1.Defragmentation
 	for i := range list.Items {
 		if node := &list.Items[i]; node.Name == f.Node.Name {
 			f.readVersion, order = node.ResourceVersion, f.taintOrder(ctx, &node.Status)
+			defragmentation = node.Status.Defragmentation
 		}
 	}
 	f.Publisher.SetOrder(ctx, order)
+	f.reserve(ctx, defragmentation)
 	return nil
 }
 

@@ -31,6 +31,14 @@ type Order struct {
 	devices []string
 }
 
+// Reservation is what a defragmentation keeps free. The zero value reserves nothing.
+type Reservation struct {
+	// ID is the value of the taints.
+	ID string
+	// Devices are the names of the tainted devices.
+	Devices []string
+}
+
 func (o *Order) taint() resourceapi.DeviceTaint {
 	return resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: o.Value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 }

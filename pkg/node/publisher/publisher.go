@@ -96,6 +96,8 @@ type Publisher struct {
 	// last publication carries out, nil before the first.
 	order Order
 	sent  *v1alpha1.PublishedTaints
+	// reservation says which devices are tainted for a defragmentation.
+	reservation Reservation
 	// noTaints is set when the API server drops device taints (DRADeviceTaints). Then free
 	// devices that would have a taint are not published.
 	noTaints bool
@@ -162,6 +164,11 @@ func (p *Publisher) SetForeign(ctx context.Context, foreign map[string][]gpu.Par
 
 // SetOrder sets which devices are tainted for a switch.
 func (p *Publisher) SetOrder(ctx context.Context, order Order) { set(ctx, p, &p.order, order) }
+
+// SetReservation sets which devices are tainted for a defragmentation.
+func (p *Publisher) SetReservation(ctx context.Context, r Reservation) {
+	set(ctx, p, &p.reservation, r)
+}
 
 // IsWithdrawn tells whether the GPUs are withdrawn.
 func (p *Publisher) IsWithdrawn() bool {

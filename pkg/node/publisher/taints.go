@@ -37,7 +37,8 @@ func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []res
 }
 
 // deviceTaints returns the taints of single devices: those that overlap foreign partitions,
-// that the profile does not offer, that a switch changes, and that cannot be allocated now.
+// that the profile does not offer, that a switch changes or a defragmentation reserves, and
+// that cannot be allocated now.
 // The caller holds the lock.
 func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
@@ -59,6 +60,9 @@ func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.Devi
 		}
 		if p.order.single(g.Name(), placement) {
 			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
+		}
+		if slices.Contains(p.reservation.Devices, placement.Name()) {
+			taint(placement.Name(), v1alpha1.TaintReserved, p.reservation.ID)
 		}
 	}
 	for _, o := range p.obstacles[g.PCIAddress] {

@@ -1,0 +1,108 @@
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DefragmentationState is a state of a defragmentation.
+//
+// +kubebuilder:validation:Enum=Reserving;Evicting;Placing;Succeeded;Aborted
+type DefragmentationState string
+
+// The states, in their order.
+const (
+	// DefragmentationReserving: the plugin taints the reserved devices.
+	DefragmentationReserving DefragmentationState = "Reserving"
+	// DefragmentationEvicting: the pods of the moves are evicted.
+	DefragmentationEvicting DefragmentationState = "Evicting"
+	// DefragmentationPlacing: the scheduler places the waiting pod.
+	DefragmentationPlacing DefragmentationState = "Placing"
+	// DefragmentationSucceeded: the waiting pod has its devices.
+	DefragmentationSucceeded DefragmentationState = "Succeeded"
+	// DefragmentationAborted: it ended without that. Message says why.
+	DefragmentationAborted DefragmentationState = "Aborted"
+)
+
+// Defragmentation makes room for a waiting pod on the node by moving other pods. It is the
+// last one of the node, and stays after it ended.
+type Defragmentation struct {
+	// ID identifies it. It is the value of the taint of the reserved devices.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	ID    string               `json:"id"`
+	State DefragmentationState `json:"state"`
+	// Pod is the waiting pod.
+	Pod PodReference `json:"pod"`
+	// Devices are those that the waiting pod is to get.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Devices []string `json:"devices"`
+	// Reserved are the devices that overlap them. The plugin taints these until the
+	// defragmentation ends, or until Deadline, so that no other pod takes the room.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	Reserved []string `json:"reserved,omitempty"`
+	// Moves are the pods to evict.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Moves []DefragmentationMove `json:"moves"`
+	// Started is when it began.
+	Started metav1.MicroTime `json:"started"`
+	// Deadline is when the reservation ends, even if no controller runs.
+	Deadline metav1.MicroTime `json:"deadline"`
+	// Ended is when it succeeded or was aborted.
+	//
+	// +optional
+	Ended *metav1.MicroTime `json:"ended,omitempty"`
+	// Evictions are the times of the node's evictions in the last hour, of earlier
+	// defragmentations, too.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Evictions []metav1.MicroTime `json:"evictions,omitempty"`
+	// Message says how it ended.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// PodReference names one pod, not another one of the same name.
+type PodReference struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
+// DefragmentationMove is a pod to evict, and what it holds.
+type DefragmentationMove struct {
+	PodReference `json:",inline"`
+	// From are the devices that it holds on the node.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	From []string `json:"from"`
+	// Node and To are a place that the pod's replacement fits in. The scheduler may
+	// choose another one.
+	Node string `json:"node"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	To []string `json:"to"`
+	// Evicted is when the eviction was ordered.
+	//
+	// +optional
+	Evicted *metav1.MicroTime `json:"evicted,omitempty"`
+}
+
+// Active tells whether a defragmentation still reserves devices.
+func (d *Defragmentation) Active(now time.Time) bool {
+	return d != nil && d.Ended == nil && now.Before(d.Deadline.Time)
+}

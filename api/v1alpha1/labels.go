@@ -42,9 +42,16 @@ const (
 	// LabelFromAmount (ResourceClaimTemplate): `true` if the controller created it from the
 	// amount in its name, and deletes it when no pod has named it for an hour.
 	LabelFromAmount = "tranche.dev/from-amount"
+	// LabelDefragmentation (Namespace, Pod): `allowed`: pods may be evicted to make room for
+	// another pod, if they fit elsewhere. A pod's label counts more than its namespace's.
+	LabelDefragmentation = "gpu.tranche.dev/defragmentation"
 	// AnnotationNamespace (DeviceClass `gpu.tranche.dev`): namespace of the installation.
 	AnnotationNamespace = "tranche.dev/namespace"
 )
+
+// DefragmentationAllowed is the value of LabelDefragmentation that allows evictions. All others
+// forbid them.
+const DefragmentationAllowed = "allowed"
 
 // PausedValue is the value of a Node's label that starts a client of GPUs, while the
 // client is paused. It was "true" before.

@@ -1,0 +1,284 @@
+package defrag_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/defrag"
+)
+
+func priority(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
+
+// scattered has two nodes with one H100 each, with a small pod on both, and a pod that waits for a
+// whole GPU.
+func scattered(t *testing.T, change ...func(*corev1.Pod)) (f *fleet, waiting string) {
+	f = newFleet(t, 1, 1)
+	f.run("node-0", one, change...)
+	f.run("node-0", one, change...)
+	f.run("node-1", one, change...)
+	return f, f.add(seven, 1, priority(5))
+}
+
+func TestPlan(t *testing.T) {
+	f, waiting := scattered(t)
+	plan, refusal := f.plan(waiting, defrag.Options{})
+	require.Nil(t, refusal)
+	assert.Equal(t, "node-1", plan.Node, "where one pod moves, and not two")
+	require.Len(t, plan.Moves, 1)
+	m := plan.Moves[0]
+	assert.Equal(t, "pod-2", m.Pod.Name)
+	assert.Equal(t, f.pods["pod-2"].UID, m.UID)
+	assert.Equal(t, f.devices("pod-2"), m.From)
+	assert.Equal(t, "node-0", m.Node)
+	require.Len(t, m.To, 1)
+	assert.NotContains(t, append(f.devices("pod-0"), f.devices("pod-1")...), m.To[0])
+	overlapping := f.planner(defrag.Options{}).Overlapping(plan)
+	assert.Contains(t, overlapping, m.From[0])
+	assert.NotContains(t, overlapping, plan.Devices[0])
+	assert.NotContains(t, overlapping, m.To[0])
+	assert.Nil(t, f.planner(defrag.Options{}).Overlapping(&defrag.Plan{Node: "node-9"}))
+}
+
+// A claim may be created later, from its template.
+func TestPlanForTemplates(t *testing.T) {
+	f, waiting := scattered(t)
+	f.pods[waiting].Status.ResourceClaimStatuses = nil
+	_, refusal := f.plan(waiting, defrag.Options{})
+	assert.Nil(t, refusal)
+	f.in.Templates = f.in.Templates[:1]
+	_, refusal = f.plan(waiting, defrag.Options{})
+	assert.Equal(t, defrag.ClaimMissing, refusal.Reason)
+}
+
+// Several devices need several GPUs, of which those with the fewest pods are freed.
+func TestPlanForSeveralDevices(t *testing.T) {
+	f := newFleet(t, 3, 1)
+	for range 7 {
+		f.run("node-0", one)
+	}
+	f.run("node-0", two)
+	waiting := f.add(seven, 2, priority(5))
+	plan, refusal := f.plan(waiting, defrag.Options{})
+	require.Nil(t, refusal)
+	assert.Equal(t, "node-0", plan.Node)
+	assert.Len(t, plan.Devices, 2)
+	require.Len(t, plan.Moves, 1)
+	assert.Equal(t, "pod-7", plan.Moves[0].Pod.Name)
+	assert.Equal(t, "node-1", plan.Moves[0].Node)
+}
+
+// On more nodes than one search looks at, they take turns.
+func TestTurns(t *testing.T) {
+	f := newFleet(t, append(make([]int, 0, 300), repeat(1, 300)...)...)
+	for i := range f.in.Nodes {
+		if f.in.Nodes[i].Name != "node-99" { // the last by name
+			f.run(f.in.Nodes[i].Name, seven, func(p *corev1.Pod) { p.OwnerReferences = nil })
+		}
+	}
+	f.run("node-99", one)
+	f.in.Nodes[0].Spec.Unschedulable = false
+	f.remove("pod-0") // the room for it, on node-0
+	f.run("node-0", one)
+	waiting := f.add(seven, 1, priority(5), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-99"} })
+	_, refusal := f.plan(waiting, defrag.Options{Patience: time.Minute})
+	assert.Equal(t, defrag.NoNode, refusal.Reason)
+	plan, refusal := f.plan(waiting, defrag.Options{Patience: time.Minute, Turn: 1})
+	require.Nil(t, refusal)
+	assert.Equal(t, "node-0", plan.Moves[0].Node)
+}
+
+func repeat(n, times int) (out []int) {
+	for range times {
+		out = append(out, n)
+	}
+	return out
+}
+
+func TestPlannerNeedsEverything(t *testing.T) {
+	f, _ := scattered(t)
+	in := f.input()
+	in.Partial = true
+	_, err := defrag.New(in, defrag.Options{})
+	assert.EqualError(t, err, "a plan needs the ResourceClaims, ResourceSlices, DeviceClasses and nodes of the whole cluster")
+}
+
+// TestRefusals: each change to a situation in which a pod could be moved forbids it.
+func TestRefusals(t *testing.T) {
+	pods := func(change func(*corev1.Pod)) func(*fleet, string) {
+		return func(f *fleet, waiting string) {
+			for name, p := range f.pods {
+				if name != waiting {
+					change(p)
+				}
+			}
+		}
+	}
+	waiting := func(change func(*corev1.Pod)) func(*fleet, string) {
+		return func(f *fleet, waiting string) { change(f.pods[waiting]) }
+	}
+	owner := func(kind string) func(*fleet, string) {
+		return pods(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = kind })
+	}
+	budget := func(allowed int32, generation int64) policyv1.PodDisruptionBudget {
+		return policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "budget", Generation: generation},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
+			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ObservedGeneration: 1},
+		}
+	}
+	near := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}
+	for name, test := range map[string]struct {
+		change func(f *fleet, waiting string)
+		o      defrag.Options
+		reason defrag.Reason // empty: there is a plan
+		words  string
+	}{
+		"nothing forbids it": {},
+		"scheduled":          {waiting(func(p *corev1.Pod) { p.Spec.NodeName = "node-0" }), defrag.Options{}, defrag.NotWaiting, "does not wait"},
+		"gated":              {waiting(func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x"}} }), defrag.Options{}, defrag.NotWaiting, ""},
+		"no devices":         {waiting(func(p *corev1.Pod) { p.Spec.ResourceClaims = nil }), defrag.Options{}, defrag.NoDevices, ""},
+		"no claim":           {waiting(func(p *corev1.Pod) { p.Status.ResourceClaimStatuses[0].ResourceClaimName = ptr.To("x") }), defrag.Options{}, defrag.ClaimMissing, ""},
+		"no class": {func(f *fleet, w string) {
+			f.claims[w].Spec.Devices.Requests[0].Exactly.DeviceClassName = "x"
+		}, defrag.Options{}, defrag.ClaimMissing, "DeviceClass x"},
+		"near others": {waiting(func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
+		}), defrag.Options{}, defrag.Unsupported, "podAffinity"},
+		"spread": {waiting(func(p *corev1.Pod) {
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
+		}), defrag.Options{}, defrag.Unsupported, "topologySpreadConstraints"},
+		"kept away": {func(f *fleet, _ string) {
+			f.pods["pod-0"].Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
+		}, defrag.Options{}, defrag.Unsupported, "keeps it away"},
+		"room":      {func(f *fleet, _ string) { f.remove("pod-2") }, defrag.Options{}, defrag.FitsNow, "fits on node-1"},
+		"no node":   {waiting(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} }), defrag.Options{}, defrag.NoNode, ""},
+		"tainted":   {func(f *fleet, _ string) { f.taint() }, defrag.Options{}, defrag.NoNode, ""},
+		"too large": {waiting(request("65")), defrag.Options{}, defrag.NoResources, "CPU"},
+		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDefragmentation: "never"} }),
+			defrag.Options{}, defrag.NotMovable, "has the label gpu.tranche.dev/defragmentation=allowed"},
+		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable, ""},
+		"allowed by the pods": {func(f *fleet, w string) {
+			f.in.Namespaces = nil
+			pods(func(p *corev1.Pod) {
+				p.Labels = map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}
+			})(f, w)
+		}, defrag.Options{}, "", ""},
+		"terminating":      {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},
+		"bare":             {pods(func(p *corev1.Pod) { p.OwnerReferences = nil }), defrag.Options{}, defrag.NotMovable, "nothing would create it again"},
+		"DaemonSet":        {owner("DaemonSet"), defrag.Options{}, defrag.NotMovable, "DaemonSet"},
+		"StatefulSet":      {owner("StatefulSet"), defrag.Options{}, "", ""},
+		"Job unknown":      {owner("Job"), defrag.Options{}, defrag.NotMovable, "backoffLimit"},
+		"Job at its end":   {func(f *fleet, w string) { f.jobs(6); owner("Job")(f, w) }, defrag.Options{}, defrag.NotMovable, "backoffLimit"},
+		"Job with retries": {func(f *fleet, w string) { f.jobs(5); owner("Job")(f, w) }, defrag.Options{}, "", ""},
+		"claim of several": {func(f *fleet, _ string) {
+			for _, c := range f.claims {
+				c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor...)
+			}
+		}, defrag.Options{}, defrag.NotMovable, "not used by one pod alone"},
+		"named claim": {pods(func(p *corev1.Pod) {
+			c := &p.Spec.ResourceClaims[0]
+			c.ResourceClaimTemplateName, c.ResourceClaimName = nil, p.Status.ResourceClaimStatuses[0].ResourceClaimName
+		}), defrag.Options{}, defrag.NotMovable, "not made from a template"},
+		"template gone": {func(f *fleet, _ string) { f.in.Templates = nil }, defrag.Options{}, defrag.NotMovable, "ResourceClaimTemplate"},
+		"hostPath": {pods(func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
+		}), defrag.Options{}, defrag.NotMovable, "folder of its node"},
+		"emptyDir": {pods(func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		}), defrag.Options{}, "", ""},
+		"local volume":   {func(f *fleet, w string) { f.localVolume(); pods(withVolume)(f, w) }, defrag.Options{}, defrag.NoPlace, "fits nowhere else"},
+		"unknown volume": {pods(withVolume), defrag.Options{}, defrag.NotMovable, "volume"},
+		"host ports": {pods(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
+		}), defrag.Options{}, defrag.NotMovable, "ports"},
+		"same priority":             {pods(priority(5)), defrag.Options{}, defrag.NotMovable, "priority 5"},
+		"same priority is accepted": {pods(priority(5)), defrag.Options{SamePriority: true}, "", ""},
+		"higher priority":           {pods(priority(6)), defrag.Options{SamePriority: true}, defrag.NotMovable, "priority 6"},
+		"two budgets": {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(9, 1), budget(9, 1)} },
+			defrag.Options{}, defrag.NotMovable, "several PodDisruptionBudgets"},
+		"budget":              {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(0, 1)} }, defrag.Options{}, defrag.Disruptions, "team-a/budget"},
+		"budget not observed": {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(1, 2)} }, defrag.Options{}, defrag.Disruptions, ""},
+		"budget allows":       {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(1, 1)} }, defrag.Options{}, "", ""},
+		"too many":            {func(f *fleet, _ string) { f.run("node-1", one) }, defrag.Options{MaxPods: 1}, defrag.TooMany, "2 pods would have to move"},
+		"nowhere else": {pods(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: p.Spec.NodeName} }),
+			defrag.Options{}, defrag.NoPlace, "fits nowhere else"},
+		"no CPU elsewhere": {pods(request("33")), defrag.Options{}, defrag.NoPlace, ""},
+		"takes the room itself": {func(f *fleet, w string) {
+			f.in.Templates = nil
+			f.remove(f.names()...)
+			f.run("node-1", seven)
+			waiting := f.add(seven, 1, priority(5), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"} })
+			f.pods[w], f.claims[w] = f.pods[waiting], f.claims[waiting]
+			delete(f.pods, waiting)
+		}, defrag.Options{}, defrag.NotKept, "could take the room"},
+		"no time": {nil, defrag.Options{Patience: time.Nanosecond}, defrag.OutOfTime, "could not be found out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, waiting := scattered(t)
+			if test.change != nil {
+				test.change(f, waiting)
+			}
+			plan, refusal := f.plan(waiting, test.o)
+			if test.reason == "" {
+				require.Nil(t, refusal)
+				require.NotEmpty(t, plan.Moves)
+				return
+			}
+			require.NotNil(t, refusal, "%+v", plan)
+			assert.Equal(t, test.reason, refusal.Reason, refusal)
+			assert.Contains(t, refusal.String(), test.words)
+		})
+	}
+}
+
+func request(cpu string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+}
+
+// jobs adds a Job with some failed pods, which owns all pods.
+func (f *fleet) jobs(failed int32) {
+	f.in.Jobs = []batchv1.Job{{ObjectMeta: metav1.ObjectMeta{UID: "uid-set"}, Status: batchv1.JobStatus{Failed: failed}}}
+}
+
+func (f *fleet) taint() {
+	for i := range f.in.Nodes {
+		f.in.Nodes[i].Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+	}
+}
+
+// withVolume gives a pod of node-1 a volume, and others none.
+func withVolume(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.Spec.NodeName},
+	}}}
+}
+
+// localVolume adds a volume of each node.
+func (f *fleet) localVolume() {
+	for _, n := range f.in.Nodes {
+		f.in.Storage.Claims = append(f.in.Storage.Claims, corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: n.Name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-" + n.Name},
+		})
+		f.in.Storage.Volumes = append(f.in.Storage.Volumes, corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pv-" + n.Name},
+			Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{n.Name}},
+				}}},
+			}}},
+		})
+	}
+}

@@ -97,7 +97,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(o, out))
-	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out), newTopCommand(o, out), newUICommand(o, out))
+	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out), newTopCommand(o, out), newUICommand(o, out), newDefragCommand(o, out))
 	o.complete(cmd)
 	return cmd
 }

@@ -50,7 +50,7 @@ func (o *options) complete(root *cobra.Command) {
 		"profile":  o.inTurn(kindGPUNodes, kindProfiles),
 		"switches": o.inTurn(kindGPUNodes),
 		"status":   o.inTurn(kindPlans), "pause": o.inTurn(kindPlans), "resume": o.inTurn(kindPlans), "approve": o.inTurn(kindPlans), "undo": o.inTurn(kindPlans),
-		"why": o.completeWorkloads,
+		"why": o.completeWorkloads, "defrag": o.completeWaiting,
 		"top": fixed("nodes", "gpus", "pods"),
 	}
 	flags := map[string]completion{
@@ -121,6 +121,20 @@ func soon(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, completionDeadline)
 }
 
+// completeWaiting proposes the pods that do not run.
+func (o *options) completeWaiting(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := soon(cmd)
+	defer cancel()
+	return o.names(ctx, kindPods, namespace, pending, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// pending are the pods that do not run.
+var pending = metav1.ListOptions{FieldSelector: "status.phase=Pending"}
+
 // completeWorkloads proposes the pods that do not run, TYPE/NAME, or the names for TYPE NAME.
 func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
@@ -139,7 +153,7 @@ func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed str
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-	names := o.names(ctx, kindPods, namespace, metav1.ListOptions{FieldSelector: "status.phase=Pending"}, typed)
+	names := o.names(ctx, kindPods, namespace, pending, typed)
 	if len(names) > 0 {
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -55,6 +55,7 @@ func TestCompletion(t *testing.T) {
 		{full, "profile node-a |", "balanced whole " + noFiles},
 		{full, "profile node-a whole |", noFiles},
 		{full, "switches |", "node-a node-b " + noFiles},
+		{full, "defrag --dry-run --namespace team |", "train-0 train-1 " + noFiles},
 		{full, "rollout status |", "canary " + noFiles},
 		{full, "rollout undo c|", "canary " + noFiles},
 		{full, "--node |", "node-a node-b " + noFiles},

@@ -5,7 +5,7 @@
 // released. Devices that overlap the wanted ones must be tainted until the waiting pod has them. The
 // wanted ones stay untainted: most pods that could take them wait for the same.
 //
-// input.go has what is known, pods.go which pods may be moved, room.go where pods fit, search.go
+// input.go has what is known, waiting.go and pods.go describe pods, room.go says where they fit, search.go
 // whom to move, prove.go the proof, refusal.go why there is no plan.
 //
 // Everything is pure.

@@ -12,21 +12,21 @@ import (
 
 // Plan is how a waiting pod gets devices of a node.
 type Plan struct {
-	Pod     types.NamespacedName `json:"pod"`
-	Node    string               `json:"node"`
-	Devices []Device             `json:"devices"`
+	Pod     types.NamespacedName
+	Node    string
+	Devices []Device
 	// Moves are the pods to evict, the largest first. One after another, each is certain to have a
 	// place: what the scheduler decided for the ones before can be considered in a new plan.
-	Moves []Move `json:"moves"`
+	Moves []Move
 }
 
 // Move is a pod to evict. To is where it fits; the scheduler may choose another place.
 type Move struct {
-	Pod  types.NamespacedName `json:"pod"`
-	UID  types.UID            `json:"uid"`
-	From []Device             `json:"from"`
-	Node string               `json:"node"`
-	To   []Device             `json:"to"`
+	Pod  types.NamespacedName
+	UID  types.UID
+	From []Device
+	Node string
+	To   []Device
 }
 
 // Device is a device of Tranche.

@@ -1,0 +1,52 @@
+package defrag
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Advice is what could be moved for waiting pods. Its JSON form is what `kubectl tranche defrag` prints.
+type Advice struct {
+	// Pods are the waiting ones. The plan of each is made as if there were no others.
+	Pods []Advised `json:"pods"`
+	// Notes say what could not be read and what follows from that.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Advised is a waiting pod with its plan, or with the reason why there is none.
+type Advised struct {
+	Namespace string        `json:"namespace"`
+	Pod       string        `json:"pod"`
+	Node      string        `json:"node,omitempty"`
+	Devices   []Device      `json:"devices,omitempty"`
+	Moves     []AdvisedMove `json:"moves,omitempty"`
+	Refusal   *Refusal      `json:"refusal,omitempty"`
+}
+
+// AdvisedMove is a pod that would move to a node.
+type AdvisedMove struct {
+	Namespace string   `json:"namespace"`
+	Pod       string   `json:"pod"`
+	From      []Device `json:"from"`
+	Node      string   `json:"node"`
+	To        []Device `json:"to"`
+}
+
+// Advise looks for a plan for a pod. An error means that the context has ended.
+func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (Advised, error) {
+	out := Advised{Namespace: pod.Namespace, Pod: pod.Name}
+	plan, err := p.Plan(ctx, pod)
+	if errors.As(err, &out.Refusal) {
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Node, out.Devices = plan.Node, plan.Devices
+	for _, m := range plan.Moves {
+		out.Moves = append(out.Moves, AdvisedMove{Namespace: m.Pod.Namespace, Pod: m.Pod.Name, From: m.From, Node: m.Node, To: m.To})
+	}
+	return out, nil
+}

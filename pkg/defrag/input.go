@@ -66,6 +66,8 @@ type Planner struct {
 	pods      map[types.NamespacedName]*corev1.Pod
 	allowed   map[string]bool // namespaces whose pods may be moved
 	guests    map[types.NamespacedName]*guest
+	// known is which devices could serve claims, by what these ask for.
+	known map[string]map[*cluster.Device]bool
 }
 
 // site is a node with GPUs.
@@ -92,6 +94,7 @@ func New(in *Input, o Options) (*Planner, error) {
 		in: in, o: o, cluster: cluster.New(in.Objects), sites: map[string]*site{}, devices: map[Device]*cluster.Device{}, allowed: map[string]bool{},
 		templates: map[types.NamespacedName]*resourceapi.ResourceClaimTemplate{}, claims: map[types.NamespacedName]*resourceapi.ResourceClaim{},
 		pods: map[types.NamespacedName]*corev1.Pod{}, guests: map[types.NamespacedName]*guest{},
+		known: map[string]map[*cluster.Device]bool{},
 	}
 	for i := range in.Templates {
 		p.templates[nameOf(&in.Templates[i])] = &in.Templates[i]

@@ -12,8 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-type results = []resourceapi.DeviceRequestAllocationResult
-
 // prove makes a plan of a candidate, nil if it does not hold.
 func (s *search) prove(ctx context.Context, c candidate) (*Plan, error) {
 	moved, got, err := s.fewest(ctx, c)
@@ -21,7 +19,7 @@ func (s *search) prove(ctx context.Context, c candidate) (*Plan, error) {
 	case got == nil:
 		return nil, err
 	case len(moved) > s.o.MaxPods:
-		s.note(TooMany, "%d pods would have to move for %s, at most %d may.", len(moved), s.waiting, s.o.MaxPods)
+		s.tooMany(len(moved))
 		return nil, nil
 	case slices.ContainsFunc(got, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.ShareID != nil }):
 		s.note(NotKept, "%s asks for a share of a GPU, for which no room can be kept.", s.waiting)
@@ -42,7 +40,7 @@ func (s *search) prove(ctx context.Context, c candidate) (*Plan, error) {
 		return nil, err
 	}
 	// Nothing that was placed elsewhere may change what the waiting pod gets.
-	again, err := s.allocate(ctx, c.site, c.site.held(released(moved), placed), reserved, s.waiting.claims)
+	again, err := s.allocateOf(ctx, c.site, c.site.held(released(moved), placed), reserved, s.waiting.claims)
 	if err != nil {
 		return nil, err
 	}

@@ -19,10 +19,15 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-type allocated = structured.AllocatedState
+type (
+	allocated = structured.AllocatedState
+	results   = []resourceapi.DeviceRequestAllocationResult
+)
 
 // callPatience limits one call of the allocator, which tries every combination of many devices.
 const callPatience = 500 * time.Millisecond
@@ -30,22 +35,87 @@ const callPatience = 500 * time.Millisecond
 // allocate asks the scheduler's allocator what claims get on a node. It returns nil if they do not
 // fit.
 func (p *Planner) allocate(ctx context.Context, s *site, held allocated, published []*resourceapi.ResourceSlice,
-	claims []*resourceapi.ResourceClaim) ([]resourceapi.DeviceRequestAllocationResult, error) {
+	claims []*resourceapi.ResourceClaim) (results, error) {
+	fewer, err := p.candidates(ctx, held, published, claims)
+	if err != nil {
+		return nil, err
+	}
+	return p.allocateOf(ctx, s, held, fewer, claims)
+}
+
+// candidates are slices without the devices that the claims cannot get, each of which costs the allocator
+// time. It needs those that are held, because they use counters.
+func (p *Planner) candidates(ctx context.Context, held allocated, published []*resourceapi.ResourceSlice,
+	claims []*resourceapi.ResourceClaim) ([]*resourceapi.ResourceSlice, error) {
+	fits, all := p.fits(claims), choices(claims)
+	var failed error
+	fewer := changed(published, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
+		d := p.devices[id]
+		if d == nil || d.Shared() || held.AllocatedDevices.Has(structured.MakeDeviceID(gpu.DriverName, id.Pool, id.Device)) {
+			return device, true
+		}
+		ok, err := p.matches(ctx, d, all, fits)
+		if failed == nil {
+			failed = err
+		}
+		return device, ok
+	})
+	return fewer, failed
+}
+
+// fits is what is known of devices for claims.
+func (p *Planner) fits(claims []*resourceapi.ResourceClaim) map[*cluster.Device]bool {
+	var key strings.Builder
+	for _, c := range choices(claims) {
+		fmt.Fprintf(&key, "%s\n", c.Class)
+		for _, s := range c.Selectors {
+			fmt.Fprintf(&key, "%s\n", s.String())
+		}
+	}
+	if p.known[key.String()] == nil {
+		p.known[key.String()] = map[*cluster.Device]bool{}
+	}
+	return p.known[key.String()]
+}
+
+// matches tells whether a device is one of the choices. If a selector fails, the allocator is to say so.
+func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice, known map[*cluster.Device]bool) (bool, error) {
+	if ok, found := known[d]; found {
+		return ok, nil
+	}
+	one := slices.ContainsFunc(choices, func(c demand.Choice) bool {
+		class := p.cluster.DeviceClasses[c.Class]
+		if class == nil {
+			return true
+		}
+		ok, err := allocation.Matches(ctx, p.cluster.Selectors, d.CEL(), slices.Concat(class.Spec.Selectors, c.Selectors)...)
+		return ok || err != nil
+	})
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	known[d] = one
+	return one, nil
+}
+
+// allocateOf is allocate with certain slices.
+func (p *Planner) allocateOf(ctx context.Context, s *site, held allocated, published []*resourceapi.ResourceSlice,
+	claims []*resourceapi.ResourceClaim) (results, error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, p.cluster.DeviceClasses, published, p.cluster.Selectors)
 	if err != nil {
 		return nil, fmt.Errorf("the scheduler's allocator: %w", err)
 	}
-	results, err := allocator.Allocate(ctx, s.node, claims)
+	found, err := allocator.Allocate(ctx, s.node, claims)
 	if errors.Is(err, structured.ErrFailedAllocationOnNode) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the scheduler's allocator: %w", err)
 	}
-	var all []resourceapi.DeviceRequestAllocationResult
-	for _, r := range results {
+	var all results
+	for _, r := range found {
 		all = append(all, r.Devices.Results...)
 	}
 	return all, nil

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
@@ -127,9 +126,10 @@ func (s *search) onSite(ctx context.Context, on *site) ([]candidate, error) {
 
 // byDevice finds candidates for each device that would do.
 func (s *search) byDevice(ctx context.Context, on *site, choices []demand.Choice) (out []candidate, err error) {
+	fits := s.fits(s.waiting.claims)
 	for _, pool := range on.pools {
 		for _, d := range pool.Devices {
-			ok, err := s.matches(ctx, d, choices)
+			ok, err := s.matches(ctx, d, choices, fits)
 			switch {
 			case err != nil:
 				return nil, err
@@ -141,12 +141,18 @@ func (s *search) byDevice(ctx context.Context, on *site, choices []demand.Choice
 			}
 			if pods, fixed := s.inTheWay(pool, d); fixed != "" {
 				s.note(NotMovable, "Pods in the way of %s may not be moved. On %s, %s.", s.waiting, on.node.Name, fixed)
+			} else if len(pods) > s.o.MaxPods {
+				s.tooMany(len(pods))
 			} else if len(pods) > 0 {
 				out = append(out, newCandidate(on, pods))
 			}
 		}
 	}
 	return out, nil
+}
+
+func (s *search) tooMany(pods int) {
+	s.note(TooMany, "%d pods would have to move for %s, at most %d may.", pods, s.waiting, s.o.MaxPods)
 }
 
 func newCandidate(on *site, pods []*guest) candidate {
@@ -157,18 +163,6 @@ func newCandidate(on *site, pods []*guest) candidate {
 		}
 	}
 	return c
-}
-
-// matches tells whether a device is one of the choices.
-func (s *search) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice) (bool, error) {
-	for _, c := range choices {
-		of := slices.Concat(s.cluster.DeviceClasses[c.Class].Spec.Selectors, c.Selectors)
-		ok, err := allocation.Matches(ctx, s.cluster.Selectors, d.CEL(), of...)
-		if ok || err != nil {
-			return ok, err
-		}
-	}
-	return false, nil
 }
 
 // inTheWay guesses the fewest pods to move for a device: all that hold devices of its GPU, without those
@@ -269,7 +263,7 @@ func (s *search) byGPU(ctx context.Context, on *site) ([]candidate, error) {
 }
 
 // without is what the waiting pod gets on a node without some pods, nil if it does not fit.
-func (s *search) without(ctx context.Context, on *site, pods []*guest) ([]resourceapi.DeviceRequestAllocationResult, error) {
+func (s *search) without(ctx context.Context, on *site, pods []*guest) (results, error) {
 	free := maps.Clone(on.free)
 	for _, g := range pods {
 		add(free, g.requests)

@@ -35,22 +35,28 @@ const (
 	seven = "gpu-mig-7g-80gb.tranche.dev"
 )
 
+// The models of GPUs.
+const (
+	h100   = "H100-80GB"
+	mi300x = "MI300X"
+)
+
 // compiled are the selectors of all tests.
 var compiled = sync.OnceValue(func() *cel.Cache { return allocation.NewCache(200) })
 
-// published are the slices of a node with so many H100, made once.
+// published are the slices of a node with so many GPUs of a model, made once.
 var published = struct {
 	sync.Mutex
 	of map[string][]*resourceapi.ResourceSlice
 }{of: map[string][]*resourceapi.ResourceSlice{}}
 
-func slicesOf(t testing.TB, node string, gpus int) []*resourceapi.ResourceSlice {
+func slicesOf(t testing.TB, node, model string, gpus int) []*resourceapi.ResourceSlice {
 	t.Helper()
 	published.Lock()
 	defer published.Unlock()
-	key := fmt.Sprint(node, gpus)
+	key := fmt.Sprint(node, model, gpus)
 	if published.of[key] == nil {
-		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: H100-80GB, count: %d}]", gpus))
+		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, gpus))
 		require.NoError(t, err)
 		var found []publish.GPU
 		for _, g := range inv.Hardware(node) {
@@ -78,6 +84,11 @@ type fleet struct {
 // newFleet makes nodes named node-0, node-1, … with so many H100 each.
 func newFleet(t testing.TB, gpus ...int) *fleet {
 	t.Helper()
+	return newFleetOf(t, h100, gpus...)
+}
+
+func newFleetOf(t testing.TB, model string, gpus ...int) *fleet {
+	t.Helper()
 	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
 	f := &fleet{
@@ -92,7 +103,7 @@ func newFleet(t testing.TB, gpus ...int) *fleet {
 	f.in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}}}}
 	for i, n := range gpus {
 		name := fmt.Sprintf("node-%d", i)
-		f.slices = append(f.slices, slicesOf(t, name, n)...)
+		f.slices = append(f.slices, slicesOf(t, name, model, n)...)
 		f.in.Nodes = append(f.in.Nodes, corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourcePods: resource.MustParse("110")}},

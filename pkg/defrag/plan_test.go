@@ -49,6 +49,20 @@ func TestPlan(t *testing.T) {
 	assert.Nil(t, f.planner(defrag.Options{}).Overlapping(&defrag.Plan{Node: "node-9"}))
 }
 
+// A pod may move to another GPU of the same node.
+func TestPlanOnOneNode(t *testing.T) {
+	f := newFleet(t, 2)
+	for range 8 {
+		f.run("node-0", one)
+	}
+	f.remove("pod-0", "pod-1")
+	plan, refusal := f.plan(f.add(seven, 1, priority(5)), defrag.Options{})
+	require.Nil(t, refusal)
+	require.Len(t, plan.Moves, 1)
+	assert.Equal(t, "pod-7", plan.Moves[0].Pod.Name)
+	assert.Equal(t, "node-0", plan.Moves[0].Node)
+}
+
 // A claim may be created later, from its template.
 func TestPlanForTemplates(t *testing.T) {
 	f, waiting := scattered(t)

@@ -24,16 +24,29 @@ func seeds(t *testing.T) uint64 {
 	return 200
 }
 
-var kinds = []string{one, one, one, one, two, two, three, seven, whole}
+// kindsOf are what pods of random fleets ask for, the most frequent several times.
+var kindsOf = map[string][]string{
+	h100:   {one, one, one, one, two, two, three, seven, whole},
+	mi300x: {eighth, eighth, eighth, eighth, quarter, half, whole},
+}
 
-// randomFleet is a fleet in which pods came and went, and a pod that fits nowhere, empty if all fit.
-func randomFleet(t *testing.T, r *rand.Rand) (f *fleet, waiting string) {
+const (
+	eighth  = "gpu-xcp-cpx.tranche.dev"
+	quarter = "gpu-xcp-qpx.tranche.dev"
+	half    = "gpu-xcp-dpx.tranche.dev"
+)
+
+// randomFleet is a fleet in which pods came and went, and a pod that fits nowhere, empty if all fit. MI300X
+// have fewer devices, which takes less time.
+func randomFleet(t *testing.T, r *rand.Rand) (f *fleet, kinds []string, waiting string) {
 	t.Helper()
-	gpus := make([]int, 2+r.IntN(2))
+	model := []string{mi300x, mi300x, h100}[r.IntN(3)]
+	kinds = kindsOf[model]
+	gpus := make([]int, 2+r.IntN(3))
 	for i := range gpus {
-		gpus[i] = 1 + r.IntN(5)/4
+		gpus[i] = 1 + r.IntN(3)/2
 	}
-	f = newFleet(t, gpus...)
+	f = newFleetOf(t, model, gpus...)
 	for range 16 {
 		name := f.add(kinds[r.IntN(len(kinds))], 1, func(p *corev1.Pod) {
 			if r.IntN(10) == 0 {
@@ -44,21 +57,25 @@ func randomFleet(t *testing.T, r *rand.Rand) (f *fleet, waiting string) {
 			f.remove(name)
 		}
 	}
+	gone := 1 + r.IntN(2) // of three
 	for _, name := range f.names() {
-		if r.IntN(2) == 0 {
+		if r.IntN(3) < gone {
 			f.remove(name)
 		}
 	}
-	for _, class := range []string{whole, seven, three, two} {
+	for _, class := range slices.Backward(kinds) {
+		if class == kinds[0] {
+			break
+		}
 		if r.IntN(3) == 0 {
 			continue
 		}
 		waiting = f.add(class, 1+int64(r.IntN(8)/7))
 		if f.anywhere(r, waiting) == "" {
-			return f, waiting
+			return f, kinds, waiting
 		}
 	}
-	return f, ""
+	return f, kinds, ""
 }
 
 func (f *fleet) names() (out []string) {
@@ -83,15 +100,16 @@ func (f *fleet) anywhere(r *rand.Rand, pod string) string {
 // before it, and in the end the waiting pod has the devices of the plan.
 func TestMovesLoseNobody(t *testing.T) {
 	t.Parallel()
-	planned, done, aborted := 0, 0, 0
+	planned, done, aborted, refused := 0, 0, 0, map[defrag.Reason]int{}
 	for seed := range seeds(t) {
 		r := rand.New(rand.NewPCG(seed, 17))
-		f, waiting := randomFleet(t, r)
+		f, _, waiting := randomFleet(t, r)
 		if waiting == "" {
 			continue
 		}
 		plan, refusal := f.plan(waiting, defrag.Options{SamePriority: true})
 		if refusal != nil {
+			refused[refusal.Reason]++
 			continue
 		}
 		planned++
@@ -118,7 +136,7 @@ func TestMovesLoseNobody(t *testing.T) {
 		require.NotEmpty(t, f.anywhere(r, waiting), "seed %d: %v", seed, refusal)
 		require.Equal(t, wanted, f.devices(waiting), "seed %d", seed)
 	}
-	t.Logf("%d plans, %d done, %d aborted", planned, done, aborted)
+	t.Logf("%d plans, %d done, %d aborted, refused: %v", planned, done, aborted, refused)
 	require.Greater(t, done, 10)
 	require.Less(t, aborted*10, planned, "hardly ever are pods moved in vain")
 }
@@ -135,7 +153,7 @@ func TestReservationKeepsRoom(t *testing.T) {
 				continue
 			}
 			r := rand.New(rand.NewPCG(seed, 18))
-			f, waiting := randomFleet(t, r)
+			f, kinds, waiting := randomFleet(t, r)
 			if waiting == "" {
 				continue
 			}

@@ -35,7 +35,7 @@ func (s *search) prove(ctx context.Context, c candidate) (*Plan, error) {
 	if kept, err := s.kept(ctx, c.site, moved, reserved, append(overlapping, plan.Devices...)); !kept {
 		return nil, err
 	}
-	placed, err := s.place(ctx, plan, c.site, reserved, moved, got)
+	placed, err := s.place(ctx, plan, c.site, reserved, moved)
 	if placed == nil {
 		return nil, err
 	}
@@ -107,7 +107,13 @@ func (s *search) kept(ctx context.Context, on *site, moved []*guest, reserved []
 
 // place finds a place for each moved pod, one after another, while nothing is released yet, and returns
 // what their claims get, nil if one fits nowhere.
-func (s *search) place(ctx context.Context, plan *Plan, home *site, reserved []*resourceapi.ResourceSlice, moved []*guest, got results) (results, error) {
+func (s *search) place(ctx context.Context, plan *Plan, home *site, reserved []*resourceapi.ResourceSlice, moved []*guest) (results, error) {
+	// The wanted devices are not held for the waiting pod here: together with what has not been released, they
+	// would use more than there is, and then the allocator gives nothing of the node.
+	held := devicesHeld(moved)
+	beside := changed(reserved, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
+		return device, slices.Contains(held, id) || !slices.Contains(plan.Devices, id)
+	})
 	moved = slices.Clone(moved)
 	slices.SortStableFunc(moved, func(a, b *guest) int {
 		return cmp.Or(cmp.Compare(s.size(b), s.size(a)), cmp.Compare(a.String(), b.String()))
@@ -115,7 +121,7 @@ func (s *search) place(ctx context.Context, plan *Plan, home *site, reserved []*
 	free := map[*site]corev1.ResourceList{}
 	var placed results
 	for _, g := range moved {
-		to, its, err := s.placeOne(ctx, g, home, reserved, free, slices.Concat(got, placed))
+		to, its, err := s.placeOne(ctx, g, home, beside, free, placed)
 		if err != nil {
 			return nil, err
 		}
@@ -126,14 +132,14 @@ func (s *search) place(ctx context.Context, plan *Plan, home *site, reserved []*
 		subtract(free[to], g.requests)
 		placed = append(placed, its...)
 		plan.Moves = append(plan.Moves, Move{
-			Pod: nameOf(g.pod), UID: g.pod.UID, From: g.devices(), Node: to.node.Name, To: devicesOf(its),
+			Pod: nameOf(g.pod), UID: g.pod.UID, From: devicesHeld([]*guest{g}), Node: to.node.Name, To: devicesOf(its),
 		})
 	}
 	return placed, nil
 }
 
 // placeOne finds a place for a pod: on the fullest node where it fits, so that others stay empty.
-func (s *search) placeOne(ctx context.Context, g *guest, home *site, reserved []*resourceapi.ResourceSlice,
+func (s *search) placeOne(ctx context.Context, g *guest, home *site, beside []*resourceapi.ResourceSlice,
 	free map[*site]corev1.ResourceList, taken results) (*site, results, error) {
 	for _, name := range s.fullest {
 		to := s.sites[name]
@@ -145,7 +151,7 @@ func (s *search) placeOne(ctx context.Context, g *guest, home *site, reserved []
 		}
 		published := to.slices
 		if to == home {
-			published = reserved
+			published = beside
 		}
 		its, err := s.allocate(ctx, to, to.held(nil, taken), published, g.claims)
 		if err != nil || its != nil {
@@ -155,16 +161,18 @@ func (s *search) placeOne(ctx context.Context, g *guest, home *site, reserved []
 	return nil, nil, nil
 }
 
-func (g *guest) devices() (out []Device) {
-	for _, c := range g.held {
-		out = append(out, devicesOf(c.Status.Allocation.Devices.Results)...)
+func devicesHeld(pods []*guest) (out []Device) {
+	for _, g := range pods {
+		for _, c := range g.held {
+			out = append(out, devicesOf(c.Status.Allocation.Devices.Results)...)
+		}
 	}
 	return out
 }
 
 // size is the memory of the devices that a pod holds.
 func (s *search) size(g *guest) (n int64) {
-	for _, d := range g.devices() {
+	for _, d := range devicesHeld([]*guest{g}) {
 		if known := s.devices[d]; known != nil {
 			n += known.Consumes[gpu.CounterMemory]
 		}

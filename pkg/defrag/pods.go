@@ -134,7 +134,7 @@ func (p *Planner) fromTemplate(pod *corev1.Pod, c *corev1.PodResourceClaim) *res
 		return nil
 	}
 	return &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name + "-" + c.Name, UID: types.UID(pod.UID + "/" + types.UID(c.Name))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name + "-" + c.Name, UID: pod.UID + "/" + types.UID(c.Name)},
 		Spec:       *t.Spec.Spec.DeepCopy(),
 	}
 }

@@ -40,14 +40,14 @@ const (
 // have fewer devices, which takes less time.
 func randomFleet(t *testing.T, r *rand.Rand) (f *fleet, kinds []string, waiting string) {
 	t.Helper()
-	model := []string{mi300x, mi300x, h100}[r.IntN(3)]
+	model := []string{mi300x, mi300x, mi300x, h100}[r.IntN(4)]
 	kinds = kindsOf[model]
 	gpus := make([]int, 2+r.IntN(3))
 	for i := range gpus {
 		gpus[i] = 1 + r.IntN(3)/2
 	}
 	f = newFleetOf(t, model, gpus...)
-	for range 16 {
+	for range 14 {
 		name := f.add(kinds[r.IntN(len(kinds))], 1, func(p *corev1.Pod) {
 			if r.IntN(10) == 0 {
 				p.OwnerReferences = nil // may not be moved

@@ -41,7 +41,7 @@ var reasons = []Reason{
 }
 
 // Refusal says why there is no plan for a pod.
-type Refusal struct {
+type Refusal struct { //nolint:errname // an answer, which is returned as an error
 	Reason Reason `json:"reason"`
 	// Words says it in a sentence.
 	Words string `json:"words"`

@@ -66,9 +66,15 @@ type candidate struct {
 
 func (s *search) run(ctx context.Context) (*Plan, error) {
 	var all []candidate
+	var slow error
 	for _, name := range s.turn() {
 		found, err := s.onSite(ctx, s.sites[name])
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			slow = err // another one may be easier
+		case err != nil:
 			return nil, err
 		}
 		all = append(all, found...)
@@ -76,7 +82,6 @@ func (s *search) run(ctx context.Context) (*Plan, error) {
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(len(a.pods), len(b.pods)), cmp.Compare(a.devices, b.devices))
 	})
-	var slow error
 	for _, c := range all {
 		plan, err := s.prove(ctx, c)
 		switch {
@@ -85,7 +90,7 @@ func (s *search) run(ctx context.Context) (*Plan, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			slow = err // another one may be easier
+			slow = err
 		case err != nil:
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -110,20 +111,36 @@ func execCommand() *cobra.Command {
 
 func loadCommand() *cobra.Command {
 	var (
-		archive string
-		nodes   []string
+		archive   string
+		scheduler bool
+		nodes     []string
 	)
 	cmd := &cobra.Command{
-		Use:   "load --tar FILE",
-		Short: "Import an image archive into all nodes, or some",
+		Use:   "load --tar FILE | --kube-scheduler",
+		Short: "Import an image archive, or the image of kube-scheduler, into all nodes, or some",
 		Args:  cobra.NoArgs,
 	}
 	open := folder(cmd)
 	cmd.Flags().StringVar(&archive, "tar", "", "archive of images, as cmd/image or `docker save` write it")
+	cmd.Flags().BoolVar(&scheduler, "kube-scheduler", false, "the cluster's kube-scheduler, under the name of upstream's image")
 	cmd.Flags().StringSliceVar(&nodes, "node", nil, "nodes (default: all)")
+	cmd.MarkFlagsOneRequired("tar", "kube-scheduler")
+	cmd.MarkFlagsMutuallyExclusive("tar", "kube-scheduler")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if archive == "" {
-			return errors.New("--tar is missing: the archive to import")
+		if scheduler {
+			dir, err := os.MkdirTemp("", "kube-scheduler-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			parts, err := build.DefaultDir()
+			if err != nil {
+				return err
+			}
+			archive = filepath.Join(dir, "kube-scheduler.tar")
+			if err := parts.WriteSchedulerImage(archive); err != nil {
+				return err
+			}
 		}
 		opened, err := open()
 		if err != nil {

@@ -88,6 +88,14 @@ func kubernetesFlags(version string) string {
 	return strings.Join(flags, " ")
 }
 
+// WriteSchedulerImage writes an archive with an image of the cluster's kube-scheduler that has the
+// name and the path of upstream's.
+func (d Dir) WriteSchedulerImage(file string) error {
+	return image.Write(file, image.Spec{Entries: []image.Entry{
+		{Path: "/usr/local/bin/kube-scheduler", Source: d.Program("kubernetes"), Mode: 0o755},
+	}}, "registry.k8s.io/kube-scheduler:"+Kubernetes)
+}
+
 func buildContainerd(ctx context.Context, job job) error {
 	const commands = "github.com/containerd/containerd/v2/cmd/"
 	const version = " -X github.com/containerd/containerd/v2/version.Version="

@@ -24,7 +24,13 @@ import (
 
 func deploymentOf(t *testing.T, objects []runtime.Object) *appsv1.Deployment {
 	t.Helper()
-	return one[*appsv1.Deployment](t, objects)
+	for _, d := range all[*appsv1.Deployment](objects) {
+		if d.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == "controller" {
+			return d
+		}
+	}
+	require.FailNow(t, "no controller")
+	return nil
 }
 
 // flagsOf are the arguments of a container, by flag.
@@ -157,4 +163,5 @@ func TestQuota(t *testing.T) {
 	}
 	assert.Equal(t, []string{"system-node-critical", "system-cluster-critical"}, values())
 	assert.Equal(t, []string{"x"}, values("--set", "controller.priorityClassName=x,kubeletPlugin.priorityClassName=x"))
+	assert.Equal(t, []string{"x", "system-cluster-critical"}, values("--set", "controller.priorityClassName=x,kubeletPlugin.priorityClassName=x,scheduler.enabled=true"))
 }

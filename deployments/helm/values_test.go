@@ -72,6 +72,9 @@ func TestBadValues(t *testing.T) {
 		"openshift":             {[]string{"openshift.enabled=yes"}, []string{"/openshift/enabled", "'auto'"}},
 		"a project":             {[]string{"translate.volcano=true"}, []string{"/translate", "'volcano' not allowed"}},
 		"hook":                  {[]string{"uninstall.hook=never"}, []string{"/uninstall/hook", "want boolean"}},
+		"scheduler's name":      {[]string{"scheduler.schedulerName=default-scheduler"}, []string{"/scheduler/schedulerName"}},
+		"no schedulers":         {[]string{"scheduler.replicas=0"}, []string{"/scheduler/replicas", "minimum"}},
+		"time for a node":       {[]string{"scheduler.filterTimeout=2"}, []string{"/scheduler/filterTimeout", "want string"}},
 		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,8 @@ type translator struct {
 	kube   kubernetes.Interface
 }
 
-func startTranslator(t *testing.T) *translator {
+// startTranslator takes arguments of helm's that add other policies.
+func startTranslator(t *testing.T, more ...string) *translator {
 	t.Helper()
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
@@ -61,9 +62,9 @@ func startTranslator(t *testing.T) *translator {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	out, err := exec.CommandContext(t.Context(), helm, "template", "tranche", filepath.Join("..", "..", "deployments", "helm", "tranche"),
+	out, err := exec.CommandContext(t.Context(), helm, append([]string{"template", "tranche", filepath.Join("..", "..", "deployments", "helm", "tranche"),
 		"--namespace", "tranche-system", "--kube-version", "1.37.1", "--set", "translate.kai=true,translate.hami=true,translate.nos=true",
-		"--show-only", "templates/translate.yaml", "--show-only", "templates/controllerrbac.yaml").CombinedOutput()
+		"--show-only", "templates/translate.yaml", "--show-only", "templates/controllerrbac.yaml"}, more...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	direct, err := client.New(config, client.Options{})
 	require.NoError(t, err)

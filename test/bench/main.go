@@ -36,7 +36,6 @@ func (b *bench) figures(ctx context.Context) []figures.Figure {
 		b.parallelFigures(),
 		b.sizeFigures(),
 		b.allocationFigures(),
-		b.severalFigures(),
 		b.churnFigures(),
 		b.amdFigures(ctx),
 		b.shareFigures(),

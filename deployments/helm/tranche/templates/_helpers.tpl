@@ -94,19 +94,25 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-device-plugin-configs
 {{- end }}
 
-{{/*
-The image. What stands before the first slash is a registry if it has a dot or a colon,
-as in every reference to an image.
-*/}}
 {{- define "tranche.image" -}}
-{{- $repository := .Values.image.repository }}
-{{- with .Values.global.imageRegistry }}
+{{- include "tranche.imageReference" (list . .Values.image .Chart.AppVersion) -}}
+{{- end }}
+
+{{/*
+An image: (list root values tag), where the values have repository, tag and digest. What stands
+before the first slash is a registry if it has a dot or a colon, as in every reference to an
+image.
+*/}}
+{{- define "tranche.imageReference" -}}
+{{- $image := index . 1 }}
+{{- $repository := $image.repository }}
+{{- with (index . 0).Values.global.imageRegistry }}
 {{- $repository = printf "%s/%s" . (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") }}
 {{- end }}
-{{- with .Values.image.digest }}
+{{- with $image.digest }}
 {{- printf "%s@%s" $repository . -}}
 {{- else }}
-{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" $repository ($image.tag | default (index . 2)) -}}
 {{- end }}
 {{- end }}
 
@@ -198,6 +204,17 @@ device.attributes["{{ include "tranche.driver" . }}"].?{{ .attribute }}.orValue(
 {{/* CEL that tells whether an expression is the name of one of our classes of shares. */}}
 {{- define "tranche.cel.isShareClass" -}}
 {{ . }}.matches("^gpu-(partition-)?(memory|fraction)-share(-nvidia|-amd)?[.]tranche[.]dev$")
+{{- end }}
+
+{{/*
+CEL that tells whether a pod asks for GPUs. What its claims are for is in other objects, which a
+policy does not see: any claim counts.
+*/}}
+{{- define "tranche.cel.asksForGPUs" -}}
+object.spec.?resourceClaims.orValue([]).size() > 0 ||
+(object.spec.containers.map(c, c.?resources.?limits.orValue({})) +
+object.spec.?initContainers.orValue([]).map(c, c.?resources.?limits.orValue({})))
+.exists(l, l.exists(k, k.matches("^((nvidia|amd)[.]com/(gpu|mig-)|deviceclass[.]resource[.]kubernetes[.]io/.*tranche[.]dev$)")))
 {{- end }}
 
 {{/* The folder on the host of what does not outlive a boot. */}}

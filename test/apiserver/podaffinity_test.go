@@ -1,0 +1,122 @@
+package apiserver
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// The policy adds a preference to pods that ask for GPUs, also where another policy makes the
+// claim, and leaves all others as they are.
+func TestPodAffinity(t *testing.T) {
+	tr := startTranslator(t, "--set", "podAffinity.enabled=true", "--show-only", "templates/podaffinity.yaml")
+	pack := func(value string) change {
+		return func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelPack: value} }
+	}
+	byClaim := withClaim("gpu", "mine")
+	tr.await("the policy does not work", func() bool {
+		p, err := tr.create("other", podOf(byClaim))
+		return err == nil && p.Spec.Affinity != nil
+	})
+	gathers := &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+		Weight: 100,
+		PodAffinityTerm: corev1.PodAffinityTerm{
+			TopologyKey:       corev1.LabelHostname,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPack: "true"}},
+			NamespaceSelector: &metav1.LabelSelector{},
+		},
+	}}}
+	nodes := &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight:     1,
+		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpExists}}},
+	}}}
+	for name, test := range map[string]struct {
+		namespace string
+		pod       []change
+	}{
+		"a claim":                   {"other", []change{byClaim}},
+		"a MIG profile":             {"other", []change{withLimits(1, "nvidia.com/mig-1g.10gb", "1")}},
+		"an AMD GPU, in init":       {"other", []change{withLimits(-1, "amd.com/gpu", "1")}},
+		"a class":                   {"other", []change{withLimits(0, "deviceclass.resource.kubernetes.io/gpu-mig.tranche.dev", "1")}},
+		"KAI's annotation":          {"kai", []change{withAnnotations("gpu-fraction", "0.5")}},
+		"HAMi's limit":              {"hami", []change{withLimits(0, "nvidia.com/gpumem", "1000")}},
+		"other labels":              {"other", []change{byClaim, func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }}},
+		"the label, copied":         {"other", []change{byClaim, pack("true")}},
+		"an affinity for nodes":     {"other", []change{byClaim, func(p *corev1.Pod) { p.Spec.Affinity = &corev1.Affinity{NodeAffinity: nodes} }}},
+		"a preference for no nodes": {"other", []change{byClaim, func(p *corev1.Pod) { p.Spec.Affinity = &corev1.Affinity{} }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := podOf(test.pod...)
+			after, err := tr.create(test.namespace, before)
+			require.NoError(t, err)
+			assert.Equal(t, "true", after.Labels[v1alpha1.LabelPack])
+			assert.Equal(t, before.Labels["app"], after.Labels["app"])
+			require.NotNil(t, after.Spec.Affinity)
+			assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
+			if before.Spec.Affinity != nil {
+				assert.Equal(t, before.Spec.Affinity.NodeAffinity, after.Spec.Affinity.NodeAffinity)
+			}
+			// What selects no pods keeps the scheduler's own constraints out.
+			require.Len(t, after.Spec.TopologySpreadConstraints, 1)
+			constraint := after.Spec.TopologySpreadConstraints[0]
+			assert.Nil(t, constraint.LabelSelector)
+			assert.Equal(t, corev1.ScheduleAnyway, constraint.WhenUnsatisfiable)
+		})
+	}
+
+	term := []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}}}
+	for name, changes := range map[string][]change{
+		"no GPU":        {withLimits(0, "example.com/nic", "1", "nvidia.com/rdma", "1")},
+		"another class": {withLimits(0, "deviceclass.resource.kubernetes.io/nic.example.com", "1")},
+		"left out":      {byClaim, pack("false")},
+		"a node":        {byClaim, func(p *corev1.Pod) { p.Spec.NodeName = "node-a" }},
+		"affinity for pods": {byClaim, func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
+		}},
+		"antiaffinity to pods": {byClaim, func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := podOf(changes...)
+			after, err := tr.create("other", before)
+			require.NoError(t, err)
+			assert.Equal(t, before.Labels, after.Labels)
+			assert.Equal(t, before.Spec.Affinity, after.Spec.Affinity)
+			assert.Empty(t, after.Spec.TopologySpreadConstraints)
+		})
+	}
+
+	t.Run("constraints of its own", func(t *testing.T) {
+		own := []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: term[0].LabelSelector}}
+		after, err := tr.create("other", podOf(byClaim, func(p *corev1.Pod) { p.Spec.TopologySpreadConstraints = own }))
+		require.NoError(t, err)
+		assert.Equal(t, own, after.Spec.TopologySpreadConstraints)
+		assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
+	})
+}
+
+// The policy names the second scheduler on pods that ask for GPUs, also where another policy makes
+// the claim and removes the name of a scheduler.
+func TestSchedulerOfPodsWithGPUs(t *testing.T) {
+	tr := startTranslator(t, "--set", "scheduler.enabled=true,scheduler.assign=true", "--show-only", "templates/schedulerpolicy.yaml")
+	const ours = "tranche-packing"
+	byClaim := withClaim("gpu", "mine")
+	scheduler := func(namespace string, changes ...change) string {
+		p, err := tr.create(namespace, podOf(changes...))
+		require.NoError(t, err)
+		return p.Spec.SchedulerName
+	}
+	tr.await("the policy does not work", func() bool { return scheduler("other", byClaim) == ours })
+	assert.Equal(t, ours, scheduler("other", withLimits(-1, "nvidia.com/mig-1g.10gb", "1")))
+	assert.Equal(t, ours, scheduler("other", byClaim, byScheduler(corev1.DefaultSchedulerName)))
+	assert.Equal(t, ours, scheduler("kai", withAnnotations("gpu-fraction", "0.5"), byScheduler("kai-scheduler")))
+	assert.Equal(t, "another", scheduler("other", byClaim, byScheduler("another")))
+	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other"))
+	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other", byClaim, func(p *corev1.Pod) { p.Spec.NodeName = "node-a" }))
+}

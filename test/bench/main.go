@@ -36,6 +36,7 @@ func (b *bench) figures(ctx context.Context) []figures.Figure {
 		b.parallelFigures(),
 		b.sizeFigures(),
 		b.allocationFigures(),
+		b.severalFigures(),
 		b.churnFigures(),
 		b.amdFigures(ctx),
 		b.shareFigures(),

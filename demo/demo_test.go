@@ -163,6 +163,28 @@ func TestEightOfOneGPU(t *testing.T) {
 	assert.Nil(t, c.ask(amd, claim), "seven free partitions of the first GPU are not eight")
 }
 
+// TestAllGPUs: on a node of which nobody holds anything.
+func TestAllGPUs(t *testing.T) {
+	claim := template(t, "all-gpus/all-gpus.yaml")
+	for node, small := range map[string]string{nvidia: "mig/mig.yaml", amd: "amd-partition/amd-partition.yaml"} {
+		c := newCluster(t, "all-gpus")
+		grant := c.ask(node, claim)
+		require.NotNil(t, grant, node)
+		gpus := map[string]bool{}
+		for _, device := range grant.Devices() {
+			assert.Equal(t, gpu.OfDevice(device), device, "a partition")
+			gpus[device] = true
+		}
+		assert.Len(t, gpus, 8)
+		part := template(t, small)
+		assert.Nil(t, c.ask(node, part), "%s: all is taken", node)
+
+		c.Release(grant)
+		require.NotNil(t, c.ask(node, part))
+		assert.Nil(t, c.ask(node, claim), "%s: a part of a GPU is taken", node)
+	}
+}
+
 // TestSwitch: eight pods keep eight GPUs in CPX, so that halves have to wait.
 func TestSwitch(t *testing.T) {
 	eighth := template(t, "amd-switch/amd-switch.yaml")

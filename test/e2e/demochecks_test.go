@@ -138,6 +138,40 @@ func (s *suite) offered() map[string]bool {
 	return found
 }
 
+// One pod has all GPUs of its node, and nobody has anything else there.
+func checkAllGPUs(s *suite, pods map[string]*corev1.Pod) {
+	pod := pods["all-gpus"]
+	results := s.claims(pod)[0].Status.Allocation.Devices.Results
+	gpus := len(s.amdGPUs())
+	if pod.Spec.NodeName != nodeC {
+		gpus = len(s.machine(pod.Spec.NodeName).GPUs)
+	}
+	require.Len(s.t, results, gpus)
+	for _, device := range results {
+		assert.Equal(s.t, gpu.OfDevice(device.Device), device.Device, "a partition")
+	}
+	s.requireSeesEveryGPU(pod)
+	assert.Equal(s.t, gpus, strings.Count(s.exec(pod.Namespace, pod.Name, "main", "env"), "TRANCHE_DEVICE_"))
+	s.gpuPodAt(pod.Spec.NodeName, "another", classWhole, "")
+	s.waitUnschedulable("another")
+	s.deletePods()
+}
+
+// requireSeesEveryGPU checks that a pod sees the device nodes of all GPUs of its node.
+func (s *suite) requireSeesEveryGPU(pod *corev1.Pod) {
+	s.t.Helper()
+	if pod.Spec.NodeName == nodeC {
+		s.requireWatchesAMD(pod)
+		return
+	}
+	want := slices.Clone(commonNodes)
+	for n := range s.machine(pod.Spec.NodeName).GPUs {
+		want = append(want, fmt.Sprintf("/dev/nvidia%d", n))
+	}
+	slices.Sort(want)
+	assert.Equal(s.t, want, s.seen(pod, "main"), pod.Spec.NodeName)
+}
+
 // The monitors see all GPUs of their nodes, and nobody notices.
 func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.eventually("there is a monitor on each node", func() (bool, string) {
@@ -146,16 +180,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	})
 	seen := func() {
 		for _, pod := range pods {
-			if pod.Spec.NodeName == nodeC {
-				s.requireWatchesAMD(pod)
-				continue
-			}
-			want := slices.Clone(commonNodes)
-			for n := range s.machine(pod.Spec.NodeName).GPUs {
-				want = append(want, fmt.Sprintf("/dev/nvidia%d", n))
-			}
-			slices.Sort(want)
-			assert.Equal(s.t, want, s.seen(pod, "main"), pod.Spec.NodeName)
+			s.requireSeesEveryGPU(pod)
 		}
 	}
 	before := s.machine(nodeA)

@@ -8,7 +8,9 @@
 // count, or by n+1 requests for one device each. Nothing fits, which follows from the number of
 // devices that match. The allocator tries all 2^n sets of devices for the count, and all n!
 // orders of them for the requests: it stops early only if the count exceeds 32, and it does not
-// know that requests with the same class and selectors are interchangeable.
+// know that requests with the same class and selectors are interchangeable. With v0.37.2 on a
+// core of a small machine, refusing 19 of 18 devices took 1 s and 22 of 21 took 7 s, and refusing
+// 9 requests for 8 devices 0.4 s and 10 for 9 took 4 s. kube-scheduler does this for each node.
 package main
 
 import (

@@ -16,7 +16,7 @@ type DefragmentationState string
 const (
 	// DefragmentationReserving: the plugin taints the reserved devices.
 	DefragmentationReserving DefragmentationState = "Reserving"
-	// DefragmentationEvicting: the pods of the moves are evicted.
+	// DefragmentationEvicting: the pods of the moves are evicted, one after another.
 	DefragmentationEvicting DefragmentationState = "Evicting"
 	// DefragmentationPlacing: the scheduler places the waiting pod.
 	DefragmentationPlacing DefragmentationState = "Placing"
@@ -85,6 +85,8 @@ type PodReference struct {
 // DefragmentationMove is a pod to evict, and what it holds.
 type DefragmentationMove struct {
 	PodReference `json:",inline"`
+	// Owner is the UID of its controller, which creates it again.
+	Owner types.UID `json:"owner"`
 	// From are the devices that it holds on the node.
 	//
 	// +listType=atomic
@@ -100,6 +102,10 @@ type DefragmentationMove struct {
 	//
 	// +optional
 	Evicted *metav1.MicroTime `json:"evicted,omitempty"`
+	// Placed: the pod that replaces it has a node.
+	//
+	// +optional
+	Placed bool `json:"placed,omitempty"`
 }
 
 // Active tells whether a defragmentation still reserves devices.

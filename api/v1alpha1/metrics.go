@@ -87,6 +87,10 @@ const (
 	MetricPlanNodes = "tranche_plan_nodes"
 	// MetricPlanStopped: 1 if the PartitionPlan has stopped because nodes failed, otherwise 0.
 	MetricPlanStopped = "tranche_plan_stopped"
+	// MetricDefragmentations: Finished defragmentations: Succeeded or Aborted.
+	MetricDefragmentations = "tranche_defragmentations_total"
+	// MetricDefragmentationEvictions: Evictions that made room for waiting pods: evicted, refused.
+	MetricDefragmentationEvictions = "tranche_defragmentation_evictions_total"
 	// MetricSwitchDuration: Histogram: duration of switches, without waiting for other
 	// nodes.
 	MetricSwitchDuration = "tranche_switch_duration_seconds"

@@ -31,7 +31,8 @@ the reason is printed.
 
 Only pods that may be evicted are considered: they, or their namespace, have the label
 gpu.tranche.dev/defragmentation=allowed, something creates them again, their claims are
-made from templates, and a PodDisruptionBudget allows it.
+made from templates, their priority is not above that of the waiting pod, and a
+PodDisruptionBudget allows it.
 
 Requires permission to list the objects of the whole cluster that decide where pods
 fit: pods, nodes, PodDisruptionBudgets, DeviceTaintRules, ResourceClaims, their
@@ -40,9 +41,9 @@ PersistentVolumeClaims, PersistentVolumes and StorageClasses, more pods can be m
 
 // defragFlags are those of the command defrag.
 type defragFlags struct {
-	dryRun, allNamespaces, samePriority bool
-	maxPods                             int
-	output                              string
+	dryRun, allNamespaces bool
+	maxPods               int
+	output                string
 }
 
 func newDefragCommand(o *options, out io.Writer) *cobra.Command {
@@ -75,7 +76,6 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "most pods that one plan moves")
-	cmd.Flags().BoolVar(&f.samePriority, "same-priority", false, "also move pods of the same priority as the waiting pod, not only of a lower one")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "look at the waiting pods of all namespaces")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
@@ -115,7 +115,7 @@ func (r *defragRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	planner, err := defrag.New(in, defrag.Options{MaxPods: r.flags.maxPods, SamePriority: r.flags.samePriority})
+	planner, err := defrag.New(in, defrag.Options{MaxPods: r.flags.maxPods})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
+	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 )
@@ -29,6 +30,7 @@ type config struct {
 	profilesDirs                  []string
 	translate                     []string
 	explain                       waiting.Options
+	defragment                    defragment.Options
 	options                       controller.Options
 }
 
@@ -54,6 +56,11 @@ func defaultExplain() waiting.Options {
 	return waiting.Options{After: time.Minute, PerSecond: 20}
 }
 
+// defaultDefragment are the defaults of moving pods, which is off.
+func defaultDefragment() defragment.Options {
+	return defragment.Options{MaxPods: 2, PerHour: 10}
+}
+
 func addFlags(flags *pflag.FlagSet, c *config) {
 	o := &c.options
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
@@ -67,6 +74,9 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+v1alpha1.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
 	flags.Float64Var(&c.explain.PerSecond, "explain-pending-rate", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
+	flags.DurationVar(&c.defragment.After, "defragment-after", c.defragment.After, "time after which other pods are moved if a pod that waits for its claims then fits; 0: never")
+	flags.IntVar(&c.defragment.MaxPods, "defragment-max-pods", c.defragment.MaxPods, "pods that are moved for one pod, at most")
+	flags.IntVar(&c.defragment.PerHour, "defragment-evictions-per-hour", c.defragment.PerHour, "pods that are evicted for this in an hour, at most, in the whole cluster")
 	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes without a PartitionPlan that may be switched at a time: a number, or a percentage of them, rounded down, at least 1; also the default of plans")
 	flags.StringVar(&o.MaxFailures, "max-failures", o.MaxFailures, "nodes without a PartitionPlan that may fail with a profile before no other node gets it: a number, or a percentage of them, rounded down")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
@@ -110,6 +120,10 @@ func (c *config) check() error {
 	}
 	if c.explain.After < 0 || c.explain.PerSecond <= 0 {
 		return errors.New("--explain-pending-after is less than 0, or --explain-pending-rate is not more than 0")
+	}
+	// The GPUNode's status has as many places.
+	if m := c.defragment; m.After < 0 || m.MaxPods < 1 || m.MaxPods > 16 || m.PerHour < 1 || m.PerHour > 1000 {
+		return errors.New("--defragment-after is less than 0, --defragment-max-pods is not from 1 to 16, or --defragment-evictions-per-hour is not from 1 to 1000")
 	}
 	d := c.options.Deadlines
 	for name, value := range map[string]time.Duration{

@@ -28,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
+	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 	"github.com/tranche-dev/tranche/pkg/profile/provision"
 )
@@ -47,7 +48,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	c := config{options: defaults(), explain: defaultExplain()}
+	c := config{options: defaults(), explain: defaultExplain(), defragment: defaultDefragment()}
 	logging := logsapi.NewLoggingConfiguration()
 	cmd := &cobra.Command{
 		Use:           "tranche-controller",
@@ -125,6 +126,12 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		c.explain.Clock, c.explain.Registry = clock, metrics.Registry
 		if err := waiting.Setup(mgr, c.explain); err != nil {
 			return fmt.Errorf("prepare the events on pods that wait: %w", err)
+		}
+	}
+	if c.defragment.After > 0 {
+		c.defragment.Clock, c.defragment.Registry = clock, metrics.Registry
+		if err := defragment.Setup(mgr, c.defragment); err != nil {
+			return fmt.Errorf("prepare the moving of pods: %w", err)
 		}
 	}
 	if len(c.profilesDirs) > 0 {

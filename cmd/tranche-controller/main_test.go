@@ -40,6 +40,7 @@ func TestBadFlags(t *testing.T) {
 		"no such project": {[]string{"--translate=kai,volcano"}, `--translate: "volcano" is none of kai, hami, nos`},
 		"no rate":         {[]string{"--explain-pending-rate=0"}, "--explain-pending-rate is not more than 0"},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
+		"too many moves":  {[]string{"--defragment-max-pods=17"}, "--defragment-max-pods is not from 1 to 16"},
 		"force before":    {[]string{"--force-deadline=-1s"}, "--force-deadline is -1s, it must not be less than 0"},
 		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},
 		"no drain at all": {[]string{"--drain-deadline=-1m"}, "--drain-deadline is -1m0s"},
@@ -55,7 +56,7 @@ func TestBadFlags(t *testing.T) {
 
 func TestFlagsReachTheOptions(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "tranche-system")
-	c := config{options: defaults(), explain: defaultExplain()}
+	c := config{options: defaults(), explain: defaultExplain(), defragment: defaultDefragment()}
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	addFlags(set, &c)
 	set.VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })

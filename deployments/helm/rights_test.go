@@ -56,6 +56,11 @@ var (
 		{"resource.k8s.io/devicetaintrules list watch", "pkg/controller/waiting/setup.go", "Watches(&resourceapi.DeviceTaintRule{}"},
 		{"resource.k8s.io/resourceslices list watch", "pkg/controller/waiting/setup.go", "WatchesMetadata(&resourceapi.ResourceSlice{}"},
 		{"events.k8s.io/events create patch", "pkg/controller/waiting/tell.go", "r.Client.Create(ctx, event)"},
+		{"/namespaces list", "pkg/controller/defragment/read.go", "corev1.NamespaceList"},
+		{"batch/jobs get", "pkg/controller/defragment/read.go", "d.Reader.Get(ctx, name, &job)"},
+		{"resource.k8s.io/resourceclaimtemplates list", "pkg/controller/defragment/read.go", "resourceapi.ResourceClaimTemplateList"},
+		{"resource.k8s.io/devicetaintrules list", "pkg/controller/defragment/read.go", "resourceapi.DeviceTaintRuleList"},
+		{"policy/poddisruptionbudgets list", "pkg/controller/defragment/read.go", "policyv1.PodDisruptionBudgetList"},
 		{"/pods list watch", "pkg/controller/claimtemplates/setup.go", "Watches(&corev1.Pod{}"},
 		{"/namespaces list watch", "pkg/controller/claimtemplates/setup.go", "For(&corev1.Namespace{})"},
 		{"resource.k8s.io/resourceclaimtemplates list watch", "pkg/controller/claimtemplates/setup.go", "Watches(&resourceapi.ResourceClaimTemplate{}"},
@@ -119,7 +124,7 @@ var (
 // TestRights holds what the roles allow against the calls in the code: no right is there
 // that no call needs. That none is missing is for the end-to-end tests to find.
 func TestRights(t *testing.T) {
-	everything := []string{"--set", "amd.memoryModes=true,nodeLabels=true,uninstall.force=true,translate.kai=true"}
+	everything := []string{"--set", "amd.memoryModes=true,nodeLabels=true,uninstall.force=true,translate.kai=true,controller.defragmentation.enabled=true"}
 	objects := decode(t, render(t, chart, everything...))
 	for name, test := range map[string]struct {
 		objects []runtime.Object

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -59,7 +60,7 @@ type Options struct {
 func NewScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, eventsv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme,
+		batchv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err

@@ -38,9 +38,6 @@ type Options struct {
 	MaxPods int
 	// Patience is how long one search may take. The default is 5 seconds.
 	Patience time.Duration
-	// SamePriority: pods of the same priority as the waiting one may be moved, too; those of a higher
-	// one never.
-	SamePriority bool
 	// Turn selects which nodes are looked at if there are more than 256: others in each turn.
 	Turn int
 }

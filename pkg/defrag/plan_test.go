@@ -143,13 +143,6 @@ func TestRefusals(t *testing.T) {
 	owner := func(kind string) func(*fleet, string) {
 		return pods(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = kind })
 	}
-	budget := func(allowed int32, generation int64) policyv1.PodDisruptionBudget {
-		return policyv1.PodDisruptionBudget{
-			ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "budget", Generation: generation},
-			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
-			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ObservedGeneration: 1},
-		}
-	}
 	near := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}
 	for name, test := range map[string]struct {
 		change func(f *fleet, waiting string)
@@ -215,9 +208,8 @@ func TestRefusals(t *testing.T) {
 		"host ports": {pods(func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
 		}), defrag.Options{}, defrag.NotMovable, "ports"},
-		"same priority":             {pods(priority(5)), defrag.Options{}, defrag.NotMovable, "priority 5"},
-		"same priority is accepted": {pods(priority(5)), defrag.Options{SamePriority: true}, "", ""},
-		"higher priority":           {pods(priority(6)), defrag.Options{SamePriority: true}, defrag.NotMovable, "priority 6"},
+		"same priority":   {pods(priority(5)), defrag.Options{}, "", ""},
+		"higher priority": {pods(priority(6)), defrag.Options{}, defrag.NotMovable, "priority 6"},
 		"two budgets": {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(9, 1), budget(9, 1)} },
 			defrag.Options{}, defrag.NotMovable, "several PodDisruptionBudgets"},
 		"budget":              {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(0, 1)} }, defrag.Options{}, defrag.Disruptions, "team-a/budget"},
@@ -294,5 +286,14 @@ func (f *fleet) localVolume() {
 				}}},
 			}}},
 		})
+	}
+}
+
+// budget is a PodDisruptionBudget for all pods that the API server has counted once.
+func budget(allowed int32, generation int64) policyv1.PodDisruptionBudget {
+	return policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "budget", Generation: generation},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ObservedGeneration: 1},
 	}
 }

@@ -298,8 +298,8 @@ func (p *Planner) holder(h cluster.Holder, waiting *corev1.Pod) (g *guest, fixed
 	switch {
 	case g.fixed != "":
 		fixed = fmt.Sprintf("%s may not be moved: %s", g, g.fixed)
-	case its > mine || its == mine && !p.o.SamePriority:
-		fixed = fmt.Sprintf("%s may not be moved: its priority %d is not below that of the waiting pod, %d", g, its, mine)
+	case its > mine:
+		fixed = fmt.Sprintf("%s may not be moved: its priority %d is above that of the waiting pod, %d", g, its, mine)
 	}
 	return g, fixed
 }

@@ -107,7 +107,7 @@ func TestMovesLoseNobody(t *testing.T) {
 		if waiting == "" {
 			continue
 		}
-		plan, refusal := f.plan(waiting, defrag.Options{SamePriority: true})
+		plan, refusal := f.plan(waiting, defrag.Options{})
 		if refusal != nil {
 			refused[refusal.Reason]++
 			continue
@@ -123,7 +123,7 @@ func TestMovesLoseNobody(t *testing.T) {
 				require.NotContains(t, wanted, d, "seed %d", seed)
 			}
 			f.remove(old)
-			if plan, refusal = f.plan(waiting, defrag.Options{SamePriority: true}); plan == nil {
+			if plan, refusal = f.plan(waiting, defrag.Options{}); plan == nil {
 				break
 			}
 			require.Equal(t, wanted, plan.Devices, "seed %d: another plan with the reservation of the first", seed)
@@ -157,7 +157,7 @@ func TestReservationKeepsRoom(t *testing.T) {
 			if waiting == "" {
 				continue
 			}
-			plan, _ := f.plan(waiting, defrag.Options{SamePriority: true})
+			plan, _ := f.plan(waiting, defrag.Options{})
 			if plan == nil {
 				continue
 			}

@@ -8,8 +8,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
@@ -64,13 +67,10 @@ func TestDefragDryRun(t *testing.T) {
 		require.Equal(t, "big", a.Pods[0].Pod)
 		return a
 	}
-	a := advise()
-	require.NotNil(t, a.Pods[0].Refusal, "pods of the same priority stay")
-	assert.Equal(t, defrag.NotMovable, a.Pods[0].Refusal.Reason, a.Pods[0].Refusal)
-
+	var a defrag.Advice
 	// The claim of a deleted pod is released a moment after it.
 	s.eventually("there is a plan", func() (bool, string) {
-		a = advise("--same-priority")
+		a = advise()
 		return a.Pods[0].Refusal == nil, fmt.Sprint(a.Pods[0].Refusal)
 	})
 	assert.Equal(t, nodeA, a.Pods[0].Node)
@@ -80,8 +80,8 @@ func TestDefragDryRun(t *testing.T) {
 		require.Len(t, m.From, 1)
 		assert.Equal(t, s.allocated(before[m.Pod], "").Device, m.From[0].Device)
 	}
-	assert.Equal(t, defrag.TooMany, advise("--same-priority", "--max-pods", "1", "big").Pods[0].Refusal.Reason)
-	out := s.kubectl("tranche", "defrag", "--dry-run", "-A", "--same-priority")
+	assert.Equal(t, defrag.TooMany, advise("--max-pods", "1", "big").Pods[0].Refusal.Reason)
+	out := s.kubectl("tranche", "defrag", "--dry-run", "-A")
 	assert.Contains(t, out, s.namespace+"/big would get "+a.Pods[0].Devices[0].Device+" on "+nodeA+" if 2 pods moved:")
 
 	for name, pod := range s.podsOf("small") {
@@ -90,13 +90,94 @@ func TestDefragDryRun(t *testing.T) {
 		assert.Nil(t, pod.DeletionTimestamp)
 	}
 	assert.Empty(t, s.pod("big").Spec.NodeName)
-	slices, err := s.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{})
+	assert.Zero(t, s.reservedDevices())
+}
+
+// defragments has the controller move pods after seconds.
+const defragments = "controller: {defragmentation: {enabled: true, after: 5s}}"
+
+// The controller moves the small pods one after another, nobody takes the room meanwhile, and the waiting
+// pod gets it.
+func TestDefragmentation(t *testing.T) {
+	s := start(t)
+	const small = 2
+	s.scatter("small", small)
+	before := s.podsOf("small")
+	s.gpuPod("big", "gpu-mig-7g-80gb.tranche.dev")
+	s.waitRunning("big")
+	s.eventually("the small pods run elsewhere", func() (bool, string) {
+		now := s.podsOf("small")
+		running := 0
+		for _, pod := range now {
+			if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
+				running++
+			}
+		}
+		return running == small, fmt.Sprint(running)
+	})
+	for name := range s.podsOf("small") {
+		assert.NotContains(t, before, name)
+	}
+	s.eventually("the GPUNode says so", func() (bool, string) {
+		d := s.gpuNode(nodeA).Status.Defragmentation
+		return d != nil && d.State == v1alpha1.DefragmentationSucceeded && d.Pod.Name == "big" && len(d.Evictions) == small, fmt.Sprintf("%+v", d)
+	})
+	s.eventually("the taints are gone", func() (bool, string) {
+		return s.reservedDevices() == 0, fmt.Sprint(s.reservedDevices())
+	})
+}
+
+// Without the label no pod is moved, and a PodDisruptionBudget is kept.
+func TestDefragmentationIsRefused(t *testing.T) {
+	s := start(t)
+	s.scatter("small", 1)
+	_, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "small"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"deployment": "small"}},
+		},
+	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	before := s.podsOf("small")
+	s.gpuPod("big", "gpu-mig-7g-80gb.tranche.dev")
+	s.waitUnschedulable("big")
+	advise := func() defrag.Advice {
+		var a defrag.Advice
+		out := s.kubectl("tranche", "defrag", "--dry-run", "-n", s.namespace, "-o", "json", "big")
+		require.NoError(t, json.Unmarshal([]byte(out), &a), out)
+		return a
+	}
+	s.eventually("the budget forbids it", func() (bool, string) {
+		r := advise().Pods[0].Refusal
+		return r != nil && r.Reason == defrag.Disruptions, fmt.Sprint(r)
+	})
+	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelDefragmentation+"-")
+	s.eventually("the namespace forbids it", func() (bool, string) {
+		r := advise().Pods[0].Refusal
+		return r != nil && r.Reason == defrag.NotMovable, fmt.Sprint(r)
+	})
+	for name, pod := range s.podsOf("small") {
+		require.Contains(t, before, name)
+		assert.Equal(t, before[name].UID, pod.UID)
+	}
+	assert.Nil(t, s.gpuNode(nodeA).Status.Defragmentation)
+	assert.Zero(t, s.reservedDevices())
+}
+
+// reservedDevices counts the devices with the taint of a reservation.
+func (s *suite) reservedDevices() (n int) {
+	s.t.Helper()
+	slices, err := s.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
 	for i := range slices.Items {
 		for _, d := range slices.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				assert.NotEqual(t, v1alpha1.TaintReserved, taint.Key, d.Name)
+				if taint.Key == v1alpha1.TaintReserved {
+					n++
+				}
 			}
 		}
 	}
+	return n
 }

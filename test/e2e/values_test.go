@@ -28,8 +28,10 @@ var needs = map[string]string{
 	"TestMigrations/reboot": fileText(migrateFolder+"/values.yaml") + "controller: {reboot: Allowed}\n",
 	"TestOtherGPUs":         memoryModes,
 
-	"TestWhySituations":          explainsSoon,
-	"TestWebPageOfTheController": webPage,
+	"TestWhySituations":            explainsSoon,
+	"TestDefragmentation":          defragments,
+	"TestDefragmentationIsRefused": defragments,
+	"TestWebPageOfTheController":   webPage,
 
 	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
 	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),

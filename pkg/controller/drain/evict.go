@@ -69,6 +69,19 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 	return false, fmt.Errorf("evict pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
 }
 
+// Ask evicts a pod, and only asks whether that is allowed in a dry run. It returns why the API server
+// refuses; a pod that is gone is none.
+func (d *Drainer) Ask(ctx context.Context, p *Pod, dry bool) (refusal string, err error) {
+	err = d.ask(ctx, p, false, dry)
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return "", nil
+	case refused(err):
+		return refusalText(err), nil
+	}
+	return "", fmt.Errorf("evict pod %s: %w", p.NamespacedName, err)
+}
+
 // ask evicts a pod, or deletes it with force. A dry run only checks budgets and webhooks.
 func (d *Drainer) ask(ctx context.Context, p *Pod, force, dry bool) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}

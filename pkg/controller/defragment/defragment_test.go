@@ -1,0 +1,299 @@
+package defragment
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// scattered has a small pod on each node, and a pod that waits for a whole GPU: its attempt is on the second
+// node, which has fewer pods.
+func scattered(t *testing.T) (w *world, waiting string) {
+	w = newWorld(t)
+	w.pod(small, "node-0")
+	w.pod(small, "node-0")
+	w.pod(small, "node-1")
+	waiting = w.pod(large, "")
+	require.False(t, w.pass(30*time.Second), "the pod has not waited for long enough")
+	require.True(t, w.pass(31*time.Second))
+	return w, waiting
+}
+
+func (w *world) told() string {
+	var all []string
+	for len(w.events.Events) > 0 {
+		all = append(all, <-w.events.Events)
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestMakesRoom(t *testing.T) {
+	w, waiting := scattered(t)
+	a := w.attempt("node-1")
+	require.NotNil(t, a)
+	assert.Equal(t, v1alpha1.DefragmentationReserving, a.State)
+	assert.Equal(t, v1alpha1.PodReference{Namespace: team, Name: waiting, UID: types.UID("uid-" + waiting)}, a.Pod)
+	require.Len(t, a.Moves, 1)
+	assert.Equal(t, "pod-2", a.Moves[0].Name)
+	assert.Equal(t, types.UID(small), a.Moves[0].Owner)
+	assert.Equal(t, "node-0", a.Moves[0].Node)
+	assert.NotContains(t, a.Reserved, a.Devices[0])
+	assert.Contains(t, w.told(), "Making room for pod team-a/"+waiting+"; pods to move: team-a/pod-2")
+
+	require.True(t, w.pass(time.Second))
+	assert.Equal(t, v1alpha1.DefragmentationReserving, w.attempt("node-1").State, "the taints are not published")
+	w.taint("node-1")
+	require.True(t, w.pass(time.Second))
+	assert.Empty(t, w.evicted, "schedulers may not have noticed the taints")
+	require.True(t, w.pass(3*time.Second))
+	assert.Equal(t, []string{"pod-2"}, w.evicted)
+	a = w.attempt("node-1")
+	assert.Equal(t, v1alpha1.DefragmentationEvicting, a.State)
+	assert.NotNil(t, a.Moves[0].Evicted)
+	assert.Len(t, a.Evictions, 1)
+
+	again := w.pod(small, "")
+	assert.False(t, w.bind(again, "node-1"), "the room is kept")
+	require.True(t, w.pass(time.Second))
+	assert.False(t, w.attempt("node-1").Moves[0].Placed)
+	require.True(t, w.bind(again, "node-0"))
+	require.True(t, w.pass(time.Second))
+	assert.True(t, w.attempt("node-1").Moves[0].Placed)
+	require.True(t, w.pass(time.Second))
+	assert.Equal(t, v1alpha1.DefragmentationPlacing, w.attempt("node-1").State)
+	require.True(t, w.bind(waiting, "node-1"), "nobody tolerates a taint for that")
+	require.False(t, w.pass(time.Second))
+	a = w.attempt("node-1")
+	assert.Equal(t, v1alpha1.DefragmentationSucceeded, a.State)
+	assert.Equal(t, "scheduled to node node-1", a.Message)
+	assert.False(t, a.Active(w.clock.Now()))
+	assert.Contains(t, w.told(), v1alpha1.EventDefragmentationSucceeded)
+	assert.False(t, w.pass(time.Hour))
+}
+
+// A new controller continues from what the GPUNode says, in every step.
+func TestControllerEndsAtAnyTime(t *testing.T) {
+	w, waiting := scattered(t)
+	w.taint("node-1")
+	placed := false
+	for range 40 {
+		w.start()
+		w.pass(time.Second)
+		w.pass(3 * time.Second)
+		if len(w.evicted) > 0 && !placed {
+			placed = w.bind(w.pod(small, ""), "node-0")
+		}
+		if a := w.attempt("node-1"); a.State == v1alpha1.DefragmentationPlacing {
+			w.bind(waiting, "node-1")
+		}
+	}
+	assert.Equal(t, v1alpha1.DefragmentationSucceeded, w.attempt("node-1").State, w.attempt("node-1").Message)
+	assert.Equal(t, []string{"pod-2"}, w.evicted)
+}
+
+// No pod is evicted before it is written that it will be.
+func TestNoEvictionWithoutARecord(t *testing.T) {
+	w, _ := scattered(t)
+	w.taint("node-1")
+	w.pass(time.Second)
+	w.fail = assert.AnError
+	w.clock.SetTime(w.clock.Now().Add(3 * time.Second))
+	_, err := w.d.Step(t.Context())
+	require.ErrorIs(t, err, assert.AnError)
+	assert.Empty(t, w.evicted)
+	w.fail = nil
+	w.pass(time.Second)
+	assert.Equal(t, []string{"pod-2"}, w.evicted)
+}
+
+func TestAborts(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(w *world, waiting string)
+		passes time.Duration
+		want   string
+	}{
+		"waiting pod gone": {func(w *world, waiting string) { w.remove(waiting) }, time.Second, "the pod is gone"},
+		"no place any more": {func(w *world, _ string) {
+			for range 5 {
+				w.pod(small, "node-0")
+			}
+		}, 3 * time.Second, "fits nowhere else"},
+		"no longer allowed": {func(w *world, _ string) {
+			require.NoError(w.t, w.api.Delete(w.t.Context(), namespace()))
+		}, 3 * time.Second, "has the label"},
+		"budget":   {func(w *world, _ string) { w.refuseDry = "the disruption budget web needs 2" }, 3 * time.Second, "pod team-a/pod-2 cannot be evicted: the disruption budget web needs 2"},
+		"refused":  {func(w *world, _ string) { w.refuse = "no" }, 3 * time.Second, "the eviction of pod team-a/pod-2 was refused: no"},
+		"deadline": {func(*world, string) {}, attemptTime, "not scheduled until the deadline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, waiting := scattered(t)
+			w.taint("node-1")
+			w.pass(time.Second)
+			test.change(w, waiting)
+			assert.False(t, w.pass(test.passes))
+			a := w.attempt("node-1")
+			assert.Equal(t, v1alpha1.DefragmentationAborted, a.State)
+			assert.Contains(t, a.Message, test.want)
+			assert.NotNil(t, a.Ended)
+			assert.Empty(t, w.evicted)
+			assert.Contains(t, w.told(), v1alpha1.EventDefragmentationAborted)
+			w.taint("node-1")
+			assert.False(t, w.pass(2*time.Minute), "the node and the pod are left alone for a while")
+		})
+	}
+}
+
+func namespace() *corev1.Namespace {
+	n := &corev1.Namespace{}
+	n.Name = team
+	return n
+}
+
+// Without an answer of the plugin nobody is evicted.
+func TestAbortsWithoutTaints(t *testing.T) {
+	w, _ := scattered(t)
+	assert.False(t, w.pass(reserveTime))
+	assert.Contains(t, w.attempt("node-1").Message, "does the node's plugin run?")
+	assert.Empty(t, w.evicted)
+}
+
+// If the waiting pod fits meanwhile, nobody is evicted.
+func TestFitsMeanwhile(t *testing.T) {
+	w, waiting := scattered(t)
+	w.taint("node-1")
+	w.pass(time.Second)
+	w.remove("pod-2")
+	require.True(t, w.pass(3*time.Second))
+	assert.Equal(t, v1alpha1.DefragmentationPlacing, w.attempt("node-1").State)
+	require.True(t, w.bind(waiting, "node-1"))
+	require.False(t, w.pass(time.Second))
+	assert.Empty(t, w.evicted)
+}
+
+// A pod whose replacement finds no place is the last one that is evicted.
+func TestWaitsForReplacements(t *testing.T) {
+	w, _ := scattered(t)
+	w.taint("node-1")
+	w.pass(time.Second)
+	require.True(t, w.pass(3*time.Second))
+	require.True(t, w.pass(replaceTime-time.Second))
+	require.False(t, w.pass(time.Second))
+	assert.Contains(t, w.attempt("node-1").Message, "has no node, so no more pods are moved")
+}
+
+// A pod that ends still holds its device, whatever its replacement has.
+func TestWaitsForTheEndOfPods(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		w.pod(small, "node-0")
+	}
+	for range 2 {
+		w.pod(small, "node-1")
+	}
+	w.pod(large, "")
+	w.lingers = true
+	require.True(t, w.pass(time.Minute))
+	require.Len(t, w.attempt("node-1").Moves, 2)
+	w.taint("node-1")
+	w.pass(time.Second)
+	require.True(t, w.pass(3*time.Second))
+	require.Len(t, w.evicted, 1)
+	pod := w.get(w.evicted[0])
+	pod.Finalizers = []string{"example.com/slow"}
+	require.NoError(t, w.api.Update(t.Context(), pod))
+	require.NoError(t, w.api.Delete(t.Context(), pod))
+	require.True(t, w.bind(w.pod(small, ""), "node-0"))
+	require.True(t, w.pass(time.Second))
+	require.True(t, w.pass(time.Second))
+	assert.Len(t, w.evicted, 1, "the first one still holds its device")
+
+	pod = w.get(pod.Name)
+	pod.Finalizers = nil
+	require.NoError(t, w.api.Update(t.Context(), pod))
+	require.True(t, w.pass(time.Second))
+	assert.Len(t, w.evicted, 1, "its claim is not released")
+	w.release(pod.Name)
+	require.True(t, w.pass(time.Second))
+	require.True(t, w.pass(time.Second))
+	assert.Len(t, w.evicted, 2)
+}
+
+// Evictions of the last hour count, also those of attempts that were aborted and of other nodes.
+func TestBudget(t *testing.T) {
+	w := newWorld(t)
+	w.pod(small, "node-0")
+	w.pod(small, "node-1")
+	w.pod(large, "")
+	var node v1alpha1.GPUNode
+	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Name: "node-0"}, &node))
+	ended := metav1.NewMicroTime(w.clock.Now())
+	node.Status.Defragmentation = &v1alpha1.Defragmentation{ID: "old", State: v1alpha1.DefragmentationSucceeded, Ended: &ended}
+	for range 3 {
+		node.Status.Defragmentation.Evictions = append(node.Status.Defragmentation.Evictions, metav1.NewMicroTime(w.clock.Now()))
+	}
+	require.NoError(t, w.api.Status().Update(t.Context(), &node))
+	assert.False(t, w.pass(59*time.Minute))
+	assert.True(t, w.pass(time.Minute))
+}
+
+// Pods of namespaces that do not allow it stay, and nodes that are being switched are not looked at.
+func TestLeavesAlone(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"not allowed": func(w *world) { require.NoError(w.t, w.api.Delete(w.t.Context(), namespace())) },
+		"switching": func(w *world) {
+			for _, name := range []string{"node-0", "node-1"} {
+				var node v1alpha1.GPUNode
+				require.NoError(w.t, w.api.Get(w.t.Context(), types.NamespacedName{Name: name}, &node))
+				node.Status.State = v1alpha1.Draining
+				require.NoError(w.t, w.api.Status().Update(w.t.Context(), &node))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pod(small, "node-0")
+			w.pod(small, "node-1")
+			w.pod(large, "")
+			change(w)
+			assert.False(t, w.pass(time.Hour))
+			assert.Nil(t, w.attempt("node-0"))
+			assert.Nil(t, w.attempt("node-1"))
+		})
+	}
+}
+
+// Namespaces take turns, and so do the pods of one that has many.
+func TestInTurns(t *testing.T) {
+	pods := map[string][]*corev1.Pod{}
+	add := func(namespace, name string) {
+		p := &corev1.Pod{}
+		p.Namespace, p.Name = namespace, name
+		pods[namespace] = append(pods[namespace], p)
+	}
+	for i := range 40 {
+		add("many", string(rune('A'+i)))
+	}
+	add("few", "x")
+	names := func(turn int) (all []string) {
+		copied := map[string][]*corev1.Pod{}
+		for k, v := range pods {
+			copied[k] = v
+		}
+		for _, p := range inTurns(copied, turn) {
+			all = append(all, p.Namespace+"/"+p.Name)
+		}
+		return all
+	}
+	assert.Len(t, names(0), mostPods)
+	assert.Equal(t, []string{"few/x", "many/A", "many/B"}, names(0)[:3])
+	assert.Equal(t, []string{"many/Q", "few/x", "many/R"}, names(1)[:3])
+	assert.Empty(t, inTurns(nil, 0))
+}

@@ -1,0 +1,83 @@
+package defragment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// mostNote is the longest text of an event and of a message, in bytes.
+const mostNote = 1024
+
+// metrics are what is counted.
+type metrics struct {
+	ended, evictions *prometheus.CounterVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: v1alpha1.MetricDefragmentations,
+			Help: "Finished defragmentations: Succeeded or Aborted.",
+		}, []string{"result"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: v1alpha1.MetricDefragmentationEvictions,
+			Help: "Evictions that made room for waiting pods: evicted, refused.",
+		}, []string{"result"}),
+	}
+	if registry != nil {
+		registry.MustRegister(m.ended, m.evictions)
+	}
+	return m
+}
+
+// started reports the begin of an attempt.
+func (d *Defragmenter) started(ctx context.Context, node *v1alpha1.GPUNode) {
+	a := node.Status.Defragmentation
+	note := fmt.Sprintf("Making room for pod %s/%s; pods to move: %s", a.Pod.Namespace, a.Pod.Name, names(a.Moves))
+	klog.FromContext(ctx).Info("Making room for a waiting pod", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", names(a.Moves))
+	d.event(node, corev1.EventTypeNormal, v1alpha1.EventDefragmentationStarted, note)
+	// A tenant learns nothing about the pods of others.
+	d.podEvent(a.Pod, fmt.Sprintf("Making room on node %s; pods to move: %d", node.Name, len(a.Moves)))
+}
+
+// finished reports the end of an attempt.
+func (d *Defragmenter) finished(ctx context.Context, node *v1alpha1.GPUNode) {
+	a := node.Status.Defragmentation
+	kind, reason := corev1.EventTypeNormal, v1alpha1.EventDefragmentationSucceeded
+	if a.State == v1alpha1.DefragmentationAborted {
+		kind, reason = corev1.EventTypeWarning, v1alpha1.EventDefragmentationAborted
+	}
+	klog.FromContext(ctx).Info("Finished making room", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
+	d.metrics.ended.WithLabelValues(string(a.State)).Inc()
+	d.event(node, kind, reason, fmt.Sprintf("Pod %s/%s: %s", a.Pod.Namespace, a.Pod.Name, a.Message))
+}
+
+func (d *Defragmenter) event(node *v1alpha1.GPUNode, kind, reason, note string) {
+	d.Events.Eventf(&v1alpha1.GPUNode{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID},
+	}, nil, kind, reason, "Defragment", "%s", text.Cut(note, mostNote))
+}
+
+func (d *Defragmenter) podEvent(pod v1alpha1.PodReference, note string) {
+	d.Events.Eventf(&corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+	}, nil, corev1.EventTypeNormal, v1alpha1.EventDefragmentation, "Defragment", "%s", text.Cut(note, mostNote))
+}
+
+func names(moves []v1alpha1.DefragmentationMove) string {
+	var all []string
+	for _, m := range moves {
+		all = append(all, m.Namespace+"/"+m.Name)
+	}
+	return text.List(all, len(all))
+}

@@ -1,0 +1,268 @@
+package defragment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const (
+	team  = "team-a"
+	small = "gpu-mig-1g-10gb.tranche.dev"
+	large = "gpu-mig-7g-80gb.tranche.dev"
+)
+
+// world is an API server with two nodes of one H100, the scheduler's allocator, and a Defragmenter on a clock
+// that stands still.
+type world struct {
+	t         *testing.T
+	api       client.WithWatch
+	d         *Defragmenter
+	clock     *clocktesting.FakePassiveClock
+	events    *events.FakeRecorder
+	scheduler *allocator.Scheduler
+	grants    map[string]*allocator.Grant
+	evicted   []string
+	// refuse is what the Eviction API answers, to dry runs if dry is set.
+	refuse, refuseDry string
+	// lingers keeps evicted pods for a while.
+	lingers bool
+	// fail makes writes of the GPUNode's status fail.
+	fail error
+	made int
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	byNode := func(o client.Object) []string {
+		return []string{ptr.Deref(o.(*resourceapi.ResourceSlice).Spec.NodeName, "")}
+	}
+	w := &world{
+		t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(2e9, 0)), events: events.NewFakeRecorder(100), grants: map[string]*allocator.Grant{},
+	}
+	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.GPUNode{}).
+		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, byNode).
+		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
+	classes, err := allocator.Classes("../../../deployments/helm/testdata/defaults.yaml")
+	require.NoError(t, err)
+	for _, c := range classes {
+		w.create(c.DeepCopy())
+	}
+	w.scheduler = allocator.New(classes, nil)
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}}})
+	for i := range 2 {
+		w.node(fmt.Sprintf("node-%d", i))
+	}
+	for _, class := range []string{small, large} {
+		w.create(&resourceapi.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: class},
+			Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: allocator.Claim("", allocator.Request("gpu", class, 1)).Spec},
+		})
+	}
+	w.start()
+	return w
+}
+
+// start starts a Defragmenter that knows nothing.
+func (w *world) start() {
+	writes := interceptor.NewClient(w.api, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			if w.fail != nil {
+				return w.fail
+			}
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
+		},
+	})
+	w.d = New(writes, w.api, w.events, Options{After: time.Minute, MaxPods: 2, PerHour: 3, Clock: w.clock, Registry: prometheus.NewRegistry()})
+	w.d.Evict = w.evict
+}
+
+func (w *world) evict(_ context.Context, pod *drain.Pod, dry bool) (string, error) {
+	if dry {
+		return w.refuseDry, nil
+	}
+	if w.refuse == "" {
+		w.evicted = append(w.evicted, pod.Name)
+		if w.get(pod.Name) != nil && !w.lingers {
+			w.remove(pod.Name)
+		}
+	}
+	return w.refuse, nil
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	o.SetResourceVersion("")
+	require.NoError(w.t, w.api.Create(w.t.Context(), o))
+}
+
+func (w *world) node(name string) {
+	w.t.Helper()
+	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 1}]"))
+	require.NoError(w.t, err)
+	resources, errs := publish.Resources(name, []publish.GPU{{GPU: inv.Hardware(name)[0]}})
+	require.Empty(w.t, errs)
+	for i, s := range allocator.Slices(gpu.DriverName, name, resources) {
+		s = s.DeepCopy()
+		s.Name = fmt.Sprintf("%s-%d", name, i)
+		w.create(s)
+	}
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
+	w.create(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	w.publish()
+}
+
+// publish gives the scheduler the slices.
+func (w *world) publish() {
+	w.t.Helper()
+	var list resourceapi.ResourceSliceList
+	require.NoError(w.t, w.api.List(w.t.Context(), &list))
+	var all []*resourceapi.ResourceSlice
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	w.scheduler.Publish(all)
+}
+
+// taint does what the plugin of a node does for a reservation.
+func (w *world) taint(node string) {
+	w.t.Helper()
+	a := w.attempt(node)
+	var list resourceapi.ResourceSliceList
+	require.NoError(w.t, w.api.List(w.t.Context(), &list, client.MatchingFields{resourceapi.ResourceSliceSelectorNodeName: node}))
+	for i := range list.Items {
+		s := &list.Items[i]
+		for j := range s.Spec.Devices {
+			s.Spec.Devices[j].Taints = nil
+			if a.Active(w.clock.Now()) && slices.Contains(a.Reserved, s.Spec.Devices[j].Name) {
+				s.Spec.Devices[j].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintReserved, Value: a.ID, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			}
+		}
+		require.NoError(w.t, w.api.Update(w.t.Context(), s))
+	}
+	w.publish()
+}
+
+// pod makes a pod of a ReplicaSet that asks for a device of a class. It runs on a node, or waits.
+func (w *world) pod(class, node string) string {
+	w.t.Helper()
+	name := fmt.Sprintf("pod-%d", w.made)
+	w.made++
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: team, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(w.clock.Now()),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: class, UID: types.UID(class), Controller: ptr.To(true)}},
+		},
+		Spec: corev1.PodSpec{
+			Containers:     []corev1.Container{{Name: "main", Image: "busybox"}},
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &class}},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodPending, ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}},
+			Conditions: []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(w.clock.Now()),
+			}},
+		},
+	}
+	claim := allocator.Claim(name, allocator.Request("gpu", class, 1))
+	claim.Namespace, claim.UID = team, types.UID("claim-"+name)
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID, Controller: ptr.To(true)}}
+	w.create(pod)
+	w.create(claim)
+	if node != "" {
+		require.True(w.t, w.bind(name, node), "%s does not fit on %s", class, node)
+	}
+	return name
+}
+
+// bind schedules a pod to a node, if it fits.
+func (w *world) bind(name, node string) bool {
+	w.t.Helper()
+	key := types.NamespacedName{Namespace: team, Name: name}
+	var claim resourceapi.ResourceClaim
+	require.NoError(w.t, w.api.Get(w.t.Context(), key, &claim))
+	grant, err := w.scheduler.Allocate(w.t.Context(), node, &claim)
+	require.NoError(w.t, err)
+	if grant == nil {
+		return false
+	}
+	w.grants[name] = grant
+	claim.Status.Allocation = &grant.Result
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: types.UID("uid-" + name)}}
+	require.NoError(w.t, w.api.Update(w.t.Context(), &claim))
+	pod := w.get(name)
+	pod.Spec.NodeName, pod.Status.Phase, pod.Status.Conditions = node, corev1.PodRunning, nil
+	require.NoError(w.t, w.api.Update(w.t.Context(), pod))
+	return true
+}
+
+// get is a pod, nil if it is gone.
+func (w *world) get(name string) *corev1.Pod {
+	var pod corev1.Pod
+	if w.api.Get(w.t.Context(), types.NamespacedName{Namespace: team, Name: name}, &pod) != nil {
+		return nil
+	}
+	return &pod
+}
+
+func (w *world) remove(name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.api.Delete(w.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name}}))
+	w.release(name)
+}
+
+// release deletes the claim of a pod.
+func (w *world) release(name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.api.Delete(w.t.Context(), &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name}}))
+	if w.grants[name] != nil {
+		w.scheduler.Release(w.grants[name])
+	}
+}
+
+func (w *world) attempt(node string) *v1alpha1.Defragmentation {
+	w.t.Helper()
+	var n v1alpha1.GPUNode
+	require.NoError(w.t, w.api.Get(w.t.Context(), types.NamespacedName{Name: node}, &n))
+	return n.Status.Defragmentation
+}
+
+// pass lets time pass, and steps.
+func (w *world) pass(d time.Duration) (busy bool) {
+	w.t.Helper()
+	w.clock.SetTime(w.clock.Now().Add(d))
+	busy, err := w.d.Step(w.t.Context())
+	require.NoError(w.t, err)
+	return busy
+}

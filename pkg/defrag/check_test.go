@@ -1,0 +1,52 @@
+package defrag_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+
+	"github.com/tranche-dev/tranche/pkg/defrag"
+)
+
+// A plan is proven again with the taints of its reservation, and not if something has changed.
+func TestCheck(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(f *fleet, waiting string, plan *defrag.Plan)
+		want   defrag.Reason
+	}{
+		"nothing":                 {func(*fleet, string, *defrag.Plan) {}, ""},
+		"waiting pod gone":        {func(f *fleet, w string, _ *defrag.Plan) { f.remove(w) }, defrag.NotWaiting},
+		"scheduled":               {func(f *fleet, w string, _ *defrag.Plan) { f.pods[w].Spec.NodeName = "node-0" }, defrag.NotWaiting},
+		"moved pod gone":          {func(f *fleet, _ string, p *defrag.Plan) { f.remove(p.Moves[0].Pod.Name) }, defrag.FitsNow},
+		"another pod of its name": {func(f *fleet, _ string, p *defrag.Plan) { f.pods[p.Moves[0].Pod.Name].UID = "other" }, defrag.NotMovable},
+		"no longer allowed":       {func(f *fleet, _ string, _ *defrag.Plan) { f.in.Namespaces = nil }, defrag.NotMovable},
+		"budget":                  {func(f *fleet, _ string, _ *defrag.Plan) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(0, 1)} }, defrag.Disruptions},
+		"no place any more": {func(f *fleet, _ string, _ *defrag.Plan) {
+			for range 5 {
+				f.run("node-0", one)
+			}
+		}, defrag.NoPlace},
+		"node closed": {func(f *fleet, _ string, _ *defrag.Plan) { f.in.Nodes[1].Spec.Unschedulable = true }, defrag.NoNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, waiting := scattered(t)
+			plan, refusal := f.plan(waiting, defrag.Options{})
+			require.Nil(t, refusal)
+			f.reserve(plan)
+			test.change(f, waiting, plan)
+			if pod := f.pods[waiting]; pod != nil && pod.Spec.NodeName == "" {
+				pod.Status.Phase = corev1.PodPending
+			}
+			err := f.planner(defrag.Options{}).Check(t.Context(), plan)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorAs(t, err, &refusal)
+			assert.Equal(t, test.want, refusal.Reason, refusal)
+		})
+	}
+}

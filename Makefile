@@ -184,6 +184,11 @@ bench: build ## Measure the figures that the project holds itself to, each with 
 scale: image cluster-parts ## Measure scheduler CPU per pod, and switches, a thousand at once and one, against limits (needs root)
 	@$(GO) run ./test/scale
 
+PACKING ?=
+.PHONY: packing
+packing: ## Replay a trace and mixes on 1,500 simulated nodes and compare placement policies (PACKING=<flags>, test/packing/README.md)
+	@$(GO) run ./test/packing $(PACKING)
+
 .PHONY: hardware-test
 hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA GPU
 	$(GO) test -c -trimpath $(SMALL) -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware

@@ -44,7 +44,7 @@ const (
 	LabelFromAmount = "tranche.dev/from-amount"
 	// LabelDefragmentation (Namespace, Pod): `allowed`: pods may be evicted to make room for
 	// another pod, if they fit elsewhere. A pod's label counts more than its namespace's.
-	LabelDefragmentation = "gpu.tranche.dev/defragmentation"
+	LabelDefragmentation = "tranche.dev/defragmentation"
 	// LabelPack (Pod): `true` attracts pods that ask for GPUs, with `podAffinity.enabled`; the
 	// chart's policy adds it. `false`: the policy leaves the pod as it is.
 	LabelPack = "tranche.dev/pack"

@@ -30,7 +30,7 @@ anything. The scheduler's own allocator decides what fits. For a pod without a p
 the reason is printed.
 
 Only pods that may be evicted are considered: they, or their namespace, have the label
-gpu.tranche.dev/defragmentation=allowed, something creates them again, their claims are
+tranche.dev/defragmentation=allowed, something creates them again, their claims are
 made from templates, their priority is not above that of the waiting pod, and a
 PodDisruptionBudget allows it.
 

@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 		"tainted":   {func(f *fleet, _ string) { f.taint() }, defrag.Options{}, defrag.NoNode, ""},
 		"too large": {waiting(request("65")), defrag.Options{}, defrag.NoResources, "CPU"},
 		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDefragmentation: "never"} }),
-			defrag.Options{}, defrag.NotMovable, "has the label gpu.tranche.dev/defragmentation=allowed"},
+			defrag.Options{}, defrag.NotMovable, "has the label tranche.dev/defragmentation=allowed"},
 		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable, ""},
 		"allowed by the pods": {func(f *fleet, w string) {
 			f.in.Namespaces = nil

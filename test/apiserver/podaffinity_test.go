@@ -1,10 +1,12 @@
 package apiserver
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -92,6 +94,18 @@ func TestPodAffinity(t *testing.T) {
 		})
 	}
 
+	t.Run("in any order of the policies", func(t *testing.T) {
+		for round := range rounds {
+			tr.shuffle("tranche-pod-affinity", round)
+			for namespace, ask := range map[string]change{"kai": withAnnotations("gpu-fraction", "0.5"), "hami": withLimits(0, "nvidia.com/gpumem", "1000")} {
+				after, err := tr.create(namespace, podOf(ask))
+				require.NoError(t, err)
+				require.NotNil(t, after.Spec.Affinity, "round %d, %s", round, namespace)
+				assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
+			}
+		}
+	})
+
 	t.Run("constraints of its own", func(t *testing.T) {
 		own := []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: term[0].LabelSelector}}
 		after, err := tr.create("other", podOf(byClaim, func(p *corev1.Pod) { p.Spec.TopologySpreadConstraints = own }))
@@ -116,7 +130,33 @@ func TestSchedulerOfPodsWithGPUs(t *testing.T) {
 	assert.Equal(t, ours, scheduler("other", withLimits(-1, "nvidia.com/mig-1g.10gb", "1")))
 	assert.Equal(t, ours, scheduler("other", byClaim, byScheduler(corev1.DefaultSchedulerName)))
 	assert.Equal(t, ours, scheduler("kai", withAnnotations("gpu-fraction", "0.5"), byScheduler("kai-scheduler")))
+	for round := range rounds {
+		tr.shuffle("tranche-scheduler", round)
+		assert.Equal(t, ours, scheduler("kai", withAnnotations("gpu-fraction", "0.5"), byScheduler("kai-scheduler")), "round %d", round)
+	}
 	assert.Equal(t, "another", scheduler("other", byClaim, byScheduler("another")))
 	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other"))
 	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other", byClaim, func(p *corev1.Pod) { p.Spec.NodeName = "node-a" }))
+}
+
+// rounds is how many orders of the policies are tried. In each, a policy that is not invoked again fails with
+// a probability of a half at least.
+const rounds = 6
+
+// shuffle has the API server order its policies anew, which it does at random when one changes. The policy
+// leaves alone pods of a name afterwards, which shows that the change has arrived.
+func (tr *translator) shuffle(policy string, round int) {
+	tr.t.Helper()
+	policies := tr.kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	name := fmt.Sprintf("round-%d", round)
+	p, err := policies.Get(tr.t.Context(), policy, metav1.GetOptions{})
+	require.NoError(tr.t, err)
+	p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: name, Expression: fmt.Sprintf("object.metadata.name != %q", name)})
+	_, err = policies.Update(tr.t.Context(), p, metav1.UpdateOptions{})
+	require.NoError(tr.t, err)
+	left := podOf(withClaim("gpu", "mine"), func(p *corev1.Pod) { p.Name = name })
+	tr.await("the policy has not changed", func() bool {
+		after, err := tr.create("other", left)
+		return err == nil && after.Spec.Affinity == nil && after.Spec.SchedulerName == corev1.DefaultSchedulerName
+	})
 }

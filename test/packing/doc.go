@@ -4,5 +4,6 @@
 //
 // derive.go makes the table of the trace, workload.go has the workloads, layout.go the
 // allocator's answers, fleet.go the nodes, policy.go, scheduler.go and search.go the policies,
-// bound.go the bound, replay.go the replay, and report.go what is printed.
+// reserve.go more policies, moves.go moves pods, bound.go has the bound, replay.go the replay,
+// report.go what is printed, and plot.go the plots.
 package main

@@ -1,6 +1,9 @@
 package main
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // What a node has beside its GPUs, as NVIDIA's DGX H100 has: 224 threads and 2 TiB.
 const (
@@ -21,7 +24,9 @@ type node struct {
 	gpus [gpusPerNode]*gpuState
 	// cpu is in thousandths, memory in MiB.
 	cpu, memory int64
-	pods, empty int
+	empty       int
+	// claims are those that hold something here.
+	claims []*claim
 	// kinds has a bit for each kind that fits, as far as GPUs go.
 	kinds uint
 }
@@ -82,11 +87,12 @@ func (n *node) feasible(c *claim) bool {
 	return n.kinds&(1<<c.kind) != 0 && n.cpu+c.cpu <= nodeCPU && n.memory+c.memory <= nodeMemory
 }
 
-// first is where the allocator places a claim on a node. It takes the first GPUs that fit.
-func (n *node) first(k int) (p place, found bool) {
+// first is where the allocator places a claim on a node. It takes the first GPUs that fit, of
+// those that have a bit in among.
+func (n *node) first(k int, among uint) (p place, found bool) {
 	missing := kinds[k].count
 	for g, s := range n.gpus {
-		if d := s.first[min(k, wholeGPU)]; d >= 0 {
+		if d := s.first[min(k, wholeGPU)]; d >= 0 && among&(1<<g) != 0 {
 			p.gpus |= 1 << g
 			p.device = d
 			if missing--; missing == 0 {
@@ -101,10 +107,18 @@ func (n *node) first(k int) (p place, found bool) {
 func (f *fleet) hold(c *claim, p place) {
 	c.at = p
 	f.change(c, 1)
+	n := &f.nodes[p.node]
+	n.claims = append(n.claims, c)
 }
 
 // release gives back what a claim holds.
-func (f *fleet) release(c *claim) { f.change(c, -1) }
+func (f *fleet) release(c *claim) {
+	f.change(c, -1)
+	n := &f.nodes[c.at.node]
+	i, last := slices.Index(n.claims, c), len(n.claims)-1
+	n.claims[i], n.claims[last] = n.claims[last], nil
+	n.claims = n.claims[:last]
+}
 
 func (f *fleet) change(c *claim, by int) {
 	n := &f.nodes[c.at.node]
@@ -126,7 +140,6 @@ func (f *fleet) change(c *claim, by int) {
 	}
 	n.cpu += int64(by) * c.cpu
 	n.memory += int64(by) * c.memory
-	n.pods += by
 	f.held += float64(by) * kinds[c.kind].gpus()
 	n.update()
 }

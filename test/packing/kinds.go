@@ -15,6 +15,8 @@ const (
 	computeSlices = 7
 	memorySlices  = 8
 	gpusPerNode   = 8
+	// mostKinds is room for all kinds.
+	mostKinds = 16
 )
 
 // kinds are those that occur, by size. The partitions are profiles of an H100 with 80 GB.

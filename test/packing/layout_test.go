@@ -76,7 +76,7 @@ func compareAnswers(t *testing.T, l *layout, ascending bool) {
 			grant, err := scheduler.Allocate(t.Context(), nodeName, allocator.Claim("claim", request(kinds[c.kind])))
 			require.NoError(t, err)
 			require.Equal(t, grant != nil, f.nodes[0].feasible(c), "%s on %v", kinds[c.kind], f.nodes[0].gpus)
-			at, found := f.nodes[0].first(c.kind)
+			at, found := f.nodes[0].first(c.kind, allGPUs)
 			require.Equal(t, grant != nil, found)
 			if !found {
 				waits++

@@ -16,6 +16,10 @@ type settings struct {
 	nodes, claims, seeds int
 	loads                []float64
 	workload, policy     string
+	// reserve is how many GPUs of each node some policies keep for whole GPUs.
+	reserve int
+	// out is the folder for plots. Without it, none are drawn.
+	out string
 }
 
 func main() {
@@ -24,7 +28,9 @@ func main() {
 	flag.IntVar(&s.claims, "claims", 20000, "how many claims arrive in a replay, beside those that are there when it begins")
 	flag.IntVar(&s.seeds, "seeds", 3, "how often each replay is repeated with other claims")
 	flag.StringVar(&s.workload, "workload", "", "replay only this workload: trace, inference or notebooks")
-	flag.StringVar(&s.policy, "policy", "", "replay only this policy")
+	flag.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
+	flag.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
+	flag.StringVar(&s.out, "out", "", "write SVG plots to this folder")
 	podList := flag.String("derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
 	flag.Parse()
 	s.loads = []float64{0.80, 0.95}
@@ -56,7 +62,11 @@ func run(ctx context.Context, s settings, podList string) error {
 		return err
 	}
 	loads = slices.DeleteFunc(loads, func(w workload) bool { return s.workload != "" && w.name != s.workload })
-	chosen := slices.DeleteFunc(policies(), func(p policy) bool { return s.policy != "" && p.name != s.policy })
+	if s.reserve < 0 || s.reserve > gpusPerNode {
+		return fmt.Errorf("-reserve is %d, and a node has %d GPUs", s.reserve, gpusPerNode)
+	}
+	names := strings.Split(s.policy, ",")
+	chosen := slices.DeleteFunc(policies(s.reserve), func(p policy) bool { return s.policy != "" && !slices.Contains(names, p.name) })
 	if len(loads) == 0 || len(chosen) == 0 {
 		return fmt.Errorf("no workload %q or no policy %q", s.workload, s.policy)
 	}
@@ -67,6 +77,11 @@ func run(ctx context.Context, s settings, podList string) error {
 	var b strings.Builder
 	for _, w := range loads {
 		writeReport(&b, s, w, chosen, results)
+	}
+	if s.out != "" {
+		if err := writePlots(s.out, s, loads, chosen, results); err != nil {
+			return err
+		}
 	}
 	_, err = os.Stdout.WriteString(b.String())
 	return err

@@ -35,8 +35,12 @@ type result struct {
 	// early arrived at least an hour before the end, late of them waited longer than an hour.
 	early, late int
 	// large are the claims for 3g partitions and more, GPUs included, among those that arrived,
-	// accepted those that started before the end.
-	large, accepted int
+	// accepted those that started before the end, prompt those that started at once.
+	large, accepted, prompt int
+	// waiting is the average demand that waits, by kind, in GPUs.
+	waiting [mostKinds]float64
+	// moved is how many pods moved, as a share of the claims that arrived in the whole replay.
+	moved float64
 	// changes is how often a GPU became used or unused while it was measured.
 	changes int
 }
@@ -66,8 +70,10 @@ func (c *claim) end() float64 { return c.started + c.life }
 
 // replay plays the arrivals and the ends of claims.
 type replay struct {
-	on      replayed
-	ends    ends
+	on   replayed
+	ends ends
+	// moves is nil if no pods move.
+	moves   *moves
 	waiting queue
 	now     float64
 	result  result
@@ -93,15 +99,25 @@ func (r *replay) run(claims []*claim) result {
 	}
 	r.result.changes += r.on.sample(false).changes
 	r.finish(claims)
+	if r.moves != nil {
+		r.result.moved = float64(r.moves.moved) / float64(arriving)
+	}
 	return r.result
 }
 
 func (r *replay) arrive(c *claim) {
-	if r.on.place(c) {
-		r.start(c)
-		return
+	if r.moves != nil && c.arrival >= 0 {
+		r.moves.arrived++
 	}
-	r.waiting.add(c)
+	switch {
+	case r.on.place(c):
+		r.start(c)
+	case r.moves != nil && r.moves.place(c, 0, len(r.moves.on.nodes)):
+		r.start(c)
+		r.serve(c)
+	default:
+		r.waiting.add(c)
+	}
 }
 
 func (r *replay) start(c *claim) {
@@ -115,18 +131,36 @@ func (r *replay) advance(until float64) {
 		c := heap.Pop(&r.ends).(*claim) //nolint:forcetypeassert // there is nothing else
 		r.measure(c.end())
 		r.on.release(c)
-		for fit := r.on.fits(c) & r.waiting.kinds(); fit != 0; fit = fit & r.on.fits(c) & r.waiting.kinds() {
-			next := r.waiting.oldest(fit)
-			if !r.on.place(next) {
-				// The GPUs have room, the CPUs have not.
-				fit &^= 1 << next.kind
-				continue
-			}
-			r.waiting.remove(next)
-			r.start(next)
-		}
+		r.serve(c)
 	}
 	r.measure(until)
+}
+
+// serve starts claims that waited for what a claim released or left where it was, the oldest first.
+func (r *replay) serve(c *claim) {
+	for fit := r.on.fits(c) & r.waiting.kinds(); fit != 0; fit = fit & r.on.fits(c) & r.waiting.kinds() {
+		next := r.waiting.oldest(fit)
+		if !r.on.place(next) {
+			// The GPUs have room, the CPUs have not.
+			fit &^= 1 << next.kind
+			continue
+		}
+		r.waiting.remove(next)
+		r.start(next)
+	}
+	if r.moves == nil {
+		return
+	}
+	for large := r.waiting.kinds() &^ (1<<firstLarge - 1); large != 0; large &= r.waiting.kinds() {
+		next := r.waiting.oldest(large)
+		if !r.moves.place(next, c.at.node, c.at.node+1) {
+			large &^= 1 << next.kind
+			continue
+		}
+		r.waiting.remove(next)
+		r.start(next)
+		r.serve(next)
+	}
 }
 
 // measure adds what was held since the last call.
@@ -140,6 +174,9 @@ func (r *replay) measure(until float64) {
 		a.usedNodes += weight * s.usedNodes
 		a.held += weight * s.held
 		a.waiting += weight * r.waiting.gpus
+		for k := range kinds {
+			r.result.waiting[k] += weight * float64(len(r.waiting.of[k])) * kinds[k].gpus()
+		}
 	}
 	for step := r.to / samples; len(r.result.series) < samples && float64(len(r.result.series))*step <= until; {
 		s := r.on.sample(true)
@@ -171,6 +208,9 @@ func (r *replay) finish(claims []*claim) {
 			if c.started >= 0 {
 				r.result.accepted++
 			}
+			if c.started == c.arrival {
+				r.result.prompt++
+			}
 		}
 		if c.arrival <= r.to-hour {
 			r.result.early++
@@ -183,7 +223,7 @@ func (r *replay) finish(claims []*claim) {
 
 // queue are the claims that wait, by kind in order of their arrival.
 type queue struct {
-	of [16][]*claim
+	of [mostKinds][]*claim
 	// gpus is the memory that they demand, in GPUs.
 	gpus float64
 }

@@ -73,11 +73,14 @@ func bar(done, total int) string {
 }
 
 func (s settings) replayOne(l *layout, w workload, p policy, load float64, seed uint64) result {
-	var on replayed = newBound(s.nodes)
+	r := replay{on: newBound(s.nodes)}
 	if p.placer != nil {
-		on = &placed{fleet: newFleet(l, s.nodes, seed), placer: p.placer(w), popularity: w.popularity()}
+		on := &placed{fleet: newFleet(l, s.nodes, seed), placer: p.placer(w), popularity: w.popularity()}
+		r.on = on
+		if p.moves {
+			r.moves = &moves{on: on}
+		}
 	}
-	r := replay{on: on}
 	return r.run(w.arrivals(s.gpus(), load, s.claims, seed))
 }
 

@@ -9,8 +9,21 @@ type scorer func(f *fleet, feasible []int, c *claim) []int64
 // Read in kubernetes v1.37.1, pkg/scheduler: schedule_one.go and framework/plugins/noderesources,
 // interpodaffinity. Plugins that give all nodes of such a fleet the same score are left out.
 func scheduled(score scorer) placer {
-	return func(f *fleet, c *claim) (place, bool) {
-		feasible := f.feasible(c)
+	in := scheduledIn(score)
+	return func(f *fleet, c *claim) (place, bool) { return in(f, c, everywhere) }
+}
+
+// area has a bit for each GPU of a node that a claim may get.
+type area func(node int) uint
+
+const allGPUs = 1<<gpusPerNode - 1
+
+func everywhere(int) uint { return allGPUs }
+
+// scheduledIn is scheduled in a part of the fleet.
+func scheduledIn(score scorer) func(*fleet, *claim, area) (place, bool) {
+	return func(f *fleet, c *claim, in area) (place, bool) {
+		feasible := f.feasible(c, in)
 		if len(feasible) == 0 {
 			return place{}, false
 		}
@@ -27,18 +40,23 @@ func scheduled(score scorer) placer {
 				}
 			}
 		}
-		p, found := f.nodes[feasible[best]].first(c.kind)
+		p, found := f.nodes[feasible[best]].first(c.kind, in(feasible[best]))
 		p.node = feasible[best]
 		return p, found
 	}
 }
 
 // feasible are the nodes that the scheduler compares.
-func (f *fleet) feasible(c *claim) (found []int) {
+func (f *fleet) feasible(c *claim, in area) (found []int) {
 	limit := nodesToFind(len(f.nodes))
 	looked := 0
 	for ; looked < len(f.nodes) && len(found) < limit; looked++ {
-		if i := (f.next + looked) % len(f.nodes); f.nodes[i].feasible(c) {
+		i := (f.next + looked) % len(f.nodes)
+		n, among := &f.nodes[i], in(i)
+		if !n.feasible(c) {
+			continue
+		}
+		if _, fits := n.first(c.kind, among); among == allGPUs || fits {
 			found = append(found, i)
 		}
 	}
@@ -74,14 +92,15 @@ func mostAllocated(f *fleet, feasible []int, c *claim) []int64 {
 // podAffinity is default scoring for pods that prefer, with weight 100, nodes with other such
 // pods. InterPodAffinity has weight 2.
 func podAffinity(f *fleet, feasible []int, c *claim) []int64 {
-	fewest, most := f.nodes[feasible[0]].pods, 0
+	pods := func(i int) int { return len(f.nodes[i].claims) }
+	fewest, most := pods(feasible[0]), 0
 	for _, i := range feasible {
-		fewest, most = min(fewest, f.nodes[i].pods), max(most, f.nodes[i].pods)
+		fewest, most = min(fewest, pods(i)), max(most, pods(i))
 	}
 	scores := leastAllocated(f, feasible, c)
 	for j, i := range feasible {
 		if most > fewest {
-			scores[j] += 2 * int64(100*float64(f.nodes[i].pods-fewest)/float64(most-fewest))
+			scores[j] += 2 * int64(100*float64(pods(i)-fewest)/float64(most-fewest))
 		}
 	}
 	return scores

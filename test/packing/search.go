@@ -37,7 +37,7 @@ func search(onGPU cost, onNode nodeCost) placer {
 				}
 			}
 			if c.kind >= wholeGPU {
-				p, _ := n.first(c.kind)
+				p, _ := n.first(c.kind, allGPUs)
 				consider(onNode(n.empty, n.empty-kinds[c.kind].count), p)
 				continue
 			}

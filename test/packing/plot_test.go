@@ -1,0 +1,45 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPlots(t *testing.T) {
+	s := settings{nodes: 1, loads: []float64{0.8}}
+	r := result{average: sample{held: 6, waiting: 2}, waiting: [mostKinds]float64{0: 0.5, 3: 0.5, eightGPUs: 1},
+		series: []sample{{held: 0}, {time: 10 * hour, held: 8}}}
+	folder := filepath.Join(t.TempDir(), "plots")
+	require.NoError(t, writePlots(folder, s, []workload{{name: "mix"}}, policies(0)[:1], map[scenario][]result{{"mix", "default", 0.8}: {r, {}}}))
+
+	read := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		for d := xml.NewDecoder(strings.NewReader(string(content))); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+		}
+		return string(content)
+	}
+	assert.Contains(t, read("mix-0.80-allocated.svg"), `d="M150.0 290.0L620.0 40.0"`, "from nothing to all")
+	waiting := read("mix-0.80-waiting.svg")
+	assert.Contains(t, waiting, ">25.0 %<")
+	assert.Contains(t, waiting, `x="150.0" y="77.5" width="235.0"`, "half of it are partitions")
+	assert.Contains(t, waiting, `x="385.0" y="77.5" width="235.0"`, "half of it are 8 GPUs")
+}
+
+func TestStep(t *testing.T) {
+	for most, want := range map[float64]float64{1: 0.2, 10: 2, 26.5: 5, 100: 20, 310: 100} {
+		assert.InDelta(t, want, step(most), 1e-9, most)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,17 +16,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
 // controller is the program, run as its Deployment says, outside of a pod.
 type controller struct {
-	*program
+	*controlplane.Program
 	ready string
 }
 
 // startController runs the program with the flags and the rights of the Deployment.
 func (c *cluster) startController(ctx context.Context) (*controller, error) {
-	deployment, err := c.core.AppsV1().Deployments(namespace).Get(ctx, release+"-controller", metav1.GetOptions{})
+	deployment, err := c.Core.AppsV1().Deployments(controlplane.Namespace).Get(ctx, controlplane.Release+"-controller", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -40,20 +41,20 @@ func (c *cluster) startController(ctx context.Context) (*controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	health, err := freeAddress(ctx)
+	health, err := controlplane.FreeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
 	p := &controller{ready: "http://" + health + "/readyz"}
-	p.program, err = c.startProgram(ctx, "tranche-controller", c.controller, environment(pod.Containers[0].Env),
+	p.Program, err = c.StartProgram(ctx, "tranche-controller", c.controller, environment(pod.Containers[0].Env),
 		flagsOutside(pod.Containers[0].Args, folders, map[string]string{
-			"--kubeconfig": kubeconfig, "--lease-namespace": namespace, "--metrics-address": "0", "--health-address": health, "--v": "4",
+			"--kubeconfig": kubeconfig, "--lease-namespace": controlplane.Namespace, "--metrics-address": "0", "--health-address": health, "--v": "4",
 		})...)
 	if err != nil {
 		return nil, fmt.Errorf("start the controller (make build makes it): %w", err)
 	}
 	if err := p.awaitReady(ctx); err != nil {
-		return nil, errors.Join(err, p.stop())
+		return nil, errors.Join(err, p.Stop())
 	}
 	return p, nil
 }
@@ -103,11 +104,11 @@ func (c *cluster) writeVolumes(ctx context.Context, pod *corev1.PodSpec) (map[st
 		if volume.ConfigMap == nil {
 			continue
 		}
-		content, err := c.core.CoreV1().ConfigMaps(namespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
+		content, err := c.Core.CoreV1().ConfigMaps(controlplane.Namespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		dir := c.own("volumes", volume.Name)
+		dir := c.Own("volumes", volume.Name)
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, err
 		}
@@ -127,28 +128,19 @@ func (c *cluster) writeVolumes(ctx context.Context, pod *corev1.PodSpec) (map[st
 
 // kubeconfigOf writes a kubeconfig with a token of a service account.
 func (c *cluster) kubeconfigOf(ctx context.Context, account string) (string, error) {
-	token, err := c.core.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
+	token, err := c.Core.CoreV1().ServiceAccounts(controlplane.Namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](6 * 3600)},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("ask for a token of %s: %w", account, err)
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["scale"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
+	config.Clusters["scale"] = &clientcmdapi.Cluster{Server: c.Config.Host, CertificateAuthorityData: c.Config.CAData}
 	config.AuthInfos["scale"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts["scale"] = &clientcmdapi.Context{Cluster: "scale", AuthInfo: "scale"}
 	config.CurrentContext = "scale"
-	path := c.own(account + ".kubeconfig")
+	path := c.Own(account + ".kubeconfig")
 	return path, clientcmd.WriteToFile(*config, path)
-}
-
-// freeAddress is one where nobody listens.
-func freeAddress(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }
 
 func (p *controller) awaitReady(ctx context.Context) error {
@@ -166,10 +158,10 @@ func (p *controller) awaitReady(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-p.exited:
-			return fmt.Errorf("the controller has ended; its log is %s", p.log)
+		case <-p.Exited:
+			return fmt.Errorf("the controller has ended; its log is %s", p.Log)
 		case <-ctx.Done():
-			return fmt.Errorf("the controller does not become ready; its log is %s: %w", p.log, ctx.Err())
+			return fmt.Errorf("the controller does not become ready; its log is %s: %w", p.Log, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -19,6 +19,6 @@
 //     is Tranche's own.
 //
 // It imports the API's types and client, the marks and states of pkg/controller, the
-// digest of pkg/publish, pkg/sleep, the inventories, and test/figures, test/nodes and
-// test/allocator.
+// digest of pkg/publish, pkg/sleep, the inventories, and test/controlplane,
+// test/figures, test/nodes and test/allocator.
 package main

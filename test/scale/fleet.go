@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
@@ -25,8 +25,6 @@ const (
 	// of processors is averaged over.
 	fleetPatience = 20 * time.Minute
 	cpuWindow     = 10 * time.Second
-	// atOnce is how many requests are under way where many objects are made.
-	atOnce = 32
 )
 
 // fleetRun is what the switch of all nodes has cost.
@@ -35,8 +33,8 @@ type fleetRun struct {
 	// ResourceSlices and by their GPUNodes.
 	slices, states int
 	took           time.Duration
-	used           []usage
-	written        writes
+	used           []controlplane.Usage
+	written        controlplane.Writes
 }
 
 func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
@@ -56,15 +54,15 @@ func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
 			return figures.Reading{Value: float64(max(r.slices, r.states)), Seen: fmt.Sprintf("%d by ResourceSlices, %d by GPUNodes; all of %d done in %s", r.slices, r.states, s.nodes, r.took.Round(time.Second))}
 		}),
 		figure("memory of the controller", figures.AtMost(300, "MB"), func(r *fleetRun) figures.Reading {
-			return figures.Reading{Value: float64(r.used[len(r.used)-1].peak) / 1e6, Seen: "VmHWM: the most that was resident at once"}
+			return figures.Reading{Value: float64(r.used[len(r.used)-1].Peak) / 1e6, Seen: "VmHWM: the most that was resident at once"}
 		}),
 		figure("processors of the controller", figures.AtMost(1, "cores"), func(r *fleetRun) figures.Reading {
-			return figures.Reading{Value: busiest(r.used, cpuWindow), Seen: fmt.Sprintf("its busiest %s; %.2f on average", cpuWindow, busiest(r.used, r.used[len(r.used)-1].at.Sub(r.used[0].at)))}
+			return figures.Reading{Value: controlplane.Busiest(r.used, cpuWindow), Seen: fmt.Sprintf("its busiest %s; %.2f on average", cpuWindow, controlplane.Busiest(r.used, r.used[len(r.used)-1].At.Sub(r.used[0].At)))}
 		}),
 		figure("API writes a switch", figures.AtMost(mostWrites, "writes"), func(r *fleetRun) figures.Reading {
 			each := func(n int) float64 { return float64(n) / float64(s.nodes) }
-			return figures.Reading{Value: each(r.written.sum()), Seen: fmt.Sprintf("%.1f GPUNode, %.1f slices, %.1f events, %.1f nodes",
-				each(r.written.of("gpunodes", "gpunodes/status")), each(r.written.of("resourceslices")), each(r.written.of("events")), each(r.written.of("nodes")))}
+			return figures.Reading{Value: each(r.written.Sum()), Seen: fmt.Sprintf("%.1f GPUNode, %.1f slices, %.1f events, %.1f nodes",
+				each(r.written.Of("gpunodes", "gpunodes/status")), each(r.written.Of("resourceslices")), each(r.written.Of("events")), each(r.written.Of("nodes")))}
 		}),
 	}
 }
@@ -75,21 +73,21 @@ func (s *scale) runFleet(ctx context.Context) (*fleetRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.down(ctx)
-	if err := s.helm(ctx, "install", release, chart, "--namespace", namespace, "--create-namespace", "--set", fmt.Sprintf("controller.maxUnavailable=%d%%", 100/tenth)); err != nil {
+	defer s.launcher.Down(ctx)
+	if err := s.launcher.InstallChart(ctx, "--set", fmt.Sprintf("controller.maxUnavailable=%d%%", 100/tenth)); err != nil {
 		return nil, err
 	}
 	names := make([]string, s.nodes)
 	for i := range names {
 		names[i] = fmt.Sprintf("node-%04d", i)
 	}
-	if err := forAll(ctx, names, c.createNode); err != nil {
+	if err := controlplane.ForAll(ctx, names, c.CreateNode); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	p := c.newPlugins(names)
 	defer func() { stop(); p.ended.Wait() }()
-	if err := forAll(ctx, names, func(ctx context.Context, name string) error { return p.begin(ctx, name) }); err != nil {
+	if err := controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error { return p.begin(ctx, name) }); err != nil {
 		return nil, err
 	}
 	if err := p.start(ctx); err != nil {
@@ -100,7 +98,7 @@ func (s *scale) runFleet(ctx context.Context) (*fleetRun, error) {
 		return nil, err
 	}
 	r, err := p.relabel(ctx, controller, names)
-	return r, errors.Join(err, controller.stop())
+	return r, errors.Join(err, controller.Stop())
 }
 
 // relabel gives all nodes another profile, and waits until all follow it.
@@ -118,25 +116,25 @@ func (p *plugins) relabel(ctx context.Context, controller *controller, names []s
 	if err != nil {
 		return nil, err
 	}
-	before, err := p.readWrites(ctx)
+	before, err := p.ReadWrites(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r := &fleetRun{}
 	start := time.Now()
-	if err := forAll(ctx, names, func(ctx context.Context, name string) error { return p.label(ctx, name, fleetProfile) }); err != nil {
+	if err := controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error { return p.label(ctx, name, fleetProfile) }); err != nil {
 		return nil, err
 	}
 	if err := p.await(ctx, fleetProfile); err != nil {
 		return nil, err
 	}
-	r.took, r.used = time.Since(start), controller.usedSince(start)
-	after, err := p.readWrites(ctx)
+	r.took, r.used = time.Since(start), controller.UsedSince(start)
+	after, err := p.ReadWrites(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.written = after.since(before)
-	r.written[write{"nodes", "PATCH"}] -= len(names) // the labels
+	r.written = after.Since(before, ofSwitches...)
+	r.written[controlplane.Write{Resource: "nodes", Verb: "PATCH"}] -= len(names) // the labels
 	return r, r.take(slices, states)
 }
 
@@ -153,16 +151,9 @@ func (r *fleetRun) take(slices, states *tainted) error {
 	return errors.Join(lost, err)
 }
 
-func (c *cluster) createNode(ctx context.Context, name string) error {
-	_, err := c.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
-	}}, metav1.CreateOptions{})
-	return err
-}
-
 func (c *cluster) label(ctx context.Context, node, profile string) error {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelProfile, profile)
-	_, err := c.core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.Core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
@@ -218,31 +209,4 @@ func following(all []any, profile string) (done int, states map[v1alpha1.State]i
 		}
 	}
 	return done, states
-}
-
-// forAll does something for all nodes, many at once.
-func forAll(ctx context.Context, names []string, do func(context.Context, string) error) error {
-	work := make(chan string)
-	failed := make(chan error, atOnce)
-	var wg sync.WaitGroup
-	for range atOnce {
-		wg.Go(func() {
-			var errs []error
-			for name := range work {
-				if err := do(ctx, name); err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", name, err))
-				}
-			}
-			if len(errs) > 0 {
-				failed <- errs[0]
-			}
-		})
-	}
-	for _, name := range names {
-		work <- name
-	}
-	close(work)
-	wg.Wait()
-	close(failed)
-	return <-failed
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
 const (
@@ -32,12 +33,12 @@ type holders struct {
 // createHolders makes a pod with a claim on each of some nodes.
 func (c *cluster) createHolders(ctx context.Context, nodes []string) (*holders, error) {
 	h := &holders{cluster: c, pods: nodes}
-	return h, forAll(ctx, nodes, h.create)
+	return h, controlplane.ForAll(ctx, nodes, h.create)
 }
 
 // create makes the pod of a node, which has its name, and allocates its claim.
 func (h *holders) create(ctx context.Context, node string) error {
-	pod, err := h.core.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &corev1.Pod{
+	pod, err := h.Core.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: node},
 		Spec: corev1.PodSpec{
 			NodeName: node, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To(int64(leaveTime / time.Second)),
@@ -48,7 +49,7 @@ func (h *holders) create(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	claims := h.core.ResourceV1().ResourceClaims(metav1.NamespaceDefault)
+	claims := h.Core.ResourceV1().ResourceClaims(metav1.NamespaceDefault)
 	claim := allocator.Claim(node, allocator.Request("gpu", "gpu-mig-1g-10gb.tranche.dev", 1))
 	claim.Namespace = metav1.NamespaceDefault
 	if claim, err = claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
@@ -66,7 +67,7 @@ func (h *holders) create(ctx context.Context, node string) error {
 
 // leaving are the pods that were asked to leave.
 func (h *holders) leaving(ctx context.Context) (out []corev1.Pod, err error) {
-	list, err := h.core.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	list, err := h.Core.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (h *holders) end(ctx context.Context) {
 		pods, err := h.leaving(ctx)
 		for i := range pods {
 			if time.Now().After(pods[i].DeletionTimestamp.Time) {
-				err = h.core.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, pods[i].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+				err = h.Core.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, pods[i].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 			}
 		}
 		if err != nil && ctx.Err() == nil {

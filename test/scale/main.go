@@ -11,15 +11,16 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // scale is what the figures are measured with.
 type scale struct {
-	// launcher starts clusters, controller is the program that is measured.
-	launcher, controller string
-	// dir is the folder of the clusters.
-	dir string
+	// launcher starts clusters.
+	launcher controlplane.Launcher
+	// controller is the program that is measured.
+	controller string
 	// nodes is how many the fleet has, GPUs how many each of them has.
 	nodes, gpus int
 	// schedulerNodes is how many nodes the scheduler chooses from, schedulerRounds how
@@ -36,9 +37,9 @@ func (s *scale) figures(ctx context.Context) []figures.Figure {
 
 func main() {
 	s := &scale{}
-	flag.StringVar(&s.launcher, "cluster", "bin/cluster", "the program that starts clusters, as make cluster-tool leaves it")
+	flag.StringVar(&s.launcher.Tool, "cluster", "bin/cluster", "the program that starts clusters, as make cluster-tool leaves it")
 	flag.StringVar(&s.controller, "controller", "bin/tranche-controller", "the controller's program, as make build leaves it")
-	flag.StringVar(&s.dir, "dir", ".cluster-scale", "folder for the clusters")
+	flag.StringVar(&s.launcher.Dir, "dir", ".cluster-scale", "folder for the clusters")
 	flag.IntVar(&s.nodes, "nodes", 1000, "how many nodes are relabelled at once")
 	flag.IntVar(&s.gpus, "gpus", 8, "how many GPUs each of them has")
 	flag.IntVar(&s.schedulerNodes, "scheduler-nodes", 100, "how many nodes the scheduler chooses from")
@@ -65,7 +66,7 @@ func (s *scale) run(ctx context.Context, only string) (int, error) {
 		return 0, errors.New("only root can start a cluster")
 	}
 	var err error
-	if s.dir, err = filepath.Abs(s.dir); err != nil {
+	if s.launcher.Dir, err = filepath.Abs(s.launcher.Dir); err != nil {
 		return 0, err
 	}
 	return figures.Measure(ctx, os.Stdout, s.figures(ctx), only)

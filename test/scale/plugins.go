@@ -210,7 +210,7 @@ func gpuName(i int) string { return gpu.NameOf(fmt.Sprintf("0000:%02x:00.0", 0x1
 
 // publish writes the slices of a node.
 func (p *plugins) publish(ctx context.Context, n *plugin) error {
-	all := p.core.ResourceV1().ResourceSlices()
+	all := p.Core.ResourceV1().ResourceSlices()
 	for i := range p.gpus {
 		if i == len(n.slices) {
 			made, err := all.Create(ctx, sliceOf(n, i, p.gpus), metav1.CreateOptions{})

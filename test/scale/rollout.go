@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/sleep"
+	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
@@ -43,8 +44,8 @@ type rolloutRun struct {
 	// evictions is how many evictions there were, of so many pods.
 	evictions, pods int
 	took            time.Duration
-	used            []usage
-	written         writes
+	used            []controlplane.Usage
+	written         controlplane.Writes
 }
 
 // rolloutFigures are those of the fleet and, to see how they grow, those of a tenth of it.
@@ -77,17 +78,17 @@ func (s *scale) rolloutFigures(ctx context.Context) (all []figures.Figure) {
 			return figures.Reading{Value: float64(r.evictions) / float64(r.pods), Seen: fmt.Sprintf("%d pods, of which some were leaving at the restart", r.pods)}
 		})
 		figure("memory of the controller", figures.AtMost(500, "MB"), func(r *rolloutRun) figures.Reading {
-			peak := slices.MaxFunc(r.used, func(a, b usage) int { return int(a.peak - b.peak) }).peak
+			peak := slices.MaxFunc(r.used, func(a, b controlplane.Usage) int { return int(a.Peak - b.Peak) }).Peak
 			return figures.Reading{Value: float64(peak) / 1e6, Seen: "VmHWM: the most that was resident at once"}
 		})
 		figure("processors of the controller", figures.AtMost(1, "cores"), func(r *rolloutRun) figures.Reading {
-			return figures.Reading{Value: busiest(r.used, cpuWindow), Seen: fmt.Sprintf("its busiest %s; all of %d done in %s", cpuWindow, r.nodes, r.took.Round(time.Second))}
+			return figures.Reading{Value: controlplane.Busiest(r.used, cpuWindow), Seen: fmt.Sprintf("its busiest %s; all of %d done in %s", cpuWindow, r.nodes, r.took.Round(time.Second))}
 		})
 		figure("API writes a switch", figures.AtMost(mostWrites, "writes"), func(r *rolloutRun) figures.Reading {
 			each := func(n int) float64 { return float64(n) / float64(r.nodes) }
-			return figures.Reading{Value: each(r.written.sum()), Seen: fmt.Sprintf("%.1f GPUNode, %.1f slices, %.1f events, %.1f nodes, %.2f plans",
-				each(r.written.of("gpunodes", "gpunodes/status")), each(r.written.of("resourceslices")), each(r.written.of("events")),
-				each(r.written.of("nodes")), each(r.written.of("partitionplans", "partitionplans/status")))}
+			return figures.Reading{Value: each(r.written.Sum()), Seen: fmt.Sprintf("%.1f GPUNode, %.1f slices, %.1f events, %.1f nodes, %.2f plans",
+				each(r.written.Of("gpunodes", "gpunodes/status")), each(r.written.Of("resourceslices")), each(r.written.Of("events")),
+				each(r.written.Of("nodes")), each(r.written.Of("partitionplans", "partitionplans/status")))}
 		})
 	}
 	return all
@@ -99,11 +100,11 @@ func (s *scale) runRollout(ctx context.Context, nodes int) (*rolloutRun, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer s.down(ctx)
-	if err := s.helm(ctx, "install", release, chart, "--namespace", namespace, "--create-namespace"); err != nil {
+	defer s.launcher.Down(ctx)
+	if err := s.launcher.InstallChart(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.createServiceAccount(ctx); err != nil {
+	if err := c.CreateServiceAccount(ctx); err != nil {
 		return nil, err
 	}
 	names := make([]string, nodes)
@@ -112,13 +113,13 @@ func (s *scale) runRollout(ctx context.Context, nodes int) (*rolloutRun, error) 
 		names[i] = fmt.Sprintf("node-%04d", i)
 		index[names[i]] = i
 	}
-	if err := forAll(ctx, names, func(ctx context.Context, name string) error { return c.createPlanNode(ctx, name, index[name]) }); err != nil {
+	if err := controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error { return c.createPlanNode(ctx, name, index[name]) }); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	p := c.newPlugins(names)
 	defer func() { stop(); p.ended.Wait() }()
-	if err := forAll(ctx, names, p.begin); err != nil {
+	if err := controlplane.ForAll(ctx, names, p.begin); err != nil {
 		return nil, err
 	}
 	if err := p.start(ctx); err != nil {
@@ -134,17 +135,17 @@ func (s *scale) runRollout(ctx context.Context, nodes int) (*rolloutRun, error) 
 		return nil, err
 	}
 	err = r.measure(ctx)
-	return r.run, errors.Join(err, r.controller.stop())
+	return r.run, errors.Join(err, r.controller.Stop())
 }
 
 // createPlanNode makes a node of the pool and the zone of its number.
 func (c *cluster) createPlanNode(ctx context.Context, name string, i int) error {
-	if err := c.createReadyNode(ctx, name); err != nil {
+	if err := c.CreateReadyNode(ctx, name); err != nil {
 		return err
 	}
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q,%q:%q,%q:%q}}}`,
 		poolLabel, poolOf(i, c.plans), orderLabel, fmt.Sprint(i/c.plans), corev1.LabelTopologyZone, fmt.Sprintf("zone-%d", i%zones))
-	_, err := c.core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.Core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
@@ -186,7 +187,7 @@ func (r *rollout) measure(ctx context.Context) error {
 	if r.starts, err = r.watchStarts(); err != nil {
 		return err
 	}
-	before, err := r.readWrites(ctx)
+	before, err := r.ReadWrites(ctx)
 	if err != nil {
 		return err
 	}
@@ -200,15 +201,15 @@ func (r *rollout) measure(ctx context.Context) error {
 		return err
 	}
 	r.run.took = time.Since(began)
-	r.run.used = append(r.run.used, r.controller.usedSince(began)...)
-	after, err := r.readWrites(ctx)
+	r.run.used = append(r.run.used, r.controller.UsedSince(began)...)
+	after, err := r.ReadWrites(ctx)
 	if err != nil {
 		return err
 	}
-	r.run.evictions = after[evicted] - before[evicted]
-	r.run.written = after.since(before)
-	r.run.written[write{"partitionplans", "POST"}] -= r.plans
-	r.run.written[write{"partitionplans", "PATCH"}] -= 2 // pause and resume
+	r.run.evictions = after[controlplane.Evicted] - before[controlplane.Evicted]
+	r.run.written = after.Since(before, ofSwitches...)
+	r.run.written[controlplane.Write{Resource: "partitionplans", Verb: "POST"}] -= r.plans
+	r.run.written[controlplane.Write{Resource: "partitionplans", Verb: "PATCH"}] -= 2 // pause and resume
 	return nil
 }
 
@@ -220,7 +221,7 @@ func (r *rollout) create(ctx context.Context) error {
 	for i := range r.plans {
 		pools = append(pools, poolOf(i, r.plans))
 	}
-	if err := forAll(ctx, pools, func(ctx context.Context, pool string) error {
+	if err := controlplane.ForAll(ctx, pools, func(ctx context.Context, pool string) error {
 		_, err := r.tranche.PartitionPlans().Create(ctx, planOf(pool), metav1.CreateOptions{})
 		mu.Lock()
 		defer mu.Unlock()
@@ -244,8 +245,8 @@ func (r *rollout) restart(ctx context.Context) error {
 	if err := r.holders.awaitLeaving(ctx); err != nil {
 		return err
 	}
-	r.run.used = append(r.run.used, r.controller.usedSince(time.Time{})...)
-	if err := r.controller.stop(); err != nil {
+	r.run.used = append(r.run.used, r.controller.UsedSince(time.Time{})...)
+	if err := r.controller.Stop(); err != nil {
 		return err
 	}
 	// What it wrote last must have been seen.

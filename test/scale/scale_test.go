@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,26 +30,6 @@ func TestEnvironment(t *testing.T) {
 	assert.Equal(t, []string{"A=1"}, environment([]corev1.EnvVar{
 		{Name: "A", Value: "1"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{}},
 	}))
-}
-
-func TestForAll(t *testing.T) {
-	names := make([]string, 100)
-	for i := range names {
-		names[i] = string(rune('a' + i%26))
-	}
-	var done atomic.Int32
-	require.NoError(t, forAll(t.Context(), names, func(context.Context, string) error {
-		done.Add(1)
-		return nil
-	}))
-	assert.EqualValues(t, len(names), done.Load())
-	err := forAll(t.Context(), names, func(_ context.Context, name string) error {
-		if name == "c" {
-			return errors.New("broken")
-		}
-		return nil
-	})
-	require.EqualError(t, err, "c: broken")
 }
 
 func TestFollowing(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -99,7 +100,7 @@ func compared(ours, other []float64) figures.Reading {
 type scheduled struct {
 	*cluster
 	*layout
-	scheduler *program
+	scheduler *controlplane.Program
 	// batches is how many batches of pods were made.
 	batches int
 }
@@ -118,13 +119,13 @@ func (s *scale) runScheduler(ctx context.Context) (cost perPod, err error) {
 	var all []*scheduled
 	for i := range layouts {
 		on := *s
-		on.dir = fmt.Sprintf("%s-%d", s.dir, i)
-		defer on.down(ctx)
+		on.launcher.Dir = fmt.Sprintf("%s-%d", s.launcher.Dir, i)
+		defer on.launcher.Down(ctx)
 		c, err := on.startScheduled(ctx, &layouts[i], gpus)
 		if err != nil {
 			return nil, fmt.Errorf("%s layout: %w", layouts[i].name, err)
 		}
-		defer func() { err = errors.Join(err, c.scheduler.stop()) }()
+		defer func() { err = errors.Join(err, c.scheduler.Stop()) }()
 		all = append(all, c)
 	}
 	for _, w := range workloads {
@@ -155,7 +156,7 @@ func (s *scale) startScheduled(ctx context.Context, l *layout, gpus []gpu.GPU) (
 	if err := c.publishLayout(ctx, l, gpus); err != nil {
 		return nil, err
 	}
-	scheduler, err := c.startScheduler(ctx)
+	scheduler, err := c.StartScheduler(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -166,15 +167,15 @@ func (s *scale) startScheduled(ctx context.Context, l *layout, gpus []gpu.GPU) (
 // pod, in seconds. The pods stay.
 func (c *scheduled) measure(ctx context.Context, class string) (float64, error) {
 	c.batches++
-	before, err := c.scheduler.usage()
+	before, err := c.scheduler.Usage()
 	if err != nil {
 		return 0, err
 	}
 	if err := c.schedulePods(ctx, c.scheduler, fmt.Sprintf("batch-%d", c.batches), class, batchOfPods); err != nil {
 		return 0, err
 	}
-	after, err := c.scheduler.usage()
-	return (after.cpu - before.cpu).Seconds() / batchOfPods, err
+	after, err := c.scheduler.Usage()
+	return (after.CPU - before.CPU).Seconds() / batchOfPods, err
 }
 
 // publishLayout makes the device classes, the nodes and their slices.
@@ -188,21 +189,21 @@ func (c *cluster) publishLayout(ctx context.Context, l *layout, gpus []gpu.GPU) 
 			return err
 		}
 	}
-	if err := c.createServiceAccount(ctx); err != nil {
+	if err := c.CreateServiceAccount(ctx); err != nil {
 		return err
 	}
 	names := make([]string, c.schedulerNodes)
 	for i := range names {
 		names[i] = fmt.Sprintf("node-%03d", i)
 	}
-	return forAll(ctx, names, func(ctx context.Context, name string) error {
-		if err := c.createReadyNode(ctx, name); err != nil {
+	return controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error {
+		if err := c.CreateReadyNode(ctx, name); err != nil {
 			return err
 		}
 		published, err := l.publish(name, gpus)
 		if err != nil {
 			return err
 		}
-		return c.createSlices(ctx, published)
+		return c.CreateSlices(ctx, published)
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/sleep"
+	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
@@ -34,6 +35,11 @@ const (
 	quiet = 12 * time.Second
 )
 
+// ofSwitches are the resources that a switch writes: those of the controller and the
+// plugins, and events. Leases are not among them, nor the status that the kubelet keeps
+// of nodes.
+var ofSwitches = []string{"gpunodes", "gpunodes/status", "resourceslices", "nodes", "events", "partitionprofiles", "partitionplans", "partitionplans/status"}
+
 // vendors are the nodes, what is on them, the profiles through which they go, and how
 // many API writes that may take. A GPU whose compute partition changes is published once
 // more: with the devices of the new mode, before the profile counts as applied.
@@ -52,7 +58,7 @@ type oneSwitch struct {
 	// took is from the label to the moment when the node rests in the profile, in
 	// seconds and each time that it was done.
 	took    []float64
-	written writes
+	written controlplane.Writes
 }
 
 // seconds is what the switch takes. The machine does other things, too, so it is the
@@ -77,9 +83,9 @@ func (s *scale) switchFigures(ctx context.Context) []figures.Figure {
 			(*oneSwitch).seconds,
 			func(o *oneSwitch) string { return fmt.Sprintf("%s %.2f", o.profile, o.seconds()) })
 		figure("API writes", figures.AtMost(v.writes, "writes"),
-			func(o *oneSwitch) float64 { return float64(o.written.sum()) },
+			func(o *oneSwitch) float64 { return float64(o.written.Sum()) },
 			func(o *oneSwitch) string {
-				return fmt.Sprintf("%s %d+%d+%d", o.profile, o.written.of("gpunodes", "gpunodes/status"), o.written.of("resourceslices"), o.written.of("events", "nodes"))
+				return fmt.Sprintf("%s %d+%d+%d", o.profile, o.written.Of("gpunodes", "gpunodes/status"), o.written.Of("resourceslices"), o.written.Of("events", "nodes"))
 			})
 	}
 	return all
@@ -116,15 +122,15 @@ func (s *scale) runSwitches(ctx context.Context) (map[string][]oneSwitch, error)
 	if err != nil {
 		return nil, err
 	}
-	defer s.down(ctx)
-	file := s.own("values.yaml")
-	if err := os.MkdirAll(s.own(), 0o750); err != nil {
+	defer s.launcher.Down(ctx)
+	file := s.launcher.Own("values.yaml")
+	if err := os.MkdirAll(s.launcher.Own(), 0o750); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(file, values, 0o600); err != nil {
 		return nil, err
 	}
-	if err := s.command(ctx, "test/deploy.sh", s.dir, "--values", file); err != nil {
+	if err := s.launcher.Command(ctx, "test/deploy.sh", s.launcher.Dir, "--values", file); err != nil {
 		return nil, fmt.Errorf("install the chart (make image makes the image): %w", err)
 	}
 	all := map[string][]oneSwitch{}
@@ -198,7 +204,7 @@ func atOnceValues(dir string) ([]byte, error) {
 // measureSwitch labels a node and waits until it rests in the profile, and until
 // everything that belongs to the switch is written if that is counted.
 func (c *cluster) measureSwitch(ctx context.Context, node string, o *oneSwitch, count bool) error {
-	before, err := c.readWrites(ctx)
+	before, err := c.ReadWrites(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,12 +223,12 @@ func (c *cluster) measureSwitch(ctx context.Context, node string, o *oneSwitch, 
 	if err := sleep.For(ctx, quiet); err != nil {
 		return err
 	}
-	after, err := c.readWrites(ctx)
+	after, err := c.ReadWrites(ctx)
 	if err != nil {
 		return err
 	}
-	o.written = after.since(before)
-	o.written[write{"nodes", "PATCH"}]-- // the label
+	o.written = after.Since(before, ofSwitches...)
+	o.written[controlplane.Write{Resource: "nodes", Verb: "PATCH"}]-- // the label
 	return nil
 }
 

@@ -84,7 +84,7 @@ func resume(ctx context.Context, version string, w cache.WatchFuncWithContext) (
 
 // watchSlices counts the nodes with devices that are tainted for a switch.
 func (c *cluster) watchSlices(ctx context.Context) (*tainted, error) {
-	slices := c.core.ResourceV1().ResourceSlices()
+	slices := c.Core.ResourceV1().ResourceSlices()
 	there, err := slices.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the ResourceSlices: %w", err)

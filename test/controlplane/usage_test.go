@@ -1,4 +1,4 @@
-package main
+package controlplane
 
 import (
 	"os"
@@ -51,17 +51,17 @@ func TestPeakMemory(t *testing.T) {
 func TestUsageOfThisProcess(t *testing.T) {
 	u, err := usageOf(os.Getpid())
 	require.NoError(t, err)
-	assert.Greater(t, u.peak, int64(1e6))
+	assert.Greater(t, u.Peak, int64(1e6))
 	_, err = usageOf(1 << 30)
 	require.Error(t, err)
 }
 
 func TestBusiest(t *testing.T) {
 	start := time.Now()
-	readings := func(cpu ...int) []usage { // one a second, in tenths of a second
-		var all []usage
+	readings := func(cpu ...int) []Usage { // one a second, in tenths of a second
+		var all []Usage
 		for i, c := range cpu {
-			all = append(all, usage{at: start.Add(time.Duration(i) * time.Second), cpu: time.Duration(c) * 100 * time.Millisecond})
+			all = append(all, Usage{At: start.Add(time.Duration(i) * time.Second), CPU: time.Duration(c) * 100 * time.Millisecond})
 		}
 		return all
 	}
@@ -76,7 +76,7 @@ func TestBusiest(t *testing.T) {
 		"at the end":         {[]int{0, 0, 0, 0, 10, 30}, 1.5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.InDelta(t, tt.want, busiest(readings(tt.cpu...), 2*time.Second), 1e-9)
+			assert.InDelta(t, tt.want, Busiest(readings(tt.cpu...), 2*time.Second), 1e-9)
 		})
 	}
 }

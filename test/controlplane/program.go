@@ -1,4 +1,4 @@
-package main
+package controlplane
 
 import (
 	"context"
@@ -14,27 +14,30 @@ import (
 // sampleEvery is how often a program's use of memory and processors is read.
 const sampleEvery = 500 * time.Millisecond
 
-// program is one that runs beside the cluster and is measured.
-type program struct {
+// Program is one that runs beside the cluster and is measured.
+type Program struct {
+	// Log is the file of what it prints.
+	Log string
+	// Exited is closed when it has ended.
+	Exited chan struct{}
+
 	name   string
 	cmd    *exec.Cmd
-	log    string
-	exited chan struct{}
 	ending chan struct{}
 
 	// mu protects what follows.
 	mu   sync.Mutex
-	used []usage
+	used []Usage
 }
 
-// startProgram starts a program, and reads what it uses until it ends. Its log has its
-// name.
-func (c *cluster) startProgram(ctx context.Context, name, path string, env []string, args ...string) (*program, error) {
-	p := &program{
-		name: name, log: filepath.Join(c.dir, "logs", name+".log"),
-		exited: make(chan struct{}), ending: make(chan struct{}),
+// StartProgram starts a program with variables beside those of this process, and reads what it
+// uses until it ends. The program ends with ctx. Its log has its name.
+func (c *Cluster) StartProgram(ctx context.Context, name, path string, env []string, args ...string) (*Program, error) {
+	p := &Program{
+		name: name, Log: filepath.Join(c.Dir, "logs", name+".log"),
+		Exited: make(chan struct{}), ending: make(chan struct{}),
 	}
-	log, err := os.Create(p.log)
+	log, err := os.Create(p.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -47,21 +50,21 @@ func (c *cluster) startProgram(ctx context.Context, name, path string, env []str
 	}
 	go func() {
 		_ = p.cmd.Wait()
-		close(p.exited)
+		close(p.Exited)
 	}()
 	go p.sample()
 	return p, nil
 }
 
-// usage is what the program has used so far.
-func (p *program) usage() (usage, error) { return usageOf(p.cmd.Process.Pid) }
+// Usage is what the program has used so far.
+func (p *Program) Usage() (Usage, error) { return usageOf(p.cmd.Process.Pid) }
 
 // sample reads what the program uses until it ends.
-func (p *program) sample() {
+func (p *Program) sample() {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		if u, err := p.usage(); err == nil {
+		if u, err := p.Usage(); err == nil {
 			p.mu.Lock()
 			p.used = append(p.used, u)
 			p.mu.Unlock()
@@ -70,29 +73,30 @@ func (p *program) sample() {
 		case <-tick.C:
 		case <-p.ending:
 			return
-		case <-p.exited:
+		case <-p.Exited:
 			return
 		}
 	}
 }
 
-// usedSince is what was read from a moment on.
-func (p *program) usedSince(at time.Time) []usage {
+// UsedSince is what was read from a moment on.
+func (p *Program) UsedSince(at time.Time) []Usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.used {
-		if p.used[i].at.After(at) {
+		if p.used[i].At.After(at) {
 			return p.used[i:]
 		}
 	}
 	return nil
 }
 
-func (p *program) stop() error {
+// Stop ends the program, and returns an error if it had to be killed.
+func (p *Program) Stop() error {
 	close(p.ending)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 		return nil
 	case <-time.After(30 * time.Second):
 		_ = p.cmd.Process.Kill()

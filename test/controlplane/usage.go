@@ -1,4 +1,4 @@
-package main
+package controlplane
 
 import (
 	"errors"
@@ -13,29 +13,30 @@ import (
 // architecture that Go knows.
 const clockTick = 10 * time.Millisecond
 
-// usage is what a process has used.
-type usage struct {
-	// cpu is the time on processors, in user and kernel mode.
-	cpu time.Duration
-	// peak is the most memory that was resident at once, in bytes.
-	peak int64
-	at   time.Time
+// Usage is what a process has used.
+type Usage struct {
+	// CPU is the time on processors, in user and kernel mode.
+	CPU time.Duration
+	// Peak is the most memory that was resident at once, in bytes.
+	Peak int64
+	// At is when it was read.
+	At time.Time
 }
 
-func usageOf(pid int) (usage, error) {
-	u := usage{at: time.Now()}
+func usageOf(pid int) (Usage, error) {
+	u := Usage{At: time.Now()}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return u, err
 	}
-	if u.cpu, err = cpuTime(string(stat)); err != nil {
+	if u.CPU, err = cpuTime(string(stat)); err != nil {
 		return u, err
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return u, err
 	}
-	u.peak, err = peakMemory(string(status))
+	u.Peak, err = peakMemory(string(status))
 	return u, err
 }
 
@@ -70,16 +71,16 @@ func peakMemory(status string) (int64, error) {
 	return 0, errors.New("the process tells no VmHWM")
 }
 
-// busiest is the greatest share of a processor between two readings that lie at least a
+// Busiest is the greatest share of a processor between two readings that lie at least a
 // window apart, and no more than needed.
-func busiest(all []usage, window time.Duration) float64 {
+func Busiest(all []Usage, window time.Duration) float64 {
 	most, first := 0.0, 0
 	for last := range all {
-		for first+1 < last && all[last].at.Sub(all[first+1].at) >= window {
+		for first+1 < last && all[last].At.Sub(all[first+1].At) >= window {
 			first++
 		}
-		if wall := all[last].at.Sub(all[first].at); wall >= window {
-			most = max(most, (all[last].cpu-all[first].cpu).Seconds()/wall.Seconds())
+		if wall := all[last].At.Sub(all[first].At); wall >= window {
+			most = max(most, (all[last].CPU-all[first].CPU).Seconds()/wall.Seconds())
 		}
 	}
 	return most

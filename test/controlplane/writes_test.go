@@ -1,4 +1,4 @@
-package main
+package controlplane
 
 import (
 	"testing"
@@ -28,23 +28,24 @@ other{verb="POST"} 7
 func TestParseWrites(t *testing.T) {
 	all, err := parseWrites(metricsText)
 	require.NoError(t, err)
-	assert.Equal(t, writes{
+	assert.Equal(t, Writes{
 		{"gpunodes/status", "PATCH"}: 7, {"gpunodes/status", "APPLY"}: 3, {"resourceslices", "PUT"}: 8,
-		{"nodes/status", "PATCH"}: 8, {"leases", "PUT"}: 40, {"events", "POST"}: 2, {"pods/eviction", "POST"}: 5, evicted: 3,
+		{"nodes/status", "PATCH"}: 8, {"leases", "PUT"}: 40, {"events", "POST"}: 2, {"pods/eviction", "POST"}: 5, Evicted: 3,
 	}, all)
 	_, err = parseWrites("no metrics {")
 	require.Error(t, err)
 }
 
-func TestWritesOfSwitches(t *testing.T) {
+func TestWritesSince(t *testing.T) {
 	after, err := parseWrites(metricsText)
 	require.NoError(t, err)
-	before := writes{{"gpunodes/status", "PATCH"}: 2, {"events", "POST"}: 2, {"leases", "PUT"}: 30}
-	more := after.since(before)
-	assert.Equal(t, writes{{"gpunodes/status", "PATCH"}: 5, {"gpunodes/status", "APPLY"}: 3, {"resourceslices", "PUT"}: 8}, more)
-	assert.Equal(t, 16, more.sum())
-	assert.Equal(t, 8, more.of("gpunodes/status"))
-	assert.Zero(t, more.of("leases"), "they are nobody's switch")
+	before := Writes{{"gpunodes/status", "PATCH"}: 2, {"events", "POST"}: 2, {"leases", "PUT"}: 30}
+	more := after.Since(before, "gpunodes", "gpunodes/status", "resourceslices", "events")
+	assert.Equal(t, Writes{{"gpunodes/status", "PATCH"}: 5, {"gpunodes/status", "APPLY"}: 3, {"resourceslices", "PUT"}: 8}, more)
+	assert.Equal(t, 16, more.Sum())
+	assert.Equal(t, 8, more.Of("gpunodes/status"))
+	assert.Zero(t, more.Of("leases"), "nobody asked for them")
+	assert.Equal(t, 10, after.Since(before).Of("leases"))
 }
 
 func FuzzParseWrites(f *testing.F) {

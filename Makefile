@@ -186,8 +186,14 @@ scale: image cluster-parts ## Measure scheduler CPU per pod, and switches, a tho
 
 PACKING ?=
 .PHONY: packing
-packing: ## Replay a trace and mixes on 1,500 simulated nodes and compare placement policies (PACKING=<flags>, test/packing/README.md)
+packing: ## Compare placement policies on 1,500 simulated nodes; as root, then also with the real scheduler (PACKING=<flags>, PACKING_REAL=<flags>, test/packing/README.md)
 	@$(GO) run ./test/packing $(PACKING)
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory packing-real; else echo "The part with the real scheduler needs root." >&2; fi
+
+PACKING_REAL ?=
+.PHONY: packing-real
+packing-real: cluster-parts
+	@$(GO) run ./test/packing/real $(PACKING_REAL)
 
 .PHONY: hardware-test
 hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA GPU

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/test/controlplane"
+)
+
+// way is one to keep pods with partitions together.
+type way struct {
+	name string
+	// values are settings of the chart, in the form of helm's --set.
+	values string
+	// configuration is the scheduler's. Nil means its defaults.
+	configuration func(context.Context, *controlplane.Cluster) (map[string]any, error)
+	ask           ask
+	// admitted tells of a pod that the API server accepted whether what the chart changes in
+	// pods works already. Nil: it changes none.
+	admitted func(*corev1.Pod) bool
+	// marks: an attribute says which GPUs are in use.
+	marks bool
+}
+
+// ways are all of them. The first is what the others are compared with.
+var ways = []way{
+	{name: "default", ask: byClaim},
+	{name: "profile", ask: byClaim, values: "scheduler.enabled=true", configuration: chartProfile},
+	{name: "pod-affinity", ask: byClaim, values: "podAffinity.enabled=true", admitted: func(p *corev1.Pod) bool { return p.Spec.Affinity != nil }},
+	{name: "first-available", ask: byUsedFirst, marks: true},
+	{name: "extended-resource", ask: byExtendedResource, configuration: mostAllocated},
+}
+
+// chartProfile is the configuration of the chart's second scheduler, for the pods that name none.
+func chartProfile(ctx context.Context, c *controlplane.Cluster) (map[string]any, error) {
+	name := controlplane.Release + "-scheduler"
+	object, err := c.Core.CoreV1().ConfigMaps(controlplane.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the chart's profile: %w", err)
+	}
+	return forAllPods(object.Data["config.yaml"])
+}
+
+// forAllPods is a configuration whose only profile takes the pods that name no scheduler.
+func forAllPods(text string) (map[string]any, error) {
+	var configuration map[string]any
+	if err := yaml.Unmarshal([]byte(text), &configuration); err != nil {
+		return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
+	}
+	profiles, _ := configuration["profiles"].([]any)
+	if len(profiles) != 1 {
+		return nil, fmt.Errorf("the scheduler's configuration has %d profiles", len(profiles))
+	}
+	profile, ok := profiles[0].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("profile %v is no object", profiles[0])
+	}
+	profile["schedulerName"] = corev1.DefaultSchedulerName
+	return configuration, nil
+}
+
+// mostAllocated is a configuration that scores nodes by how many of the partitions are allocated.
+func mostAllocated(context.Context, *controlplane.Cluster) (map[string]any, error) {
+	return forAllPods(`
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - pluginConfig:
+      - name: NodeResourcesFit
+        args:
+          scoringStrategy:
+            type: MostAllocated
+            resources:
+              - {name: ` + extendedResource + `, weight: 1}
+`)
+}

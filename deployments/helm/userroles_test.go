@@ -118,6 +118,9 @@ func TestTenantRoles(t *testing.T) {
 	assert.NotContains(t, given(named[*rbacv1.ClusterRole](t, decode(t, old), "tranche-controller").Rules, ""), "/pods watch")
 	before := render(t, chart, "--set-json", "controller.defragmentation=null")
 	assert.Equal(t, render(t, chart), before, "pods are moved only if the values say so")
+	const enabled = "controller.defragmentation.enabled=true"
+	bare := render(t, chart, "--set-json", "controller.defragmentation.after=null,controller.defragmentation.maxPods=null,controller.defragmentation.maxEvictionsPerHour=null", "--set", enabled)
+	assert.Equal(t, render(t, chart, "--set", enabled), bare, "the defaults of the template are those of the values")
 	alone := decode(t, render(t, chart, "--set", "userRoles.aggregateUser=false"))
 	for _, name := range []string{user.Name, inNamespace.Name} {
 		assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, alone, name)))

@@ -1,10 +1,24 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 )
+
+// ServesRules tells whether the API server of a mapper serves DeviceTaintRules.
+func ServesRules(mapper meta.RESTMapper) (bool, error) {
+	_, err := mapper.RESTMapping(resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule").GroupKind(), resourceapi.SchemeGroupVersion.Version)
+	switch {
+	case meta.IsNoMatchError(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("find out whether the API server serves DeviceTaintRules: %w", err)
+	}
+	return true, nil
+}
 
 // withRules returns copies of the slices with the taints of the rules, as the scheduler sees them.
 func withRules(all []resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule) []resourceapi.ResourceSlice {

@@ -48,15 +48,8 @@ func (p *Planner) Check(ctx context.Context, plan *Plan) error {
 		return err
 	case again == nil:
 		return s.nearest
-	case !slices.Equal(deviceNames(again.Devices), deviceNames(plan.Devices)) || len(again.Moves) != len(plan.Moves):
+	case !slices.Equal(Names(again.Devices), Names(plan.Devices)) || len(again.Moves) != len(plan.Moves):
 		return refuse(NotKept, "%s would get other devices of %s now.", g, plan.Node)
 	}
 	return nil
-}
-
-func deviceNames(devices []Device) (names []string) {
-	for _, d := range devices {
-		names = append(names, d.Device)
-	}
-	return names
 }

@@ -20,10 +20,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const (
@@ -58,13 +57,8 @@ func slicesOf(t testing.TB, node, model string, gpus int) []*resourceapi.Resourc
 	if published.of[key] == nil {
 		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, gpus))
 		require.NoError(t, err)
-		var found []publish.GPU
-		for _, g := range inv.Hardware(node) {
-			found = append(found, publish.GPU{GPU: g})
-		}
-		resources, errs := publish.Resources(node, found)
-		require.Empty(t, errs)
-		published.of[key] = allocator.Slices(gpu.DriverName, node, resources)
+		published.of[key], err = nodes.Slices(node, inv.Hardware(node))
+		require.NoError(t, err)
 	}
 	return published.of[key]
 }

@@ -36,17 +36,13 @@ type Input struct {
 type Options struct {
 	// MaxPods is how many pods a plan may move. The default is 4.
 	MaxPods int
-	// Patience is how long one search may take. The default is 5 seconds.
+	// Patience is how long one search may take. The default is 30 seconds.
 	Patience time.Duration
-	// Turn selects which nodes are looked at if there are more than 256: others in each turn.
-	Turn int
 }
 
 const (
 	defaultMaxPods  = 4
-	defaultPatience = 5 * time.Second
-	// mostNodes is how many nodes one search looks at.
-	mostNodes = 256
+	defaultPatience = 30 * time.Second
 )
 
 // Planner finds plans. It is not safe for concurrent use.

@@ -35,6 +35,15 @@ type Device struct {
 	Device string `json:"device"`
 }
 
+// Names are the names of devices, which are unique on a node.
+func Names(devices []Device) []string {
+	names := make([]string, 0, len(devices))
+	for _, d := range devices {
+		names = append(names, d.Device)
+	}
+	return names
+}
+
 // devicesOf are the devices of Tranche in the results of claims.
 func devicesOf(results []resourceapi.DeviceRequestAllocationResult) (out []Device) {
 	for _, r := range results {

@@ -67,7 +67,7 @@ type candidate struct {
 func (s *search) run(ctx context.Context) (*Plan, error) {
 	var all []candidate
 	var slow error
-	for _, name := range s.turn() {
+	for _, name := range s.names {
 		found, err := s.onSite(ctx, s.sites[name])
 		switch {
 		case ctx.Err() != nil:
@@ -96,16 +96,6 @@ func (s *search) run(ctx context.Context) (*Plan, error) {
 		}
 	}
 	return nil, slow
-}
-
-// turn are the nodes to look at.
-func (s *search) turn() []string {
-	n := len(s.names)
-	if n <= mostNodes {
-		return s.names
-	}
-	start := s.o.Turn * mostNodes % n
-	return slices.Concat(s.names[start:], s.names[:start])[:mostNodes]
 }
 
 // onSite finds candidates on a node.

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// Namespace is the chart's, and Release the prefix of its objects' names.
+	// Namespace is the chart's.
 	Namespace = "tranche-system"
-	Release   = "tranche"
+	// Release is the prefix of the names of the chart's objects.
+	Release = "tranche"
 )
 
 // startPatience is how long a command may take that is run for a cluster.

@@ -98,6 +98,8 @@ func scrapedOf(t *testing.T, pods []string, changes ...change) *cluster {
 		labels.FromStrings("__name__", "tranche_waiting_pods_unexplained", "reason", "TooMany"),
 		labels.FromStrings("__name__", "tranche_waiting_pod_events_total", "reason", "Waits"),
 		labels.FromStrings("__name__", "tranche_waiting_pod_calls_total"),
+		labels.FromStrings("__name__", "tranche_defragmentations_total", "result", "Succeeded"),
+		labels.FromStrings("__name__", "tranche_defragmentation_evictions_total", "result", "evicted"),
 	} {
 		c.append(l, 1, changes)
 	}

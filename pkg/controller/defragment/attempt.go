@@ -47,13 +47,13 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 	a := &v1alpha1.Defragmentation{
 		ID: string(uuid.NewUUID()), State: v1alpha1.DefragmentationReserving,
 		Pod:     v1alpha1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Devices: deviceNames(plan.Devices), Reserved: deviceNames(reserved),
+		Devices: defrag.Names(plan.Devices), Reserved: defrag.Names(reserved),
 		Started: now, Deadline: metav1.NewMicroTime(now.Add(attemptTime)), Evictions: recent(last, now.Time),
 	}
 	for _, m := range plan.Moves {
 		a.Moves = append(a.Moves, v1alpha1.DefragmentationMove{
 			PodReference: v1alpha1.PodReference{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID},
-			Owner:        owners[m.UID], From: deviceNames(m.From), Node: m.Node, To: deviceNames(m.To),
+			Owner:        owners[m.UID], From: defrag.Names(m.From), Node: m.Node, To: defrag.Names(m.To),
 		})
 	}
 	before := node.DeepCopy()
@@ -63,14 +63,6 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 	}
 	d.started(ctx, &node)
 	return nil
-}
-
-func deviceNames(devices []defrag.Device) []string {
-	names := make([]string, 0, len(devices))
-	for _, device := range devices {
-		names = append(names, device.Device)
-	}
-	return names
 }
 
 // recent are the evictions of a node that count now.

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
@@ -80,11 +79,10 @@ func New(c client.Client, reader client.Reader, recorder events.EventRecorder, o
 // Setup adds a Defragmenter to a manager. Only the controller that leads runs it.
 func Setup(mgr manager.Manager, o Options) error {
 	d := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(v1alpha1.ControllerName), o)
-	_, err := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: "resource.k8s.io", Kind: "DeviceTaintRule"}, "v1")
-	if err != nil && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("find out whether the API server serves DeviceTaintRules: %w", err)
+	var err error
+	if d.HasRules, err = cluster.ServesRules(mgr.GetRESTMapper()); err != nil {
+		return err
 	}
-	d.HasRules = err == nil
 	if err := mgr.Add(manager.RunnableFunc(d.run)); err != nil {
 		return fmt.Errorf("add what makes room for waiting pods: %w", err)
 	}
@@ -117,7 +115,7 @@ func (d *Defragmenter) Step(ctx context.Context) (busy bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	var nodes v1alpha1.GPUNodeList
-	if err := d.Client.List(ctx, &nodes); err != nil {
+	if err := d.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list GPUNodes: %w", err)
 	}
 	for i := range nodes.Items {

@@ -25,10 +25,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const (
@@ -131,9 +130,9 @@ func (w *world) node(name string) {
 	w.t.Helper()
 	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 1}]"))
 	require.NoError(w.t, err)
-	resources, errs := publish.Resources(name, []publish.GPU{{GPU: inv.Hardware(name)[0]}})
-	require.Empty(w.t, errs)
-	for i, s := range allocator.Slices(gpu.DriverName, name, resources) {
+	published, err := nodes.Slices(name, inv.Hardware(name))
+	require.NoError(w.t, err)
+	for i, s := range published {
 		s = s.DeepCopy()
 		s.Name = fmt.Sprintf("%s-%d", name, i)
 		w.create(s)

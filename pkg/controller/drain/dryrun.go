@@ -78,12 +78,9 @@ func (d *Drainer) cannotLeave(ctx context.Context, p *Pod, force bool) (string, 
 	if p.Ending != nil || p.Over {
 		return "", nil
 	}
-	err := d.ask(ctx, p, force, true)
-	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return "", nil
-	case refused(err):
-		return refusalText(err), nil
+	why, err := refusalIn(d.ask(ctx, p, force, true))
+	if err != nil {
+		return "", fmt.Errorf("dry-run the eviction of pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
 	}
-	return "", fmt.Errorf("dry-run the eviction of pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
+	return why, nil
 }

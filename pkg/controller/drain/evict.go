@@ -72,14 +72,22 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 // Ask evicts a pod, and only asks whether that is allowed in a dry run. It returns why the API server
 // refuses; a pod that is gone is none.
 func (d *Drainer) Ask(ctx context.Context, p *Pod, dry bool) (refusal string, err error) {
-	err = d.ask(ctx, p, false, dry)
+	refusal, err = refusalIn(d.ask(ctx, p, false, dry))
+	if err != nil {
+		return "", fmt.Errorf("evict pod %s: %w", p.NamespacedName, err)
+	}
+	return refusal, nil
+}
+
+// refusalIn is why the API server refused an eviction. Without one, the pod leaves or is gone.
+func refusalIn(err error) (string, error) {
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return "", nil
 	case refused(err):
 		return refusalText(err), nil
 	}
-	return "", fmt.Errorf("evict pod %s: %w", p.NamespacedName, err)
+	return "", err
 }
 
 // ask evicts a pod, or deletes it with force. A dry run only checks budgets and webhooks.

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/queue"
 )
@@ -127,11 +127,9 @@ func Setup(mgr manager.Manager, o Options) error {
 		return func(request reconcile.Request) { q.Add(priorityqueue.AddOpts{}, request) }
 	}
 	r := New(mgr.GetClient(), mgr.GetAPIReader(), pods, o, soon(&judged), soon(&looked))
-	mapping, err := mgr.GetRESTMapper().RESTMapping(resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule").GroupKind(), resourceapi.SchemeGroupVersion.Version)
-	if err != nil && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("find out whether the API server serves DeviceTaintRules: %w", err)
+	if r.HasRules, err = cluster.ServesRules(mgr.GetRESTMapper()); err != nil {
+		return err
 	}
-	r.HasRules = mapping != nil
 	if err := builder.ControllerManagedBy(mgr).Named("waitingpods").
 		WatchesRawSource(looked.Source()).
 		WatchesRawSource(source.Kind[client.Object](pods, &corev1.Pod{}, &handler.EnqueueRequestForObject{}, predicate.Funcs{UpdateFunc: podChanged})).

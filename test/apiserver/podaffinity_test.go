@@ -9,6 +9,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
@@ -66,7 +68,8 @@ func TestPodAffinity(t *testing.T) {
 			// What selects no pods keeps the scheduler's own constraints out.
 			require.Len(t, after.Spec.TopologySpreadConstraints, 1)
 			constraint := after.Spec.TopologySpreadConstraints[0]
-			assert.Nil(t, constraint.LabelSelector)
+			require.NotNil(t, constraint.LabelSelector, "the API server warns of constraints without one")
+			assert.Equal(t, map[string]string{v1alpha1.LabelPack: "none"}, constraint.LabelSelector.MatchLabels)
 			assert.Equal(t, corev1.ScheduleAnyway, constraint.WhenUnsatisfiable)
 		})
 	}
@@ -94,6 +97,15 @@ func TestPodAffinity(t *testing.T) {
 		})
 	}
 
+	t.Run("without warnings", func(t *testing.T) {
+		config, warnings := rest.CopyConfig(tr.config), &warned{}
+		config.WarningHandler = warnings
+		quiet := translator{t: t, kube: kubernetes.NewForConfigOrDie(config)}
+		_, err := quiet.create("other", podOf(byClaim))
+		require.NoError(t, err)
+		assert.Empty(t, warnings.all)
+	})
+
 	t.Run("in any order of the policies", func(t *testing.T) {
 		for round := range rounds {
 			tr.shuffle("tranche-pod-affinity", round)
@@ -114,6 +126,11 @@ func TestPodAffinity(t *testing.T) {
 		assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
 	})
 }
+
+// warned keeps the warnings of the API server.
+type warned struct{ all []string }
+
+func (w *warned) HandleWarningHeader(_ int, _, text string) { w.all = append(w.all, text) }
 
 // The policy names the second scheduler on pods that ask for GPUs, also where another policy makes
 // the claim and removes the name of a scheduler.

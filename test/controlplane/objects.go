@@ -14,9 +14,9 @@ import (
 // atOnce is how many requests are under way where many objects are made.
 const atOnce = 32
 
-// nodeResources is what nodes that take pods have.
+// nodeResources is what nodes that take pods have: NVIDIA's DGX H100 has 224 threads and 2 TiB.
 var nodeResources = corev1.ResourceList{
-	corev1.ResourceCPU: resource.MustParse("192"), corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("250"),
+	corev1.ResourceCPU: resource.MustParse("224"), corev1.ResourceMemory: resource.MustParse("2Ti"), corev1.ResourcePods: resource.MustParse("250"),
 }
 
 // CreateNode makes a node object.

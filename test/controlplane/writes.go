@@ -34,13 +34,12 @@ var Evicted = Write{"pods/eviction", "granted"}
 // parseWrites reads apiserver_request_total. Requests that were refused count as well, dry runs
 // do not.
 func parseWrites(text string) (Writes, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	metrics, err := parseMetrics(text, "apiserver_request_total")
 	if err != nil {
 		return nil, fmt.Errorf("read the API server's metrics: %w", err)
 	}
 	all := Writes{}
-	for _, m := range families["apiserver_request_total"].GetMetric() {
+	for _, m := range metrics {
 		w := Write{Resource: label(m, "resource"), Verb: label(m, "verb")}
 		if sub := label(m, "subresource"); sub != "" {
 			w.Resource += "/" + sub
@@ -53,6 +52,13 @@ func parseWrites(text string) (Writes, error) {
 		}
 	}
 	return all, nil
+}
+
+// parseMetrics reads the metrics of one name from what a program publishes.
+func parseMetrics(text, name string) ([]*dto.Metric, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	return families[name].GetMetric(), err
 }
 
 func label(m *dto.Metric, name string) string {

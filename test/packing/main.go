@@ -9,6 +9,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/packing/fleet"
+	"github.com/tranche-dev/tranche/test/packing/order"
+	"github.com/tranche-dev/tranche/test/packing/policy"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
 // settings are what is replayed.
@@ -18,25 +24,29 @@ type settings struct {
 	workload, policy     string
 	// reserve is how many GPUs of each node some policies keep for whole GPUs.
 	reserve int
+	// orders is how many orders of devices are tried. 0: none.
+	orders int
+	// podList is the pod list of the trace, from which the table is derived. Empty: nothing is.
+	podList string
 	// out is the folder for plots. Without it, none are drawn.
 	out string
 }
 
 func main() {
-	var s settings
+	s := settings{loads: []float64{0.80, 0.95}}
 	flag.IntVar(&s.nodes, "nodes", 1500, "how many nodes with 8 GPUs the fleet has")
 	flag.IntVar(&s.claims, "claims", 20000, "how many claims arrive in a replay, beside those that are there when it begins")
 	flag.IntVar(&s.seeds, "seeds", 3, "how often each replay is repeated with other claims")
-	flag.StringVar(&s.workload, "workload", "", "replay only this workload: trace, inference or notebooks")
+	flag.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
 	flag.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
 	flag.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
+	flag.IntVar(&s.orders, "orders", 0, "search for a better order of a GPU's devices by so many tries, and replay nothing")
 	flag.StringVar(&s.out, "out", "", "write SVG plots to this folder")
-	podList := flag.String("derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
+	flag.StringVar(&s.podList, "derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
 	flag.Parse()
-	s.loads = []float64{0.80, 0.95}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, s, *podList)
+	err := s.run(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -44,45 +54,75 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, s settings, podList string) error {
-	if podList != "" {
-		in, err := os.Open(podList)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		shapes, err := derive(in)
-		if err != nil {
-			return fmt.Errorf("%s: %w", podList, err)
-		}
-		return writeTable(os.Stdout, shapes)
+func (s settings) run(ctx context.Context) error {
+	switch {
+	case s.podList != "":
+		return deriveTable(s.podList)
+	case s.orders > 0:
+		return searchOrders(ctx, s.orders)
+	case s.reserve < 0 || s.reserve > workload.GPUsPerNode:
+		return fmt.Errorf("-reserve is %d, and a node has %d GPUs", s.reserve, workload.GPUsPerNode)
 	}
-	loads, err := workloads()
+	all, err := workload.All()
 	if err != nil {
 		return err
 	}
-	loads = slices.DeleteFunc(loads, func(w workload) bool { return s.workload != "" && w.name != s.workload })
-	if s.reserve < 0 || s.reserve > gpusPerNode {
-		return fmt.Errorf("-reserve is %d, and a node has %d GPUs", s.reserve, gpusPerNode)
-	}
-	names := strings.Split(s.policy, ",")
-	chosen := slices.DeleteFunc(policies(s.reserve), func(p policy) bool { return s.policy != "" && !slices.Contains(names, p.name) })
-	if len(loads) == 0 || len(chosen) == 0 {
-		return fmt.Errorf("no workload %q or no policy %q", s.workload, s.policy)
-	}
-	results, err := replayAll(ctx, s, loads, chosen)
+	workloads, err := chosen("-workload", s.workload, all, func(w workload.Workload) string { return w.Name })
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
-	for _, w := range loads {
-		writeReport(&b, s, w, chosen, results)
+	policies, err := chosen("-policy", s.policy, policy.All(s.reserve), func(p policy.Policy) string { return p.Name })
+	if err != nil {
+		return err
 	}
-	if s.out != "" {
-		if err := writePlots(s.out, s, loads, chosen, results); err != nil {
-			return err
+	results, err := s.replayAll(ctx, workloads, policies)
+	if err != nil {
+		return err
+	}
+	results.Write(os.Stdout)
+	if s.out == "" {
+		return nil
+	}
+	return results.Plots(s.out)
+}
+
+// chosen are those of all whose names are in a flag, or all if it is empty.
+func chosen[T any](flag, text string, all []T, name func(T) string) (some []T, err error) {
+	if text == "" {
+		return all, nil
+	}
+	for _, wanted := range strings.Split(text, ",") {
+		i := slices.IndexFunc(all, func(one T) bool { return name(one) == wanted })
+		if i < 0 {
+			var names []string
+			for _, one := range all {
+				names = append(names, name(one))
+			}
+			return nil, fmt.Errorf("%s: there is no %q; there are %s", flag, wanted, strings.Join(names, ", "))
 		}
+		some = append(some, all[i])
 	}
-	_, err = os.Stdout.WriteString(b.String())
-	return err
+	return some, nil
+}
+
+func deriveTable(podList string) error {
+	in, err := os.Open(podList)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := workload.Derive(in, os.Stdout); err != nil {
+		return fmt.Errorf("%s: %w", podList, err)
+	}
+	return nil
+}
+
+func searchOrders(ctx context.Context, tries int) error {
+	l, err := fleet.Published(ctx, fleet.Chart, false)
+	if err != nil {
+		return err
+	}
+	progress := terminal.NewProgress(os.Stderr)
+	defer progress.Done()
+	return order.Search(ctx, os.Stdout, l, tries, progress.Say)
 }

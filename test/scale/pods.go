@@ -22,7 +22,7 @@ func (c *cluster) createClass(ctx context.Context, class *resourceapi.DeviceClas
 // schedulePods makes pods, each with a claim of its own for one device of a class, and
 // waits until all are bound. The claims are made here, since the controller that makes
 // them of templates does not run.
-func (c *cluster) schedulePods(ctx context.Context, scheduler *controlplane.Program, prefix, class string, count int) error {
+func (c *cluster) schedulePods(ctx context.Context, scheduler *controlplane.Scheduler, prefix, class string, count int) error {
 	names := make([]string, count)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%04d", prefix, i)

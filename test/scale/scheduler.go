@@ -100,7 +100,7 @@ func compared(ours, other []float64) figures.Reading {
 type scheduled struct {
 	*cluster
 	*layout
-	scheduler *controlplane.Program
+	scheduler *controlplane.Scheduler
 	// batches is how many batches of pods were made.
 	batches int
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,27 +11,41 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
 // settings are what is measured.
 type settings struct {
-	launcher            controlplane.Launcher
-	nodes, pods, rounds int
-	way                 string
+	launcher controlplane.Launcher
+	policy   string
+	// fillNodes are filled by pods, rounds times. 0 rounds: they are not.
+	fillNodes, pods, rounds int
+	// nodes are those of the replays, claims how many arrive in each, batch how many at once.
+	nodes, claims, batch int
+	workload, load       string
+	out                  string
 }
 
 func main() {
 	var s settings
 	flag.StringVar(&s.launcher.Tool, "cluster", "bin/cluster", "the program that starts clusters, as make cluster-tool leaves it")
 	flag.StringVar(&s.launcher.Dir, "dir", ".cluster-packing", "folder for the clusters")
-	flag.IntVar(&s.nodes, "nodes", 100, "how many nodes with 8 × H100 there are")
-	flag.IntVar(&s.pods, "pods", 200, "how many pods with a 1g.10gb are scheduled")
-	flag.IntVar(&s.rounds, "rounds", 1, "how often each way is measured")
-	flag.StringVar(&s.way, "way", "", "measure only this way")
+	flag.StringVar(&s.policy, "policy", "", "measure only these policies, separated by commas")
+	flag.IntVar(&s.rounds, "rounds", 1, "how often empty nodes are filled by each policy. 0: not at all")
+	flag.IntVar(&s.fillNodes, "fill-nodes", 100, "how many nodes with 8 × H100 are filled")
+	flag.IntVar(&s.pods, "pods", 200, "how many pods with a 1g.10gb fill them")
+	flag.IntVar(&s.claims, "claims", 1500, "how many claims arrive in a replay, beside those that are there when it begins. 0: nothing is replayed")
+	flag.IntVar(&s.nodes, "nodes", 300, "how many nodes with 8 × H100 a replay has")
+	flag.IntVar(&s.batch, "batch", 25, "how many claims arrive at once in a replay")
+	flag.StringVar(&s.workload, "workload", "trace", "the workload that is replayed")
+	flag.StringVar(&s.load, "load", "0.80,0.95", "the demand in replays, as shares of the fleet, separated by commas")
+	flag.StringVar(&s.out, "out", "", "write SVG plots of the replays to this folder")
 	flag.Parse()
+	// Warnings are for whoever writes manifests.
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := s.measure(ctx)
@@ -51,48 +64,31 @@ func (s *settings) measure(ctx context.Context) error {
 	if s.launcher.Dir, err = filepath.Abs(s.launcher.Dir); err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return s.way != "" && w.name != s.way })
-	if len(chosen) == 0 {
-		return fmt.Errorf("there is no way %q", s.way)
-	}
-	results := map[string][]filled{}
-	for round := range s.rounds {
-		for _, w := range chosen {
-			fmt.Fprintf(os.Stderr, "Round %d of %d: %s\n", round+1, s.rounds, w.name)
-			r, err := s.run(ctx, w)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
-			results[w.name] = append(results[w.name], r)
+	chosen := policies
+	if s.policy != "" {
+		names := strings.Split(s.policy, ",")
+		chosen = slices.DeleteFunc(slices.Clone(policies), func(p policy) bool { return !slices.Contains(names, p.name) })
+		if len(chosen) != len(names) {
+			return fmt.Errorf("-policy: one of %q is not known", names)
 		}
 	}
-	_, err = os.Stdout.WriteString(report(chosen, results))
-	return err
-}
-
-// report is a table of all ways, with the least and the greatest of all rounds.
-func report(chosen []way, results map[string][]filled) string {
-	var b strings.Builder
-	b.WriteString("| way | GPUs in use | nodes in use | scheduler CPU per pod | slice writes per pod |\n|---|---|---|---|---|\n")
-	for _, w := range chosen {
-		all := results[w.name]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s ms | %s |\n", w.name,
-			span(all, "%d", func(f filled) int { return f.gpus }), span(all, "%d", func(f filled) int { return f.nodes }),
-			span(all, "%d", func(f filled) int64 { return f.cpu.Round(time.Millisecond).Milliseconds() }),
-			span(all, "%.2f", func(f filled) float64 { return f.sliceWrites }))
+	if s.rounds > 0 {
+		table, err := s.fillAll(ctx, chosen)
+		if err != nil {
+			return err
+		}
+		fmt.Println(table)
 	}
-	return b.String()
-}
-
-// span is the least and the greatest value of some results.
-func span[T cmp.Ordered](all []filled, format string, value func(filled) T) string {
-	values := make([]T, len(all))
-	for i, f := range all {
-		values[i] = value(f)
+	if s.claims == 0 {
+		return nil
 	}
-	least, most := fmt.Sprintf(format, slices.Min(values)), fmt.Sprintf(format, slices.Max(values))
-	if least == most {
-		return least
+	results, err := s.replayAll(ctx, chosen)
+	if err != nil {
+		return err
 	}
-	return least + "–" + most
+	results.Write(os.Stdout)
+	if s.out == "" {
+		return nil
+	}
+	return results.Plots(s.out)
 }

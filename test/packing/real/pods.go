@@ -12,29 +12,32 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
+	"github.com/tranche-dev/tranche/test/packing/fleet"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
 const (
-	// class is the device class that the pods ask for, extendedResource its other name.
-	class            = "gpu-mig-1g-10gb.tranche.dev"
-	extendedResource = "nvidia.com/mig-1g.10gb"
 	// usedAttribute is true for the devices of GPUs in use.
 	usedAttribute = "used"
 	container     = "main"
 )
 
-// ask makes a pod ask for a partition. It returns the claim that the pod names, or nil.
-type ask func(*corev1.Pod) *resourceapi.ResourceClaim
+// ask makes a pod ask for a kind of devices. It returns the claim that the pod names, or nil.
+type ask func(*corev1.Pod, workload.Kind) *resourceapi.ResourceClaim
 
-func byClaim(pod *corev1.Pod) *resourceapi.ResourceClaim {
-	return named(pod, allocator.Request("gpu", class, 1))
+func byClaim(pod *corev1.Pod, k workload.Kind) *resourceapi.ResourceClaim {
+	return named(pod, fleet.Request(k))
 }
 
-// byUsedFirst prefers the GPUs in use.
-func byUsedFirst(pod *corev1.Pod) *resourceapi.ResourceClaim {
+// byUsedFirst prefers the GPUs in use for partitions.
+func byUsedFirst(pod *corev1.Pod, k workload.Kind) *resourceapi.ResourceClaim {
+	request := fleet.Request(k)
+	if k.Profile == "" {
+		return named(pod, request)
+	}
 	one := func(name string, selectors ...resourceapi.DeviceSelector) resourceapi.DeviceSubRequest {
 		return resourceapi.DeviceSubRequest{
-			Name: name, DeviceClassName: class, Selectors: selectors,
+			Name: name, DeviceClassName: request.Exactly.DeviceClassName, Selectors: selectors,
 			AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 		}
 	}
@@ -42,13 +45,27 @@ func byUsedFirst(pod *corev1.Pod) *resourceapi.ResourceClaim {
 		Expression: `device.attributes["` + gpu.DriverName + `"].?` + usedAttribute + `.orValue(false)`,
 	}}
 	return named(pod, resourceapi.DeviceRequest{
-		Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{one("used", used), one("any")},
+		Name: request.Name, FirstAvailable: []resourceapi.DeviceSubRequest{one("used", used), one("any")},
 	})
 }
 
-func byExtendedResource(pod *corev1.Pod) *resourceapi.ResourceClaim {
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{extendedResource: resource.MustParse("1")}
+// byExtendedResource asks for partitions by their extended resources, and for whole GPUs by claims.
+func byExtendedResource(pod *corev1.Pod, k workload.Kind) *resourceapi.ResourceClaim {
+	if k.Profile == "" {
+		return byClaim(pod, k)
+	}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceName(extendedResource(k)): resource.MustParse("1")}
 	return nil
+}
+
+func extendedResource(k workload.Kind) string { return "nvidia.com/mig-" + k.Profile }
+
+// extendedResources are those of all partitions.
+func extendedResources() (all []string) {
+	for _, k := range workload.Kinds[:workload.WholeGPU] {
+		all = append(all, extendedResource(k))
+	}
+	return all
 }
 
 // named makes a claim and has the pod name it.
@@ -58,9 +75,9 @@ func named(pod *corev1.Pod, request resourceapi.DeviceRequest) *resourceapi.Reso
 	return allocator.Claim(pod.Name, request)
 }
 
-// newPod is a pod that asks for CPUs and memory as real ones do: by these, the scheduler spreads
-// pods by default.
-func newPod(name string) *corev1.Pod {
+// newPod is a pod that requests what a shape says of CPUs and memory: by these, the scheduler
+// spreads pods by default.
+func newPod(name string, s workload.Shape) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{
@@ -68,7 +85,8 @@ func newPod(name string) *corev1.Pod {
 			Containers: []corev1.Container{{
 				Name: container, Image: "busybox:1.35",
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-					corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"),
+					corev1.ResourceCPU:    *resource.NewMilliQuantity(s.CPU, resource.DecimalSI),
+					corev1.ResourceMemory: *resource.NewQuantity(s.Memory<<20, resource.BinarySI),
 				}},
 			}},
 		},
@@ -76,9 +94,9 @@ func newPod(name string) *corev1.Pod {
 }
 
 // createPod makes a pod and the claim that it names.
-func createPod(ctx context.Context, c *controlplane.Cluster, name string, ask ask) error {
-	pod := newPod(name)
-	if claim := ask(pod); claim != nil {
+func createPod(ctx context.Context, c *controlplane.Cluster, name string, s workload.Shape, ask ask) error {
+	pod := newPod(name, s)
+	if claim := ask(pod, workload.Kinds[s.Kind]); claim != nil {
 		if _, err := c.Core.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -87,36 +105,36 @@ func createPod(ctx context.Context, c *controlplane.Cluster, name string, ask as
 	return err
 }
 
-// deletePods ends all pods and their claims, as kubelets and the claims' controller would.
-func deletePods(ctx context.Context, c *controlplane.Cluster) error {
-	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+// deletePod ends a pod and its claim, as kubelets and the claims' controller would.
+func deletePod(ctx context.Context, c *controlplane.Cluster, name string) error {
 	pods, claims := c.Core.CoreV1().Pods(corev1.NamespaceDefault), c.Core.ResourceV1().ResourceClaims(corev1.NamespaceDefault)
-	running, err := pods.List(ctx, metav1.ListOptions{})
+	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	for i := range running.Items {
-		if err := pods.Delete(ctx, running.Items[i].Name, now); err != nil {
-			return err
-		}
+	if err := pods.Delete(ctx, name, now); err != nil {
+		return err
 	}
-	held, err := claims.List(ctx, metav1.ListOptions{})
+	claim, err := claims.Get(ctx, claimOf(pod), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	for i := range held.Items {
-		claim := &held.Items[i]
-		claim.Status = resourceapi.ResourceClaimStatus{}
-		if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			return err
-		}
-		claim.Finalizers = nil
-		if _, err := claims.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			return err
-		}
-		if err := claims.Delete(ctx, claim.Name, now); err != nil {
-			return err
-		}
+	claim.Status = resourceapi.ResourceClaimStatus{}
+	if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		return err
 	}
-	return nil
+	claim.Finalizers = nil
+	if claim, err = claims.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return claims.Delete(ctx, claim.Name, now)
+}
+
+// claimOf is the name of the claim of a pod that is bound.
+func claimOf(pod *corev1.Pod) string {
+	if made := pod.Status.ExtendedResourceClaimStatus; made != nil {
+		return made.ResourceClaimName
+	}
+	return pod.Name
 }

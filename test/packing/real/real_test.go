@@ -13,12 +13,17 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/nodes"
+	"github.com/tranche-dev/tranche/test/packing/fleet"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
+
+var smallKind = workload.Kinds[small.Kind]
 
 // published is a node with its slices, and the chart's classes.
 func published(t *testing.T) (string, []*resourceapi.ResourceSlice, []*resourceapi.DeviceClass) {
@@ -51,8 +56,8 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mark(fifth, test.marked)
-			pod := newPod("pod")
-			grant, err := allocator.New(classes, slices).Allocate(t.Context(), node, test.ask(pod))
+			pod := newPod("pod", small)
+			grant, err := allocator.New(classes, slices).Allocate(t.Context(), node, test.ask(pod, smallKind))
 			require.NoError(t, err)
 			require.NotNil(t, grant)
 			claim := grant.Claim.DeepCopy()
@@ -86,7 +91,7 @@ func TestMarks(t *testing.T) {
 		assert.ElementsMatch(t, want, names)
 	}
 	marked()
-	grant, err := allocator.New(classes, slices).Allocate(t.Context(), node, byClaim(newPod("pod")))
+	grant, err := allocator.New(classes, slices).Allocate(t.Context(), node, byClaim(newPod("pod", small), smallKind))
 	require.NoError(t, err)
 	grant.Claim.Status.Allocation = &grant.Result
 	require.NoError(t, claims.Add(grant.Claim))
@@ -96,16 +101,16 @@ func TestMarks(t *testing.T) {
 }
 
 // Pods and their claims leave, also claims that a finalizer protects.
-func TestDeletePods(t *testing.T) {
+func TestDeletePod(t *testing.T) {
 	c := &controlplane.Cluster{Core: fake.NewClientset()}
-	require.NoError(t, createPod(t.Context(), c, "pod", byClaim))
+	require.NoError(t, createPod(t.Context(), c, "pod", small, byClaim))
 	claims := c.Core.ResourceV1().ResourceClaims(corev1.NamespaceDefault)
 	claim, err := claims.Get(t.Context(), "pod", metav1.GetOptions{})
 	require.NoError(t, err)
 	claim.Finalizers = []string{resourceapi.Finalizer}
 	_, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, deletePods(t.Context(), c))
+	require.NoError(t, deletePod(t.Context(), c, "pod"))
 	left, err := claims.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, left.Items)
@@ -114,19 +119,65 @@ func TestDeletePods(t *testing.T) {
 	assert.Empty(t, pods.Items)
 }
 
-// The extended resource is the class's.
-func TestExtendedResource(t *testing.T) {
+// The extended resources are those of the chart's classes.
+func TestExtendedResources(t *testing.T) {
 	_, _, classes := published(t)
-	pod := newPod("pod")
-	assert.Nil(t, byExtendedResource(pod))
+	known := sets.New[string]()
 	for _, c := range classes {
-		if c.Name == class {
-			require.NotNil(t, c.Spec.ExtendedResourceName)
-			assert.Contains(t, pod.Spec.Containers[0].Resources.Limits, corev1.ResourceName(*c.Spec.ExtendedResourceName))
-			return
-		}
+		known.Insert(ptr.Deref(c.Spec.ExtendedResourceName, ""))
 	}
-	assert.Fail(t, "the chart has no class "+class)
+	for _, k := range workload.Kinds {
+		pod := newPod("pod", small)
+		claim := byExtendedResource(pod, k)
+		if k.Profile == "" {
+			require.NotNil(t, claim, k)
+			continue
+		}
+		assert.Nil(t, claim, k)
+		assert.True(t, known.Has(extendedResource(k)), k)
+		assert.Contains(t, pod.Spec.Containers[0].Resources.Limits, corev1.ResourceName(extendedResource(k)))
+	}
+}
+
+// The fleet follows what the scheduler does, by the claims' allocations.
+func TestPlayer(t *testing.T) {
+	node, slices, classes := published(t)
+	l, err := fleet.Published(t.Context(), "../../../"+fleet.Chart, false)
+	require.NoError(t, err)
+	inv, err := models.LoadInventory(inventory)
+	require.NoError(t, err)
+	hardware, err := nodes.NVIDIAGPUs(t.Context(), inv, "node", t.TempDir())
+	require.NoError(t, err)
+	c := &cluster{Cluster: &controlplane.Cluster{Core: fake.NewClientset()}, hardware: hardware}
+	asked := []workload.Claim{{Shape: small}, {Shape: workload.Shape{Kind: 7, Life: 9}}, {Shape: workload.Shape{Kind: 4}, Arrival: 5}}
+	claims := fleet.Claims(asked)
+	p := newPlayer(c, l, 1, claims, make([]float64, len(workload.Kinds)))
+	scheduler := allocator.New(classes, slices)
+	for i, claim := range claims {
+		name := podName("pod", i)
+		p.waiting[name] = claim
+		require.NoError(t, createPod(t.Context(), c.Cluster, name, claim.Shape, byClaim))
+		if i == 2 {
+			break
+		}
+		object, err := c.Core.ResourceV1().ResourceClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		grant, err := scheduler.Allocate(t.Context(), node, object)
+		require.NoError(t, err)
+		require.NotNil(t, grant)
+		object.Status.Allocation = &grant.Result
+		_, err = c.Core.ResourceV1().ResourceClaims("default").Update(t.Context(), object, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, p.start(t.Context(), name, claim, 3, i == 1))
+	}
+	assert.Equal(t, []int{5, 1}, []int{p.fleet.Used, p.fleet.UsedNodes})
+	assert.Equal(t, uint(0b11110), claims[1].Place.GPUs)
+	assert.Equal(t, []float64{3, 0, -1}, []float64{claims[0].Started, claims[1].Started, claims[2].Started})
+	s := p.sample()
+	assert.InDelta(t, 4.125, s.Held, 1e-9)
+	assert.InDelta(t, 0.5, s.Waiting.Sum(), 1e-9)
+	require.ErrorContains(t, p.start(t.Context(), "pod-00002", claims[2], 3, true), "its claim no devices")
+	require.ErrorContains(t, p.start(t.Context(), "pod-00000", claims[2], 3, true), "does not fit")
 }
 
 func TestForAllPods(t *testing.T) {
@@ -142,8 +193,8 @@ func TestForAllPods(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	chosen := []way{{name: "a"}, {name: "b"}}
-	text := report(chosen, map[string][]filled{
+	chosen := []policy{{name: "a"}, {name: "b"}}
+	text := fillReport(chosen, map[string][]filled{
 		"a": {{gpus: 30, nodes: 5, cpu: 40 * time.Millisecond}, {gpus: 29, nodes: 5, cpu: 38 * time.Millisecond}},
 		"b": {{gpus: 100, nodes: 100, cpu: time.Second, sliceWrites: 0.15}},
 	})

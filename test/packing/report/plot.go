@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/tranche-dev/tranche/test/packing/replay"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
 // The size of a plot and its margins, in pixels. The key is in the right margin.
@@ -22,24 +25,24 @@ var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5
 // dashes tell lines of the same color apart.
 var dashes = []string{"none", "6 3", "2 3"}
 
-// writePlots writes two plots for each workload and load, of the first seed of each policy: the
-// memory that is allocated over time, and the average demand that waits.
-func writePlots(folder string, s settings, loads []workload, chosen []policy, results map[scenario][]result) error {
+// Plots writes two plots for each workload and load into a folder, of the first seed of each
+// policy: the memory that is allocated over time, and the average demand that waits.
+func (r *Results) Plots(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for _, w := range loads {
-		for _, load := range s.loads {
-			names, first := make([]string, len(chosen)), make([]result, len(chosen))
-			for i, p := range chosen {
-				names[i], first[i] = p.name, results[scenario{w.name, p.name, load}][0]
+	for _, w := range r.Workloads {
+		for _, load := range r.Loads {
+			names, first := r.drawn(w, load)
+			if len(names) == 0 {
+				continue
 			}
-			title := fmt.Sprintf("%s at load %.2f, %d GPUs", w.name, load, int(s.gpus()))
+			title := fmt.Sprintf("%s at load %.2f, %d GPUs", w, load, int(r.gpus()))
 			for name, plot := range map[string]string{
-				"allocated": overTime("GPU memory allocated: "+title, names, first, s.gpus()),
+				"allocated": overTime("GPU memory allocated: "+title, names, first, r.gpus()),
 				"waiting":   waitingBars("Demand that waits: "+title, names, first),
 			} {
-				file := filepath.Join(folder, fmt.Sprintf("%s-%.2f-%s.svg", w.name, load, name))
+				file := filepath.Join(folder, fmt.Sprintf("%s-%.2f-%s.svg", w, load, name))
 				if err := os.WriteFile(file, []byte(plot), 0o644); err != nil {
 					return err
 				}
@@ -96,11 +99,11 @@ func step(most float64) float64 {
 func (out *svg) String() string { return out.Builder.String() + "</svg>\n" }
 
 // overTime draws a line for each result: the share of a number of GPUs that is allocated.
-func overTime(title string, names []string, all []result, gpus float64) string {
+func overTime(title string, names []string, all []replay.Result, gpus float64) string {
 	out := newSVG(title)
 	most := 0.0
 	for _, r := range all {
-		most = max(most, r.series[len(r.series)-1].time/hour)
+		most = max(most, r.Series[len(r.Series)-1].Time/replay.Hour)
 	}
 	out.ticksX(most, "hours")
 	for v := 0; v <= 100; v += 20 {
@@ -110,8 +113,8 @@ func overTime(title string, names []string, all []result, gpus float64) string {
 	}
 	for i, r := range all {
 		var points []string
-		for _, s := range r.series {
-			x, y := left+s.time/hour/most*(plotRight-left), plotBottom-s.held/gpus*(plotBottom-above)
+		for _, s := range r.Series {
+			x, y := left+s.Time/replay.Hour/most*(plotRight-left), plotBottom-s.Held/gpus*(plotBottom-above)
 			points = append(points, fmt.Sprintf("%.1f %.1f", x, y))
 		}
 		color, dash := colors[i%len(colors)], dashes[i/len(colors)%len(dashes)]
@@ -125,40 +128,40 @@ func overTime(title string, names []string, all []result, gpus float64) string {
 
 // waitingBars draws a bar for each result: the share of the demand that waits, by what is asked
 // for. Partitions are one part of it.
-func waitingBars(title string, names []string, all []result) string {
+func waitingBars(title string, names []string, all []replay.Result) string {
 	out := newSVG(title)
-	share := func(r result, from, to int) (sum float64) {
-		for _, gpus := range r.waiting[from:to] {
-			sum += percent(gpus, r.average.held+r.average.waiting)
+	share := func(r replay.Result, from, to int) (sum float64) {
+		for _, gpus := range r.Average.Waiting[from:to] {
+			sum += percent(gpus, demand(r))
 		}
 		return sum
 	}
 	most := 1.0
 	for _, r := range all {
-		most = max(most, share(r, 0, len(kinds)))
+		most = max(most, share(r, 0, len(workload.Kinds)))
 	}
 	out.ticksX(most, "% of the demand")
 	high := float64(plotBottom-above) / float64(len(all))
 	for i, r := range all {
 		x, y := float64(left), above+high*float64(i)
 		out.text(left-6, y+high/2+4, "end", names[i])
-		for k := wholeGPU - 1; k < len(kinds); k++ {
+		for k := workload.WholeGPU - 1; k < len(workload.Kinds); k++ {
 			from := k
-			if k < wholeGPU {
+			if k < workload.WholeGPU {
 				from = 0
 			}
 			width := share(r, from, k+1) / most * (plotRight - left)
-			out.rect(x, y+0.15*high, width, 0.7*high, colors[k-wholeGPU+1])
+			out.rect(x, y+0.15*high, width, 0.7*high, colors[k-workload.WholeGPU+1])
 			x += width
 		}
-		out.text(x+4, y+high/2+4, "start", fmt.Sprintf("%.1f %%", share(r, 0, len(kinds))))
+		out.text(x+4, y+high/2+4, "start", fmt.Sprintf("%.1f %%", share(r, 0, len(workload.Kinds))))
 	}
-	for k := wholeGPU - 1; k < len(kinds); k++ {
-		y, name := float64(above+row*(k-wholeGPU+1)), kinds[k].String()
-		if k < wholeGPU {
+	for k := workload.WholeGPU - 1; k < len(workload.Kinds); k++ {
+		y, name := float64(above+row*(k-workload.WholeGPU+1)), workload.Kinds[k].String()
+		if k < workload.WholeGPU {
 			name = "partitions"
 		}
-		out.rect(plotRight+54, y, 12, 12, colors[k-wholeGPU+1])
+		out.rect(plotRight+54, y, 12, 12, colors[k-workload.WholeGPU+1])
 		out.text(plotRight+72, y+10, "start", name)
 	}
 	return out.String()

@@ -1,12 +1,15 @@
-package main
+package replay
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tranche-dev/tranche/test/packing/fleet"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
 const (
-	// mostMoves is how many pods move for one claim.
+	// mostMoves is how many pods move for one claim, as by default of the chart.
 	mostMoves = 2
 	// movedShare is how many pods move in all, as a share of the claims that have arrived.
 	movedShare = 0.01
@@ -14,7 +17,7 @@ const (
 	mostPlans = 10
 )
 
-// moves makes room for large claims that wait: pods with small partitions move if the claim then
+// moves makes room for large claims that wait: pods with smaller partitions move if the claim then
 // fits and the policy has another place for each of them. A pod that moves keeps the end of its
 // life.
 type moves struct {
@@ -30,15 +33,15 @@ type plan struct {
 	candidate
 }
 
-// candidate is a set of pods with small partitions.
+// candidate is a set of pods that may move.
 type candidate struct {
-	pods []*claim
+	pods []*fleet.Claim
 	// memory is what they hold, in GPUs.
 	memory float64
 }
 
-func (o candidate) with(c *claim) candidate {
-	return candidate{append(slices.Clip(o.pods), c), o.memory + kinds[c.kind].gpus()}
+func (o candidate) with(c *fleet.Claim) candidate {
+	return candidate{append(slices.Clip(o.pods), c), o.memory + c.GPUs()}
 }
 
 // compare puts fewer pods first, then those that hold less.
@@ -47,14 +50,14 @@ func (o candidate) compare(other candidate) int {
 }
 
 // place makes room for a large claim on one of the nodes from first to before last, and places it.
-func (m *moves) place(c *claim, first, last int) bool {
+func (m *moves) place(c *fleet.Claim, first, last int) bool {
 	left := int(movedShare*float64(m.arrived)) - m.moved
-	if c.kind < firstLarge || left < 1 {
+	if c.Kind < workload.FirstLarge || left < 1 {
 		return false
 	}
 	var plans []plan
 	for i := first; i < last; i++ {
-		if o, found := m.on.nodes[i].without(c, min(left, mostMoves)); found {
+		if o, found := without(&m.on.Nodes[i], c, min(left, mostMoves)); found {
 			plans = append(plans, plan{i, o})
 		}
 	}
@@ -63,10 +66,10 @@ func (m *moves) place(c *claim, first, last int) bool {
 }
 
 // without finds the fewest pods without which a claim fits on a node.
-func (n *node) without(c *claim, most int) (all candidate, found bool) {
-	k, missing := min(c.kind, wholeGPU), kinds[c.kind].count
-	for _, s := range n.gpus {
-		if s.first[k] >= 0 {
+func without(n *fleet.Node, c *fleet.Claim, most int) (all candidate, found bool) {
+	k, missing := min(c.Kind, workload.WholeGPU), workload.Kinds[c.Kind].Count
+	for _, s := range n.GPUs {
+		if s.First[k] >= 0 {
 			missing--
 		}
 	}
@@ -75,9 +78,9 @@ func (n *node) without(c *claim, most int) (all candidate, found bool) {
 		return candidate{}, false
 	}
 	var candidates []candidate
-	for g, s := range n.gpus {
-		if s.first[k] < 0 {
-			if o := n.fewest(g, k); o.pods != nil {
+	for g, s := range n.GPUs {
+		if s.First[k] < 0 {
+			if o := fewestPods(n, g, c.Kind); o.pods != nil {
 				candidates = append(candidates, o)
 			}
 		}
@@ -86,36 +89,37 @@ func (n *node) without(c *claim, most int) (all candidate, found bool) {
 		return candidate{}, false
 	}
 	slices.SortStableFunc(candidates, candidate.compare)
-	cpu, memory := n.cpu+c.cpu, n.memory+c.memory
+	cpu, memory := n.CPU+c.CPU, n.Memory+c.Memory
 	for _, o := range candidates[:missing] {
 		for _, pod := range o.pods {
 			all = all.with(pod)
-			cpu, memory = cpu-pod.cpu, memory-pod.memory
+			cpu, memory = cpu-pod.CPU, memory-pod.Memory
 		}
 	}
-	return all, len(all.pods) <= most && cpu <= nodeCPU && memory <= nodeMemory
+	return all, len(all.pods) <= most && cpu <= fleet.NodeCPU && memory <= fleet.NodeMemory
 }
 
-// fewest finds one or two pods without which a kind fits on a GPU where it does not fit now. It
-// returns no pods if there are none.
-func (n *node) fewest(g, k int) (best candidate) {
+// fewestPods finds one or two pods, each smaller than a kind, without which a device for this kind
+// fits on a GPU where it does not fit now. It returns no pods if there are none.
+func fewestPods(n *fleet.Node, g, kind int) (best candidate) {
+	k := min(kind, workload.WholeGPU)
 	consider := func(o candidate) {
 		if best.pods == nil || o.compare(best) < 0 {
 			best = o
 		}
 	}
-	small := func(c *claim) bool { return c.kind < firstLarge && c.at.gpus == 1<<g }
-	for i, a := range n.claims {
-		if !small(a) {
+	smaller := func(c *fleet.Claim) bool { return c.Kind < kind && c.Place.GPUs == 1<<g }
+	for i, a := range n.Claims {
+		if !smaller(a) {
 			continue
 		}
-		one, without := candidate{}.with(a), n.gpus[g].after[a.at.device]
-		if without.first[k] >= 0 {
+		one, without := candidate{}.with(a), n.GPUs[g].After[a.Place.Device]
+		if without.First[k] >= 0 {
 			consider(one)
 			continue
 		}
-		for _, b := range n.claims[i+1:] {
-			if small(b) && without.after[b.at.device].first[k] >= 0 {
+		for _, b := range n.Claims[i+1:] {
+			if smaller(b) && without.After[b.Place.Device].First[k] >= 0 {
 				consider(one.with(b))
 			}
 		}
@@ -125,31 +129,31 @@ func (n *node) fewest(g, k int) (best candidate) {
 
 // perform moves the pods of a plan and places the claim, or does nothing if one of the pods has
 // no other place.
-func (m *moves) perform(c *claim, p plan) bool {
-	changes := m.on.changes
-	from := make([]place, len(p.pods))
+func (m *moves) perform(c *fleet.Claim, p plan) bool {
+	changes := m.on.Changes
+	from := make([]fleet.Place, len(p.pods))
 	for i, pod := range p.pods {
-		from[i] = pod.at
-		m.on.release(pod)
+		from[i] = pod.Place
+		m.on.Release(pod)
 	}
-	at, found := m.on.nodes[p.node].first(c.kind, allGPUs)
+	at, found := m.on.Nodes[p.node].First(c.Kind, fleet.AllGPUs)
 	if !found {
 		panic("a plan does not make room")
 	}
-	at.node = p.node
-	m.on.hold(c, at)
+	at.Node = p.node
+	m.on.Hold(c, at)
 	for i, pod := range p.pods {
 		if m.on.place(pod) {
 			continue
 		}
 		for _, moved := range p.pods[:i] {
-			m.on.release(moved)
+			m.on.Release(moved)
 		}
-		m.on.release(c)
+		m.on.Release(c)
 		for j, back := range p.pods {
-			m.on.hold(back, from[j])
+			m.on.Hold(back, from[j])
 		}
-		m.on.changes = changes
+		m.on.Changes = changes
 		return false
 	}
 	m.moved += len(p.pods)

@@ -1,4 +1,4 @@
-package main
+package workload
 
 import (
 	"cmp"
@@ -17,21 +17,30 @@ import (
 // decide every result alone.
 const longest = 7 * 24 * 3600
 
-// shape is a row of a workload: claims that are alike.
-type shape struct {
-	kind int
-	// cpu is in thousandths of a CPU, memory in MiB.
-	cpu, memory int64
-	// life is the mean lifetime in seconds.
-	life float64
-	// weight is how often the shape occurs.
-	weight float64
+// Shape is a row of a workload: claims that are alike, with the requests of their pods.
+type Shape struct {
+	// Kind is an index of Kinds.
+	Kind int
+	// CPU is in thousandths of a CPU, Memory in MiB.
+	CPU, Memory int64
+	// Life is the lifetime in seconds.
+	Life float64
+	// Weight is how often the shape occurs.
+	Weight float64
 }
 
-// derive makes the table of testdata/trace.csv from the pod list of Alibaba's trace. Pods that
+// Derive makes the table of testdata/trace.csv from the pod list of Alibaba's trace. Pods that
 // are alike and whose lifetimes have the same number of bits are one row with their mean
 // lifetime. Pods without GPUs and pods that were never scheduled are left out.
-func derive(in io.Reader) ([]shape, error) {
+func Derive(in io.Reader, out io.Writer) error {
+	shapes, err := derive(in)
+	if err != nil {
+		return err
+	}
+	return writeTable(out, shapes)
+}
+
+func derive(in io.Reader) ([]Shape, error) {
 	records, err := csv.NewReader(in).ReadAll()
 	if err != nil {
 		return nil, err
@@ -47,7 +56,7 @@ func derive(in io.Reader) ([]shape, error) {
 		kind, bits  int
 		cpu, memory int64
 	}
-	rows := map[class]shape{}
+	rows := map[class]Shape{}
 	for line, record := range records[1:] {
 		field := map[string]int64{}
 		for _, name := range []string{"cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "deletion_time"} {
@@ -66,17 +75,17 @@ func derive(in io.Reader) ([]shape, error) {
 		life := min(max(field["deletion_time"]-scheduled, 1), longest)
 		c := class{k, bits.Len64(uint64(life)), field["cpu_milli"], field["memory_mib"]} //nolint:gosec // it is positive
 		row := rows[c]
-		row.kind, row.cpu, row.memory = c.kind, c.cpu, c.memory
-		row.life += float64(life)
-		row.weight++
+		row.Kind, row.CPU, row.Memory = c.kind, c.cpu, c.memory
+		row.Life += float64(life)
+		row.Weight++
 		rows[c] = row
 	}
 	all := slices.Collect(maps.Values(rows))
 	for i := range all {
-		all[i].life = float64(int(all[i].life / all[i].weight))
+		all[i].Life = float64(int(all[i].Life / all[i].Weight))
 	}
-	slices.SortFunc(all, func(a, b shape) int {
-		return cmp.Or(a.kind-b.kind, cmp.Compare(a.cpu, b.cpu), cmp.Compare(a.memory, b.memory), cmp.Compare(a.life, b.life))
+	slices.SortFunc(all, func(a, b Shape) int {
+		return cmp.Or(a.Kind-b.Kind, cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Life, b.Life))
 	})
 	return all, nil
 }
@@ -84,18 +93,18 @@ func derive(in io.Reader) ([]shape, error) {
 // header is the first line of a table.
 var header = []string{"kind", "cpu_milli", "memory_mib", "lifetime_seconds", "pods"}
 
-func writeTable(out io.Writer, shapes []shape) error {
+func writeTable(out io.Writer, shapes []Shape) error {
 	w := csv.NewWriter(out)
 	rows := [][]string{header}
 	for _, s := range shapes {
 		rows = append(rows, []string{
-			kinds[s.kind].String(), fmt.Sprint(s.cpu), fmt.Sprint(s.memory), fmt.Sprint(int(s.life)), fmt.Sprint(int(s.weight)),
+			Kinds[s.Kind].String(), fmt.Sprint(s.CPU), fmt.Sprint(s.Memory), fmt.Sprint(int(s.Life)), fmt.Sprint(int(s.Weight)),
 		})
 	}
 	return w.WriteAll(rows)
 }
 
-func readTable(in io.Reader) ([]shape, error) {
+func readTable(in io.Reader) ([]Shape, error) {
 	records, err := csv.NewReader(in).ReadAll()
 	if err != nil {
 		return nil, err
@@ -103,7 +112,7 @@ func readTable(in io.Reader) ([]shape, error) {
 	if len(records) == 0 || !slices.Equal(records[0], header) {
 		return nil, fmt.Errorf("the first line must be %v", header)
 	}
-	var all []shape
+	var all []Shape
 	for line, r := range records[1:] {
 		k, err := kindByName(r[0])
 		if err != nil {
@@ -115,7 +124,7 @@ func readTable(in io.Reader) ([]shape, error) {
 				return nil, fmt.Errorf("line %d: %s: %w", line+2, header[i+1], err)
 			}
 		}
-		all = append(all, shape{k, numbers[0], numbers[1], float64(numbers[2]), float64(numbers[3])})
+		all = append(all, Shape{k, numbers[0], numbers[1], float64(numbers[2]), float64(numbers[3])})
 	}
 	return all, nil
 }

@@ -1,4 +1,4 @@
-package main
+package fleet
 
 import (
 	"context"
@@ -13,24 +13,25 @@ import (
 
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
-const testChart = "../../" + chart
+const testChart = "../../../" + Chart
 
 // layoutOf is the layout that all tests share, ascendingLayout the one of the other order.
-func layoutOf(t *testing.T) *layout {
+func layoutOf(t *testing.T) *Layout {
 	t.Helper()
 	l, err := sharedLayout()
 	require.NoError(t, err)
 	return l
 }
 
-var sharedLayout = sync.OnceValues(func() (*layout, error) {
-	return publishedLayout(context.Background(), testChart, false)
+var sharedLayout = sync.OnceValues(func() (*Layout, error) {
+	return Published(context.Background(), testChart, false)
 })
 
-var ascendingLayout = sync.OnceValues(func() (*layout, error) {
-	return publishedLayout(context.Background(), testChart, true)
+var ascendingLayout = sync.OnceValues(func() (*Layout, error) {
+	return Published(context.Background(), testChart, true)
 })
 
 // On a node with 8 GPUs in random states, the memoised answer is that of the allocator.
@@ -41,11 +42,11 @@ func TestMemoisedAnswers(t *testing.T) {
 	t.Run("ascending", func(t *testing.T) { compareAnswers(t, ascending, true) })
 }
 
-func compareAnswers(t *testing.T, l *layout, ascending bool) {
+func compareAnswers(t *testing.T, l *Layout, ascending bool) {
 	t.Helper()
 	gpus, err := h100s(t.Context(), t.TempDir())
 	require.NoError(t, err)
-	require.Len(t, gpus, gpusPerNode)
+	require.Len(t, gpus, workload.GPUsPerNode)
 	if ascending {
 		ascend(gpus)
 	}
@@ -57,9 +58,9 @@ func compareAnswers(t *testing.T, l *layout, ascending bool) {
 	for seed := range uint64(2) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time
 		scheduler := allocator.New(classes, published)
-		f := newFleet(l, 1, seed)
+		f := New(l, 1)
 		type held struct {
-			*claim
+			*Claim
 			grant *allocator.Grant
 		}
 		var all []held
@@ -67,16 +68,16 @@ func compareAnswers(t *testing.T, l *layout, ascending bool) {
 		for range 80 {
 			if len(all) > 0 && random.IntN(3) == 0 {
 				i := random.IntN(len(all))
-				f.release(all[i].claim)
+				f.Release(all[i].Claim)
 				scheduler.Release(all[i].grant)
 				all = slices.Delete(all, i, i+1)
 				continue
 			}
-			c := &claim{shape: shape{kind: random.IntN(len(kinds) - 1)}}
-			grant, err := scheduler.Allocate(t.Context(), nodeName, allocator.Claim("claim", request(kinds[c.kind])))
+			c := &Claim{Claim: workload.Claim{Shape: workload.Shape{Kind: random.IntN(len(workload.Kinds) - 1)}}}
+			grant, err := scheduler.Allocate(t.Context(), nodeName, allocator.Claim("claim", Request(workload.Kinds[c.Kind])))
 			require.NoError(t, err)
-			require.Equal(t, grant != nil, f.nodes[0].feasible(c), "%s on %v", kinds[c.kind], f.nodes[0].gpus)
-			at, found := f.nodes[0].first(c.kind, allGPUs)
+			require.Equal(t, grant != nil, f.Nodes[0].Feasible(c), "%s on %v", workload.Kinds[c.Kind], f.Nodes[0].GPUs)
+			at, found := f.Nodes[0].First(c.Kind, AllGPUs)
 			require.Equal(t, grant != nil, found)
 			if !found {
 				waits++
@@ -84,12 +85,12 @@ func compareAnswers(t *testing.T, l *layout, ascending bool) {
 			}
 			expected := sets.New[string]()
 			for g := range gpus {
-				if at.gpus&(1<<g) != 0 {
-					expected.Insert(gpus[g].Placements[at.device].Name())
+				if at.GPUs&(1<<g) != 0 {
+					expected.Insert(gpus[g].Placements[at.Device].Name())
 				}
 			}
 			require.Equal(t, expected, sets.New(grant.Devices()...))
-			f.hold(c, at)
+			f.Hold(c, at)
 			all = append(all, held{c, grant})
 		}
 		assert.Positive(t, waits, "seed %d has no full node", seed)
@@ -98,25 +99,25 @@ func compareAnswers(t *testing.T, l *layout, ascending bool) {
 
 func TestLayout(t *testing.T) {
 	l := layoutOf(t)
-	assert.Equal(t, memorySlices, l.empty.free)
-	count := func(s *gpuState) (n []int) {
-		for _, devices := range s.devices {
+	assert.Equal(t, workload.MemorySlices, l.Empty.Free)
+	count := func(s *State) (n []int) {
+		for _, devices := range s.Devices {
 			n = append(n, len(devices))
 		}
 		return n
 	}
-	assert.Equal(t, []int{7, 4, 3, 2, 1, 1}, count(l.empty))
-	four := l.empty.after[l.empty.first[4]]
+	assert.Equal(t, []int{7, 4, 3, 2, 1, 1}, count(l.Empty))
+	four := l.Empty.After[l.Empty.First[4]]
 	assert.Equal(t, []int{3, 2, 1, 1, 0, 0}, count(four), "4g.40gb has the first half of the memory and four slices of compute")
-	assert.Equal(t, 4, four.free)
-	assert.Same(t, l.empty, four.after[l.empty.first[4]])
+	assert.Equal(t, 4, four.Free)
+	assert.Same(t, l.Empty, four.After[l.Empty.First[4]])
 }
 
 func TestAscend(t *testing.T) {
 	l, err := ascendingLayout()
 	require.NoError(t, err)
-	for k, d := range l.empty.first[:wholeGPU] {
-		assert.Zero(t, l.gpu.Placements[d].Start, kinds[k])
+	for k, d := range l.Empty.First[:workload.WholeGPU] {
+		assert.Zero(t, l.GPU.Placements[d].Start, workload.Kinds[k])
 	}
-	assert.NotZero(t, layoutOf(t).gpu.Placements[layoutOf(t).empty.first[0]].Start, "the plugin's order is another")
+	assert.NotZero(t, layoutOf(t).GPU.Placements[layoutOf(t).Empty.First[0]].Start, "the plugin's order is another")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
-// way is one to keep pods with partitions together.
-type way struct {
+// policy is one way to keep pods with GPUs together.
+type policy struct {
 	name string
 	// values are settings of the chart, in the form of helm's --set.
 	values string
@@ -26,8 +26,8 @@ type way struct {
 	marks bool
 }
 
-// ways are all of them. The first is what the others are compared with.
-var ways = []way{
+// policies are all of them. The first is what the others are compared with.
+var policies = []policy{
 	{name: "default", ask: byClaim},
 	{name: "profile", ask: byClaim, values: "scheduler.enabled=true", configuration: chartProfile},
 	{name: "pod-affinity", ask: byClaim, values: "podAffinity.enabled=true", admitted: func(p *corev1.Pod) bool { return p.Spec.Affinity != nil }},
@@ -65,7 +65,7 @@ func forAllPods(text string) (map[string]any, error) {
 
 // mostAllocated is a configuration that scores nodes by how many of the partitions are allocated.
 func mostAllocated(context.Context, *controlplane.Cluster) (map[string]any, error) {
-	return forAllPods(`
+	text := `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -75,6 +75,9 @@ profiles:
           scoringStrategy:
             type: MostAllocated
             resources:
-              - {name: ` + extendedResource + `, weight: 1}
-`)
+`
+	for _, name := range extendedResources() {
+		text += "              - {name: " + name + ", weight: 1}\n"
+	}
+	return forAllPods(text)
 }

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"encoding/xml"
@@ -11,14 +11,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/packing/replay"
 )
 
 func TestPlots(t *testing.T) {
-	s := settings{nodes: 1, loads: []float64{0.8}}
-	r := result{average: sample{held: 6, waiting: 2}, waiting: [mostKinds]float64{0: 0.5, 3: 0.5, eightGPUs: 1},
-		series: []sample{{held: 0}, {time: 10 * hour, held: 8}}}
+	one := replay.Result{
+		Average: replay.Sample{Held: 6, Waiting: replay.Demand{0: 0.5, 3: 0.5, eightGPUs: 1}},
+		Series:  []replay.Sample{{Held: 0}, {Time: 10 * replay.Hour, Held: 8}},
+	}
 	folder := filepath.Join(t.TempDir(), "plots")
-	require.NoError(t, writePlots(folder, s, []workload{{name: "mix"}}, policies(0)[:1], map[scenario][]result{{"mix", "default", 0.8}: {r, {}}}))
+	results := Results{Nodes: 1, Workloads: []string{"mix"}, Loads: []float64{0.8, 0.9}, Policies: []string{"default", "other"},
+		Of: map[Case][]replay.Result{{"mix", "default", 0.8}: {one, {}}}}
+	require.NoError(t, results.Plots(folder))
 
 	read := func(name string) string {
 		content, err := os.ReadFile(filepath.Join(folder, name))

@@ -1,4 +1,4 @@
-package main
+package workload
 
 import (
 	"strings"
@@ -29,10 +29,10 @@ func TestKindOf(t *testing.T) {
 	} {
 		k, err := kindOf(test.milli, test.gpus)
 		require.NoError(t, err)
-		assert.Equal(t, test.want, kinds[k].String(), "%d/1000 of %d GPUs", test.milli, test.gpus)
+		assert.Equal(t, test.want, Kinds[k].String(), "%d/1000 of %d GPUs", test.milli, test.gpus)
 	}
 	_, err := kindOf(1000, 3)
-	require.EqualError(t, err, "nothing has 1000/1000 of 3 GPUs")
+	require.EqualError(t, err, "no kind has 1000/1000 of 3 GPUs")
 }
 
 const podList = `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
@@ -65,33 +65,39 @@ func TestDerive(t *testing.T) {
 }
 
 func TestArrivals(t *testing.T) {
-	all, err := workloads()
+	all, err := All()
 	require.NoError(t, err)
 	pods := 0.0
-	for _, s := range all[0].shapes {
-		pods += s.weight
+	for _, s := range all[0].Shapes {
+		pods += s.Weight
 	}
 	assert.InDelta(t, 6203, pods, 0, "pods with GPUs that were scheduled")
 
 	for _, w := range all {
 		const gpus, load = 4000, 0.8
-		claims := w.arrivals(gpus, load, 20000, 1)
+		claims := w.Arrivals(gpus, load, 20000, 1)
 		held, demand := 0.0, 0.0
 		for i, c := range claims {
-			require.True(t, i == 0 || claims[i-1].arrival <= c.arrival)
-			require.LessOrEqual(t, c.cpu, int64(nodeCPU))
-			if c.arrival < 0 {
-				held += kinds[c.kind].gpus()
+			require.True(t, i == 0 || claims[i-1].Arrival <= c.Arrival)
+			require.LessOrEqual(t, c.CPU, int64(224_000))
+			if c.Arrival < 0 {
+				held += Kinds[c.Kind].GPUs()
 			} else {
-				demand += kinds[c.kind].gpus() * c.life
+				demand += Kinds[c.Kind].GPUs() * c.Life
 			}
 		}
-		assert.InDelta(t, load*gpus, held, gpusPerNode, w.name)
-		assert.InEpsilon(t, load*gpus, demand/claims[len(claims)-1].arrival, 0.25, w.name)
-		sum := 0.0
-		for _, share := range w.popularity() {
+		assert.InDelta(t, load*gpus, held, GPUsPerNode, w.Name)
+		assert.InEpsilon(t, load*gpus, demand/claims[len(claims)-1].Arrival, 0.25, w.Name)
+		sum, large := 0.0, 0.0
+		for k, share := range w.Popularity() {
 			sum += share
+			if k >= FirstLarge {
+				large += share
+			}
 		}
 		assert.InDelta(t, 1, sum, 1e-9)
+		if w.Name == "few-large" {
+			assert.InDelta(t, 0.05, large, 1e-9)
+		}
 	}
 }

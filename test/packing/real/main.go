@@ -26,7 +26,8 @@ type settings struct {
 	// nodes are those of the replays, claims how many arrive in each, batch how many at once.
 	nodes, claims, batch int
 	workload, load       string
-	out                  string
+	// out is the folder for plots, profiles the one for CPU profiles of the scheduler.
+	out, profiles string
 }
 
 func main() {
@@ -43,6 +44,7 @@ func main() {
 	flag.StringVar(&s.workload, "workload", "trace", "the workload that is replayed")
 	flag.StringVar(&s.load, "load", "0.80,0.95", "the demand in replays, as shares of the fleet, separated by commas")
 	flag.StringVar(&s.out, "out", "", "write SVG plots of the replays to this folder")
+	flag.StringVar(&s.profiles, "profiles", "", "write CPU profiles of the scheduler while it fills nodes to this folder, for go tool pprof")
 	flag.Parse()
 	// Warnings are for whoever writes manifests.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})

@@ -20,7 +20,8 @@ const (
 	DefragmentationEvicting DefragmentationState = "Evicting"
 	// DefragmentationPlacing: the scheduler places the waiting pod.
 	DefragmentationPlacing DefragmentationState = "Placing"
-	// DefragmentationSucceeded: the waiting pod has its devices.
+	// DefragmentationSucceeded: the waiting pod was scheduled. The scheduler may have chosen another
+	// node or other devices.
 	DefragmentationSucceeded DefragmentationState = "Succeeded"
 	// DefragmentationAborted: it ended without that. Message says why.
 	DefragmentationAborted DefragmentationState = "Aborted"

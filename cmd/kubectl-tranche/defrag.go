@@ -16,30 +16,30 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-const defragExamples = `  # Print whom to move for the waiting pods of a namespace
+const defragExamples = `  # Print which pods to move for the waiting pods of a namespace
   kubectl tranche defrag --dry-run -n team-a
 
-  # Print it for one pod, if at most two pods may move
+  # Print which pods to move for one pod, at most two of them
   kubectl tranche defrag --dry-run --max-pods 2 train-7 -n team-a
 
-  # Print it for all waiting pods as JSON
+  # Print which pods to move for all waiting pods, as JSON
   kubectl tranche defrag --dry-run -A -o json`
 
-const defragLong = `Print which pods could move so that a pod that waits for a GPU fits, without changing
-anything. The scheduler's own allocator decides what fits. For a pod without a plan,
-the reason is printed.
+const defragLong = `Print which pods could move so that a pod that waits for a GPU fits. Nothing is changed.
+The scheduler's own allocator decides what fits. For a pod without a plan, the reason
+is printed.
 
-Only pods that may be evicted are considered: they, or their namespace, have the label
-tranche.dev/defragmentation=allowed, something creates them again, their claims are
-made from templates, their priority is not above that of the waiting pod, and a
-PodDisruptionBudget allows it.
+Plans move only pods that may be evicted: the pod or its namespace has the label
+tranche.dev/defragmentation=allowed, a controller replaces the pod, its claims are
+created from templates, its priority is not higher than that of the waiting pod, and
+its PodDisruptionBudget allows the eviction.
 
-Requires permission to list the objects of the whole cluster that decide where pods
-fit: pods, nodes, PodDisruptionBudgets, DeviceTaintRules, ResourceClaims, their
-templates, ResourceSlices and DeviceClasses. With permission to list namespaces, jobs,
-PersistentVolumeClaims, PersistentVolumes and StorageClasses, more pods can be moved.`
+Requires permission to list in the whole cluster: pods, nodes, PodDisruptionBudgets,
+DeviceTaintRules, ResourceClaims, ResourceClaimTemplates, ResourceSlices and
+DeviceClasses. With permission to list namespaces, jobs, PersistentVolumeClaims,
+PersistentVolumes and StorageClasses, plans can move more pods.`
 
-// defragFlags are those of the command defrag.
+// defragFlags are the flags of the command defrag.
 type defragFlags struct {
 	dryRun, allNamespaces bool
 	maxPods               int
@@ -76,7 +76,7 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "most pods that one plan moves")
-	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "look at the waiting pods of all namespaces")
+	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
@@ -85,22 +85,23 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 func (f *defragFlags) check(args []string) error {
 	switch {
 	case !f.dryRun:
-		return errors.New("this command changes nothing: give --dry-run. The controller moves pods if the chart's value controller.defragmentation.enabled is true")
+		return errors.New("--dry-run is required: this command only prints plans. The controller moves pods if the chart's value controller.defragmentation.enabled is true")
 	case f.maxPods < 1:
-		return fmt.Errorf("--max-pods %d: give 1 or more", f.maxPods)
+		return fmt.Errorf("--max-pods is %d, it must be at least 1", f.maxPods)
 	case f.allNamespaces && len(args) > 0:
-		return errors.New("name a pod or give --all-namespaces, not both")
+		return errors.New("a pod name and --all-namespaces cannot be used together")
 	}
 	return nil
 }
 
-// defragRun is the command at work.
+// defragRun is one run of the command defrag.
 type defragRun struct {
 	connection
 	out    io.Writer
 	screen terminal.Screen
 	flags  defragFlags
-	// namespace is that of the waiting pods, empty for all. pod is the only one to look at, empty for all.
+	// namespace is the namespace of the waiting pods, empty for all. pod is the name of the only pod to plan
+	// for, empty for all.
 	namespace, pod string
 	now            time.Time
 	notes          []string
@@ -119,19 +120,19 @@ func (r *defragRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	advice := defrag.Advice{Pods: []defrag.Advised{}, Notes: r.notes}
+	advice := defrag.Advice{Pods: []defrag.PodAdvice{}, Notes: r.notes}
 	progress := progressOf(ctx)
 	defer progress.Done()
 	for i, pod := range waiting {
-		progress.Say("Looking for room: pod %d of %d, %s.", i+1, len(waiting), pod.Name)
-		advised, err := planner.Advise(ctx, pod)
+		progress.Say("Searching for a plan for pod %d of %d: %s/%s.", i+1, len(waiting), pod.Namespace, pod.Name)
+		podAdvice, err := planner.Advise(ctx, pod)
 		if err != nil {
 			return err
 		}
-		if r.pod == "" && advised.Refusal != nil && (advised.Refusal.Reason == defrag.NoDevices || advised.Refusal.Reason == defrag.NotWaiting) {
+		if r.pod == "" && podAdvice.Refusal != nil && (podAdvice.Refusal.Reason == defrag.NoDevices || podAdvice.Refusal.Reason == defrag.NotWaiting) {
 			continue
 		}
-		advice.Pods = append(advice.Pods, advised)
+		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
 	switch r.flags.output {
@@ -143,7 +144,7 @@ func (r *defragRun) run(ctx context.Context) error {
 	return picture.DrawAdvice(r.out, r.screen, advice)
 }
 
-// waiting are the pods to look at.
+// waiting are the pods to plan for.
 func (r *defragRun) waiting(in *defrag.Input) (out []*corev1.Pod, err error) {
 	for i := range in.Pods {
 		pod := &in.Pods[i]
@@ -154,7 +155,7 @@ func (r *defragRun) waiting(in *defrag.Input) (out []*corev1.Pod, err error) {
 		}
 	}
 	if r.pod != "" && len(out) == 0 {
-		return nil, fmt.Errorf("there is no pod %s in the namespace %s", r.pod, r.namespace)
+		return nil, fmt.Errorf("pod %s does not exist in namespace %s", r.pod, r.namespace)
 	}
 	return out, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,7 +44,10 @@ func defragCluster(t *testing.T) []runtime.Object {
 	}
 	for i := range 2 {
 		node := fmt.Sprintf("node-%d", i)
-		out = append(out, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelHostname: node}}})
+		out = append(out, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelHostname: node}},
+			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}},
+		})
 		for _, s := range scenes.H100(node, 0) {
 			out = append(out, &s)
 		}
@@ -64,7 +68,7 @@ func defragCluster(t *testing.T) []runtime.Object {
 func userOf(name, class string) *corev1.Pod {
 	pod := podIn("team-a", name)
 	pod.UID = types.UID("uid-" + name)
-	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "set", Controller: ptr.To(true)}}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "set", Controller: ptr.To(true)}}
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &class}}
 	pod.Status.Phase = corev1.PodPending
 	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To(name + "-gpu")}}
@@ -99,7 +103,7 @@ func TestDefragOfOnePod(t *testing.T) {
 	require.NoError(t, r.run(t.Context()))
 	assert.Contains(t, out.String(), "team-a/other: no plan (NoDevices)")
 	r.pod = "nobody"
-	require.EqualError(t, r.run(t.Context()), "there is no pod nobody in the namespace team-a")
+	require.EqualError(t, r.run(t.Context()), "pod nobody does not exist in namespace team-a")
 	out.Reset()
 	r.pod, r.namespace = "", "team-b"
 	require.NoError(t, r.run(t.Context()))
@@ -113,18 +117,18 @@ func TestDefragWithoutRights(t *testing.T) {
 		forbid(kube, resource, "")
 	}
 	require.NoError(t, r.run(t.Context()))
-	assert.Contains(t, out.String(), "No plan considers pods of Jobs (you may not list jobs).")
+	assert.Contains(t, out.String(), "Plans do not move pods of Jobs: you may not list jobs.")
 	assert.Contains(t, out.String(), "team-a/big: no plan (NotMovable).")
 	forbid(kube, "poddisruptionbudgets", "")
-	require.EqualError(t, r.run(t.Context()), "no plan can be made: you may not list poddisruptionbudgets. It needs the objects of the whole cluster; ask an administrator to run this command")
+	require.EqualError(t, r.run(t.Context()), "plans need objects of the whole cluster, and you may not list poddisruptionbudgets; ask a cluster administrator to run this command")
 }
 
 func TestFlagsOfDefrag(t *testing.T) {
 	for want, args := range map[string][]string{
-		"this command changes nothing: give --dry-run. The controller moves pods if the chart's value controller.defragmentation.enabled is true": {"defrag"},
-		"--max-pods 0: give 1 or more":                      {"defrag", "--dry-run", "--max-pods", "0"},
-		"name a pod or give --all-namespaces, not both":     {"defrag", "--dry-run", "-A", "pod"},
-		`unsupported output format "xml": use json or yaml`: {"defrag", "--dry-run", "-o", "xml"},
+		"--dry-run is required: this command only prints plans. The controller moves pods if the chart's value controller.defragmentation.enabled is true": {"defrag"},
+		"--max-pods is 0, it must be at least 1":                  {"defrag", "--dry-run", "--max-pods", "0"},
+		"a pod name and --all-namespaces cannot be used together": {"defrag", "--dry-run", "-A", "pod"},
+		`unsupported output format "xml": use json or yaml`:       {"defrag", "--dry-run", "-o", "xml"},
 	} {
 		_, err := run(t, args...)
 		assert.EqualError(t, err, want, args)

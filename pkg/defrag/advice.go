@@ -7,26 +7,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Advice is what could be moved for waiting pods. Its JSON form is what `kubectl tranche defrag` prints.
+// Advice says which pods could move for waiting pods. `kubectl tranche defrag` prints its JSON form.
 type Advice struct {
-	// Pods are the waiting ones. The plan of each is made as if there were no others.
-	Pods []Advised `json:"pods"`
+	// Pods are the waiting pods. The plan of each is made as if no other pod waited.
+	Pods []PodAdvice `json:"pods"`
 	// Notes say what could not be read and what follows from that.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Advised is a waiting pod with its plan, or with the reason why there is none.
-type Advised struct {
-	Namespace string        `json:"namespace"`
-	Pod       string        `json:"pod"`
-	Node      string        `json:"node,omitempty"`
-	Devices   []Device      `json:"devices,omitempty"`
-	Moves     []AdvisedMove `json:"moves,omitempty"`
-	Refusal   *Refusal      `json:"refusal,omitempty"`
+// PodAdvice is a waiting pod with its plan, or with the reason why there is none.
+type PodAdvice struct {
+	Namespace string       `json:"namespace"`
+	Pod       string       `json:"pod"`
+	Node      string       `json:"node,omitempty"`
+	Devices   []Device     `json:"devices,omitempty"`
+	Moves     []MoveAdvice `json:"moves,omitempty"`
+	Refusal   *Refusal     `json:"refusal,omitempty"`
 }
 
-// AdvisedMove is a pod that would move to a node.
-type AdvisedMove struct {
+// MoveAdvice is a pod that would move from its devices to devices of a node.
+type MoveAdvice struct {
 	Namespace string   `json:"namespace"`
 	Pod       string   `json:"pod"`
 	From      []Device `json:"from"`
@@ -35,8 +35,8 @@ type AdvisedMove struct {
 }
 
 // Advise looks for a plan for a pod. An error means that the context has ended.
-func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (Advised, error) {
-	out := Advised{Namespace: pod.Namespace, Pod: pod.Name}
+func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (PodAdvice, error) {
+	out := PodAdvice{Namespace: pod.Namespace, Pod: pod.Name}
 	plan, err := p.Plan(ctx, pod)
 	if errors.As(err, &out.Refusal) {
 		return out, nil
@@ -46,7 +46,7 @@ func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (Advised, error) 
 	}
 	out.Node, out.Devices = plan.Node, plan.Devices
 	for _, m := range plan.Moves {
-		out.Moves = append(out.Moves, AdvisedMove{Namespace: m.Pod.Namespace, Pod: m.Pod.Name, From: m.From, Node: m.Node, To: m.To})
+		out.Moves = append(out.Moves, MoveAdvice{Namespace: m.Pod.Namespace, Pod: m.Pod.Name, From: m.From, Node: m.Node, To: m.To})
 	}
 	return out, nil
 }

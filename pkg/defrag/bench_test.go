@@ -38,7 +38,7 @@ func BenchmarkPlan(b *testing.B) {
 		}{"found": {one, 4, ""}, "two": {two, 4, ""}, "none": {one, 1, defrag.TooMany}} {
 			b.Run(fmt.Sprintf("%s/nodes=%d", name, nodes), func(b *testing.B) {
 				for b.Loop() {
-					_, refusal := f.plan(test.pod, defrag.Options{MaxPods: test.most, Patience: time.Minute})
+					_, refusal := f.plan(test.pod, defrag.Options{MaxPods: test.most, Timeout: time.Minute})
 					if test.want == "" {
 						require.Nil(b, refusal)
 					} else {

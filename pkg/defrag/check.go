@@ -2,54 +2,68 @@ package defrag
 
 import (
 	"context"
+	"errors"
 	"slices"
 )
 
-// Check proves a plan again, on newer objects, with the taints of its reservation. The error is a *Refusal if
-// it does not hold any more. Of the plan, it needs the pods, the node and the names of the wanted devices.
+// Check proves a plan again, on newer objects, with the taints of its reservation. The error is a *Refusal
+// if the plan does not hold any more. Check needs of the plan the pods, the node and the names of the
+// devices.
 func (p *Planner) Check(ctx context.Context, plan *Plan) error {
-	limited, cancel := context.WithTimeout(ctx, p.o.Patience)
+	limited, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
-	pod := p.pods[plan.Pod]
-	on := p.sites[plan.Node]
-	if pod == nil || on == nil {
-		return refuse(NotWaiting, "%s or the node %s is gone.", plan.Pod, plan.Node)
+	err := p.check(limited, plan)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return refuse(OutOfTime, "Checking the plan for pod %s took too long.", plan.Pod)
 	}
-	g, refusal := p.waiting(limited, pod)
+	return err
+}
+
+func (p *Planner) check(ctx context.Context, plan *Plan) error {
+	found, node := p.pods[plan.Pod], p.nodes[plan.Node]
+	switch {
+	case found == nil:
+		return refuse(NotWaiting, "Pod %s does not exist any more.", plan.Pod)
+	case node == nil:
+		return refuse(NoNode, "Node %s does not exist or has no GPUs any more.", plan.Node)
+	}
+	pod, refusal := p.waiting(ctx, found)
 	if refusal != nil {
 		return refusal
 	}
-	s := &search{Planner: p, waiting: g, nearest: refuse(NoNode, "%s has no room on %s any more.", g, plan.Node)}
-	if !on.open(g) {
-		return s.nearest
+	s := &search{Planner: p, waiting: pod, refusal: refuse(NoNode, "Pod %s would not fit on node %s any more.", pod, plan.Node)}
+	if !node.admits(pod) {
+		return refuse(NoNode, "Node %s does not admit pod %s any more.", plan.Node, pod)
 	}
-	now, err := s.without(limited, on, nil)
+	now, err := s.allocateWithout(ctx, node, nil)
 	if err != nil {
 		return err
 	}
 	if now != nil {
-		return refuse(FitsNow, "%s fits on %s without moving any pod.", g, plan.Node)
+		return refuse(FitsNow, "Pod %s fits on node %s without moving any pod.", pod, plan.Node)
 	}
-	var pods []*guest
+	var moved []*podInfo
 	for _, m := range plan.Moves {
-		moving := p.pods[m.Pod]
-		if moving == nil || moving.UID != m.UID || moving.Spec.NodeName != plan.Node {
-			return refuse(NotMovable, "%s is gone.", m.Pod)
+		current := p.pods[m.Pod]
+		if current == nil || current.UID != m.UID || current.Spec.NodeName != plan.Node {
+			return refuse(NotMovable, "Pod %s does not exist any more.", m.Pod)
 		}
-		mover := p.guest(moving)
-		if mover.fixed != "" {
-			return refuse(NotMovable, "%s may not be moved: %s.", m.Pod, mover.fixed)
+		info := p.movable(current)
+		if info.notMovable != "" {
+			return refuse(NotMovable, "Pod %s may not be moved: %s.", m.Pod, info.notMovable)
 		}
-		pods = append(pods, mover)
+		moved = append(moved, info)
 	}
-	again, err := s.prove(limited, newCandidate(on, pods))
+	again, err := s.prove(ctx, newCandidate(node, moved))
 	switch {
 	case err != nil:
 		return err
 	case again == nil:
-		return s.nearest
-	case !slices.Equal(Names(again.Devices), Names(plan.Devices)) || len(again.Moves) != len(plan.Moves):
-		return refuse(NotKept, "%s would get other devices of %s now.", g, plan.Node)
+		return s.refusal
+	case !slices.Equal(Names(again.Devices), Names(plan.Devices)):
+		return refuse(NotKept, "Pod %s would get other devices of node %s than planned.", pod, plan.Node)
+	case len(again.Moves) != len(plan.Moves):
+		return refuse(NotKept, "Not all planned moves for pod %s are needed any more.", pod)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package defrag_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,4 +50,13 @@ func TestCheck(t *testing.T) {
 			assert.Equal(t, test.want, refusal.Reason, refusal)
 		})
 	}
+}
+
+// A check that takes too long is a refusal, so that the reservation ends.
+func TestCheckOutOfTime(t *testing.T) {
+	f, waiting := scattered(t)
+	plan, refusal := f.plan(waiting, defrag.Options{})
+	require.Nil(t, refusal)
+	require.ErrorAs(t, f.planner(defrag.Options{Timeout: time.Nanosecond}).Check(t.Context(), plan), &refusal)
+	assert.Equal(t, defrag.OutOfTime, refusal.Reason)
 }

@@ -3,7 +3,6 @@ package defrag
 import (
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -15,12 +14,13 @@ type Plan struct {
 	Pod     types.NamespacedName
 	Node    string
 	Devices []Device
-	// Moves are the pods to evict, the largest first. One after another, each is certain to have a
-	// place: what the scheduler decided for the ones before can be considered in a new plan.
+	// Moves are the pods to evict, the largest first. The scheduler may place a replacement elsewhere
+	// than planned, so Check must prove the remaining moves again before each eviction.
 	Moves []Move
 }
 
-// Move is a pod to evict. To is where it fits; the scheduler may choose another place.
+// Move is a pod to evict. Node and To are where its replacement fits; the scheduler may choose
+// another place.
 type Move struct {
 	Pod  types.NamespacedName
 	UID  types.UID
@@ -45,8 +45,8 @@ func Names(devices []Device) []string {
 }
 
 // devicesOf are the devices of Tranche in the results of claims.
-func devicesOf(results []resourceapi.DeviceRequestAllocationResult) (out []Device) {
-	for _, r := range results {
+func devicesOf(all results) (out []Device) {
+	for _, r := range all {
 		if r.Driver == gpu.DriverName {
 			out = append(out, Device{r.Pool, r.Device})
 		}
@@ -54,28 +54,28 @@ func devicesOf(results []resourceapi.DeviceRequestAllocationResult) (out []Devic
 	return out
 }
 
-// Overlapping lists the devices that share a counter with those of a plan, without these. They
-// must be tainted so that no other pod takes the room.
+// Overlapping lists the devices that share a counter with the devices of a plan, without these. They
+// must be tainted so that no other pod takes the devices of the plan.
 func (p *Planner) Overlapping(plan *Plan) []Device {
-	s := p.sites[plan.Node]
-	if s == nil {
+	n := p.nodes[plan.Node]
+	if n == nil {
 		return nil
 	}
-	return s.overlapping(plan.Devices)
+	return n.overlapping(plan.Devices)
 }
 
-func (s *site) overlapping(wanted []Device) (out []Device) {
-	for _, pool := range s.pools {
-		is := func(d *cluster.Device) bool { return slices.Contains(wanted, Device{pool.Name, d.Name}) }
+func (n *nodeInfo) overlapping(planned []Device) (out []Device) {
+	for _, pool := range n.pools {
+		isPlanned := func(d *cluster.Device) bool { return slices.Contains(planned, Device{pool.Name, d.Name}) }
 		used := gpu.Counters{}
 		for _, d := range pool.Devices {
-			if is(d) {
+			if isPlanned(d) {
 				used.Add(d.Consumes)
 			}
 		}
 		for _, d := range pool.Devices {
 			shares := slices.ContainsFunc(d.Consumes.Names(), func(name string) bool { return d.Consumes[name] > 0 && used[name] > 0 })
-			if shares && !is(d) {
+			if shares && !isPlanned(d) {
 				out = append(out, Device{pool.Name, d.Name})
 			}
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -63,6 +62,21 @@ func TestPlanOnOneNode(t *testing.T) {
 	assert.Equal(t, "node-0", plan.Moves[0].Node)
 }
 
+// A moved pod that stays on the node, on another GPU, still uses the CPU that it requests there.
+func TestPlanOnOneNodeCountsCPU(t *testing.T) {
+	f := newFleet(t, 2)
+	for range 8 {
+		f.run("node-0", one, request(corev1.ResourceCPU, "5"))
+	}
+	f.remove("pod-0", "pod-1")
+	// 34 of 64 CPUs are free, 39 without the moved pod.
+	_, refusal := f.plan(f.add(seven, 1, priority(5), request(corev1.ResourceCPU, "36")), defrag.Options{})
+	require.NotNil(t, refusal)
+	assert.Equal(t, defrag.NoPlace, refusal.Reason, refusal)
+	_, refusal = f.plan(f.add(seven, 1, priority(5), request(corev1.ResourceCPU, "34")), defrag.Options{})
+	require.Nil(t, refusal)
+}
+
 // A claim may be created later, from its template.
 func TestPlanForTemplates(t *testing.T) {
 	f, waiting := scattered(t)
@@ -104,7 +118,7 @@ func TestManyNodes(t *testing.T) {
 	f.remove("pod-0") // the room for it, on node-0
 	f.run("node-0", one)
 	waiting := f.add(seven, 1, priority(5), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-99"} })
-	plan, refusal := f.plan(waiting, defrag.Options{Patience: time.Minute})
+	plan, refusal := f.plan(waiting, defrag.Options{Timeout: time.Minute})
 	require.Nil(t, refusal)
 	assert.Equal(t, "node-0", plan.Moves[0].Node)
 }
@@ -138,15 +152,17 @@ func TestRefusals(t *testing.T) {
 	waiting := func(change func(*corev1.Pod)) func(*fleet, string) {
 		return func(f *fleet, waiting string) { change(f.pods[waiting]) }
 	}
-	owner := func(kind string) func(*fleet, string) {
-		return pods(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = kind })
+	owner := func(apiVersion, kind string) func(*fleet, string) {
+		return pods(func(p *corev1.Pod) {
+			p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = apiVersion, kind
+		})
 	}
 	near := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}
 	for name, test := range map[string]struct {
-		change func(f *fleet, waiting string)
-		o      defrag.Options
-		reason defrag.Reason // empty: there is a plan
-		words  string
+		change  func(f *fleet, waiting string)
+		o       defrag.Options
+		reason  defrag.Reason // empty: there is a plan
+		message string
 	}{
 		"nothing forbids it": {},
 		"scheduled":          {waiting(func(p *corev1.Pod) { p.Spec.NodeName = "node-0" }), defrag.Options{}, defrag.NotWaiting, "does not wait"},
@@ -158,46 +174,61 @@ func TestRefusals(t *testing.T) {
 		}, defrag.Options{}, defrag.ClaimMissing, "DeviceClass x"},
 		"near others": {waiting(func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
-		}), defrag.Options{}, defrag.Unsupported, "podAffinity"},
+		}), defrag.Options{}, defrag.Unsupported, "required podAffinity"},
 		"spread": {waiting(func(p *corev1.Pod) {
 			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
 		}), defrag.Options{}, defrag.Unsupported, "topologySpreadConstraints"},
 		"kept away": {func(f *fleet, _ string) {
 			f.pods["pod-0"].Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
-		}, defrag.Options{}, defrag.Unsupported, "keeps it away"},
-		"room":      {func(f *fleet, _ string) { f.remove("pod-2") }, defrag.Options{}, defrag.FitsNow, "fits on node-1"},
-		"no node":   {waiting(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} }), defrag.Options{}, defrag.NoNode, ""},
-		"tainted":   {func(f *fleet, _ string) { f.taint() }, defrag.Options{}, defrag.NoNode, ""},
-		"too large": {waiting(request("65")), defrag.Options{}, defrag.NoResources, "CPU"},
+		}, defrag.Options{}, defrag.Unsupported, "the podAntiAffinity of pod team-a/pod-0 may keep it away"},
+		"kept away by a pod without a node": {func(f *fleet, _ string) {
+			f.add(one, 1, func(p *corev1.Pod) {
+				p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
+			})
+		}, defrag.Options{}, "", ""},
+		"kept away by a finished pod": {func(f *fleet, _ string) {
+			finished := f.add(one, 1)
+			f.pods[finished].Spec.NodeName, f.pods[finished].Status.Phase = "node-1", corev1.PodSucceeded
+			f.pods[finished].Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
+		}, defrag.Options{}, "", ""},
+		"group waits":  {waiting(inGroup), defrag.Options{}, defrag.Unsupported, "PodGroup workers"},
+		"group moves":  {pods(inGroup), defrag.Options{}, defrag.NotMovable, "PodGroup workers"},
+		"no hugepages": {waiting(request("hugepages-2Mi", "2Mi")), defrag.Options{}, defrag.NoResources, "other resources"},
+		"room":         {func(f *fleet, _ string) { f.remove("pod-2") }, defrag.Options{}, defrag.FitsNow, "fits on node node-1"},
+		"no node":      {waiting(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} }), defrag.Options{}, defrag.NoNode, ""},
+		"tainted":      {func(f *fleet, _ string) { f.taint() }, defrag.Options{}, defrag.NoNode, ""},
+		"too large":    {waiting(request(corev1.ResourceCPU, "65")), defrag.Options{}, defrag.NoResources, "CPU"},
 		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDefragmentation: "never"} }),
-			defrag.Options{}, defrag.NotMovable, "has the label tranche.dev/defragmentation=allowed"},
-		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable, ""},
+			defrag.Options{}, defrag.NotMovable, "its label tranche.dev/defragmentation=never forbids it"},
+		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable,
+			"neither the pod nor its namespace has the label tranche.dev/defragmentation=allowed"},
 		"allowed by the pods": {func(f *fleet, w string) {
 			f.in.Namespaces = nil
 			pods(func(p *corev1.Pod) {
 				p.Labels = map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}
 			})(f, w)
 		}, defrag.Options{}, "", ""},
-		"terminating":      {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},
-		"bare":             {pods(func(p *corev1.Pod) { p.OwnerReferences = nil }), defrag.Options{}, defrag.NotMovable, "nothing would create it again"},
-		"DaemonSet":        {owner("DaemonSet"), defrag.Options{}, defrag.NotMovable, "DaemonSet"},
-		"StatefulSet":      {owner("StatefulSet"), defrag.Options{}, "", ""},
-		"Job unknown":      {owner("Job"), defrag.Options{}, defrag.NotMovable, "backoffLimit"},
-		"Job at its end":   {func(f *fleet, w string) { f.jobs(6); owner("Job")(f, w) }, defrag.Options{}, defrag.NotMovable, "backoffLimit"},
-		"Job with retries": {func(f *fleet, w string) { f.jobs(5); owner("Job")(f, w) }, defrag.Options{}, "", ""},
+		"terminating":                   {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},
+		"bare":                          {pods(func(p *corev1.Pod) { p.OwnerReferences = nil }), defrag.Options{}, defrag.NotMovable, "no controller that would replace it"},
+		"DaemonSet":                     {owner("apps/v1", "DaemonSet"), defrag.Options{}, defrag.NotMovable, "DaemonSet"},
+		"another project's StatefulSet": {owner("example.com/v1", "StatefulSet"), defrag.Options{}, defrag.NotMovable, "StatefulSet set"},
+		"StatefulSet":                   {owner("apps/v1", "StatefulSet"), defrag.Options{}, "", ""},
+		"Job unknown":                   {owner("batch/v1", "Job"), defrag.Options{}, defrag.NotMovable, "could not be read"},
+		"Job at its end":                {func(f *fleet, w string) { f.jobs(6); owner("batch/v1", "Job")(f, w) }, defrag.Options{}, defrag.NotMovable, "backoffLimit"},
+		"Job with retries":              {func(f *fleet, w string) { f.jobs(5); owner("batch/v1", "Job")(f, w) }, defrag.Options{}, "", ""},
 		"claim of several": {func(f *fleet, _ string) {
 			for _, c := range f.claims {
 				c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor...)
 			}
-		}, defrag.Options{}, defrag.NotMovable, "not used by one pod alone"},
+		}, defrag.Options{}, defrag.NotMovable, "not used by exactly one pod"},
 		"named claim": {pods(func(p *corev1.Pod) {
 			c := &p.Spec.ResourceClaims[0]
 			c.ResourceClaimTemplateName, c.ResourceClaimName = nil, p.Status.ResourceClaimStatuses[0].ResourceClaimName
-		}), defrag.Options{}, defrag.NotMovable, "not made from a template"},
+		}), defrag.Options{}, defrag.NotMovable, "not created from a template"},
 		"template gone": {func(f *fleet, _ string) { f.in.Templates = nil }, defrag.Options{}, defrag.NotMovable, "ResourceClaimTemplate"},
 		"hostPath": {pods(func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
-		}), defrag.Options{}, defrag.NotMovable, "folder of its node"},
+		}), defrag.Options{}, defrag.NotMovable, "is a hostPath"},
 		"emptyDir": {pods(func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		}), defrag.Options{}, "", ""},
@@ -205,7 +236,7 @@ func TestRefusals(t *testing.T) {
 		"unknown volume": {pods(withVolume), defrag.Options{}, defrag.NotMovable, "volume"},
 		"host ports": {pods(func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
-		}), defrag.Options{}, defrag.NotMovable, "ports"},
+		}), defrag.Options{}, defrag.NotMovable, "host ports"},
 		"same priority":   {pods(priority(5)), defrag.Options{}, "", ""},
 		"higher priority": {pods(priority(6)), defrag.Options{}, defrag.NotMovable, "priority 6"},
 		"two budgets": {func(f *fleet, _ string) { f.in.Budgets = []policyv1.PodDisruptionBudget{budget(9, 1), budget(9, 1)} },
@@ -216,7 +247,15 @@ func TestRefusals(t *testing.T) {
 		"too many":            {func(f *fleet, _ string) { f.run("node-1", one) }, defrag.Options{MaxPods: 1}, defrag.TooMany, "2 pods would have to move"},
 		"nowhere else": {pods(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: p.Spec.NodeName} }),
 			defrag.Options{}, defrag.NoPlace, "fits nowhere else"},
-		"no CPU elsewhere": {pods(request("33")), defrag.Options{}, defrag.NoPlace, ""},
+		"no CPU elsewhere": {pods(request(corev1.ResourceCPU, "33")), defrag.Options{}, defrag.NoPlace, ""},
+		"no CPU elsewhere during a resize": {func(f *fleet, w string) {
+			pods(request(corev1.ResourceCPU, "1"))(f, w)
+			for _, name := range []string{"pod-0", "pod-1"} {
+				f.pods[name].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Resources: &corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32")},
+				}}}
+			}
+		}, defrag.Options{}, defrag.NoPlace, ""},
 		"takes the room itself": {func(f *fleet, w string) {
 			f.in.Templates = nil
 			f.remove(f.names()...)
@@ -224,8 +263,8 @@ func TestRefusals(t *testing.T) {
 			waiting := f.add(seven, 1, priority(5), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"} })
 			f.pods[w], f.claims[w] = f.pods[waiting], f.claims[waiting]
 			delete(f.pods, waiting)
-		}, defrag.Options{}, defrag.NotKept, "could take the room"},
-		"no time": {nil, defrag.Options{Patience: time.Nanosecond}, defrag.OutOfTime, "could not be found out"},
+		}, defrag.Options{}, defrag.NotKept, "could take the devices"},
+		"no time": {nil, defrag.Options{Timeout: time.Nanosecond}, defrag.OutOfTime, "did not finish in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, waiting := scattered(t)
@@ -240,20 +279,19 @@ func TestRefusals(t *testing.T) {
 			}
 			require.NotNil(t, refusal, "%+v", plan)
 			assert.Equal(t, test.reason, refusal.Reason, refusal)
-			assert.Contains(t, refusal.String(), test.words)
+			assert.Contains(t, refusal.String(), test.message)
 		})
 	}
 }
 
-func request(cpu string) func(*corev1.Pod) {
+func request(name corev1.ResourceName, amount string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{name: resource.MustParse(amount)}
 	}
 }
 
-// jobs adds a Job with some failed pods, which owns all pods.
-func (f *fleet) jobs(failed int32) {
-	f.in.Jobs = []batchv1.Job{{ObjectMeta: metav1.ObjectMeta{UID: "uid-set"}, Status: batchv1.JobStatus{Failed: failed}}}
+func inGroup(p *corev1.Pod) {
+	p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("workers")}
 }
 
 func (f *fleet) taint() {

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
-// seeds is how many random fleets a test looks at: SEEDS=1000 go test ./pkg/defrag.
+// seeds is the number of random fleets of a test: SEEDS=1000 go test ./pkg/defrag.
 func seeds(t *testing.T) uint64 {
 	t.Helper()
 	if text := os.Getenv("SEEDS"); text != "" {
@@ -96,9 +96,9 @@ func (f *fleet) anywhere(r *rand.Rand, pod string) string {
 	return ""
 }
 
-// TestMovesLoseNobody: each pod has another place before it is evicted, wherever the scheduler put those
-// before it, and in the end the waiting pod has the devices of the plan.
-func TestMovesLoseNobody(t *testing.T) {
+// TestEveryMovedPodFits: each pod fits elsewhere before it is evicted, wherever the scheduler placed the
+// pods before it, and in the end the waiting pod has the devices of the plan.
+func TestEveryMovedPodFits(t *testing.T) {
 	t.Parallel()
 	planned, done, aborted, refused := 0, 0, 0, map[defrag.Reason]int{}
 	for seed := range seeds(t) {
@@ -141,8 +141,8 @@ func TestMovesLoseNobody(t *testing.T) {
 	require.Less(t, aborted*10, planned, "hardly ever are pods moved in vain")
 }
 
-// TestReservationKeepsRoom: whoever arrives that asks for something else, the waiting pod gets its
-// devices. Without the reservation it does not.
+// TestReservationKeepsRoom: whatever other pods are created that request other devices, the waiting pod gets the
+// planned devices. Without the reservation it does not.
 func TestReservationKeepsRoom(t *testing.T) {
 	t.Parallel()
 	lost := map[bool]int{}

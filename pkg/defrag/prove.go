@@ -14,90 +14,100 @@ import (
 
 // prove makes a plan of a candidate, nil if it does not hold.
 func (s *search) prove(ctx context.Context, c candidate) (*Plan, error) {
-	moved, got, err := s.fewest(ctx, c)
-	switch {
-	case got == nil:
-		return nil, err
-	case len(moved) > s.o.MaxPods:
-		s.tooMany(len(moved))
-		return nil, nil
-	case slices.ContainsFunc(got, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.ShareID != nil }):
-		s.note(NotKept, "%s asks for a share of a GPU, for which no room can be kept.", s.waiting)
-		return nil, nil
-	}
-	if b := exceeded(moved); b != nil {
-		s.note(Disruptions, "The PodDisruptionBudget %s does not allow to move pods for %s now.", nameOf(b), s.waiting)
-		return nil, nil
-	}
-	plan := &Plan{Pod: nameOf(s.waiting.pod), Node: c.site.node.Name, Devices: devicesOf(got)}
-	overlapping := c.site.overlapping(plan.Devices)
-	reserved := c.site.reserved(overlapping)
-	if kept, err := s.kept(ctx, c.site, moved, reserved, append(overlapping, plan.Devices...)); !kept {
+	moved, got, err := s.fewestPods(ctx, c)
+	if got == nil || !s.mayEvict(moved) {
 		return nil, err
 	}
-	placed, err := s.place(ctx, plan, c.site, reserved, moved)
+	if slices.ContainsFunc(got, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.ShareID != nil }) {
+		s.refuseShare()
+		return nil, nil
+	}
+	plan := &Plan{Pod: nameOf(s.waiting), Node: c.node.node.Name, Devices: devicesOf(got)}
+	overlapping := c.node.overlapping(plan.Devices)
+	reserved := c.node.reservedSlices(overlapping)
+	if kept, err := s.isKept(ctx, c.node, moved, reserved, append(overlapping, plan.Devices...)); !kept {
+		return nil, err
+	}
+	placed, err := s.place(ctx, plan, c.node, reserved, moved)
 	if placed == nil {
 		return nil, err
 	}
-	// Nothing that was placed elsewhere may change what the waiting pod gets.
-	again, err := s.allocateOf(ctx, c.site, c.site.held(released(moved), placed), reserved, s.waiting.claims)
+	// What the moved pods get must not change what the waiting pod gets.
+	again, err := s.allocateFrom(ctx, c.node, c.node.allocated(releasedBy(moved), placed), reserved, s.waiting.claims)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Equal(devicesOf(again), plan.Devices) {
-		s.note(NotKept, "The room on %s could not be kept for %s.", c.site.node.Name, s.waiting)
+		s.refuse(NotKept, "The devices on node %s could not be kept free for pod %s.", plan.Node, s.waiting)
 		return nil, nil
 	}
 	return plan, nil
 }
 
-// fewest leaves out pods that need not move. It returns no results if the waiting pod does not fit.
-func (s *search) fewest(ctx context.Context, c candidate) ([]*guest, results, error) {
-	got, err := s.without(ctx, c.site, c.pods)
+// fewestPods leaves out pods that need not move. It returns no results if the waiting pod does not fit.
+func (s *search) fewestPods(ctx context.Context, c candidate) ([]*podInfo, results, error) {
+	got, err := s.allocateWithout(ctx, c.node, c.pods)
 	if got == nil {
 		return nil, nil, err
 	}
 	moved := slices.Clone(c.pods)
 	for i := len(moved) - 1; i >= 0 && len(moved) > 1; i-- {
 		fewer := slices.Delete(slices.Clone(moved), i, i+1)
-		less, err := s.without(ctx, c.site, fewer)
+		without, err := s.allocateWithout(ctx, c.node, fewer)
 		if err != nil {
 			return nil, nil, err
 		}
-		if less != nil {
-			moved, got = fewer, less
+		if without != nil {
+			moved, got = fewer, without
 		}
 	}
 	return moved, got, nil
 }
 
-// kept tells whether no moved pod can take the room when it is created again, before the waiting pod is
-// scheduled: none fits there if only that room is offered.
-func (s *search) kept(ctx context.Context, on *site, moved []*guest, reserved []*resourceapi.ResourceSlice, room []Device) (bool, error) {
-	stays := map[Device]bool{}
-	gone := released(moved)
-	for _, c := range on.claims {
-		if !gone[c] {
+// mayEvict tells whether pods may be evicted together. Each alone may.
+func (s *search) mayEvict(pods []*podInfo) bool {
+	if len(pods) > s.o.MaxPods {
+		s.refuseTooMany(len(pods))
+		return false
+	}
+	if b := exceededBudget(pods); b != nil {
+		s.refuse(Disruptions, "PodDisruptionBudget %s does not allow the evictions for pod %s now.", nameOf(b), s.waiting)
+		return false
+	}
+	if j := failingJob(pods); j != nil {
+		s.refuse(NotMovable, "Job %s would fail if all pods were evicted that would have to move for pod %s.", nameOf(j), s.waiting)
+		return false
+	}
+	return true
+}
+
+// isKept tells whether no replacement of a moved pod can take the devices before the waiting pod is
+// scheduled: none fits if the node offers only these devices.
+func (s *search) isKept(ctx context.Context, n *nodeInfo, moved []*podInfo, reserved []*resourceapi.ResourceSlice, devices []Device) (bool, error) {
+	released := releasedBy(moved)
+	held := map[Device]bool{}
+	for _, c := range n.claims {
+		if !released[c] {
 			for _, d := range devicesOf(c.Status.Allocation.Devices.Results) {
-				stays[d] = true
+				held[d] = true
 			}
 		}
 	}
-	// What others hold must stay in the slices, because it uses counters.
-	only := changed(reserved, func(d Device, device resourceapi.Device) (resourceapi.Device, bool) {
-		return device, slices.Contains(room, d) || stays[d]
+	// What other pods hold must stay in the slices, because it uses counters.
+	offered := mapDevices(reserved, func(d Device, device resourceapi.Device) (resourceapi.Device, bool) {
+		return device, slices.Contains(devices, d) || held[d]
 	})
-	for _, g := range moved {
-		if !on.open(g) {
+	for _, pod := range moved {
+		if !n.admits(pod) {
 			continue
 		}
-		for _, claim := range g.claims {
-			took, err := s.allocate(ctx, on, on.held(gone, nil), only, []*resourceapi.ResourceClaim{claim})
+		for _, claim := range pod.claims {
+			got, err := s.allocate(ctx, n, n.allocated(released, nil), offered, []*resourceapi.ResourceClaim{claim})
 			if err != nil {
 				return false, err
 			}
-			if len(devicesOf(took)) > 0 {
-				s.note(NotKept, "When it is created again, %s could take the room on %s before %s does.", g, on.node.Name, s.waiting)
+			if len(devicesOf(got)) > 0 {
+				s.refuse(NotKept, "The replacement of pod %s could take the devices on node %s before pod %s gets them.", pod, n.node.Name, s.waiting)
 				return false, nil
 			}
 		}
@@ -105,74 +115,86 @@ func (s *search) kept(ctx context.Context, on *site, moved []*guest, reserved []
 	return true, nil
 }
 
-// place finds a place for each moved pod, one after another, while nothing is released yet, and returns
-// what their claims get, nil if one fits nowhere.
-func (s *search) place(ctx context.Context, plan *Plan, home *site, reserved []*resourceapi.ResourceSlice, moved []*guest) (results, error) {
-	// The wanted devices are not held for the waiting pod here: together with what has not been released, they
-	// would use more than there is, and then the allocator gives nothing of the node.
-	held := devicesHeld(moved)
-	beside := changed(reserved, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
+// placement is the search for places of the moved pods, one after another, while nothing is released.
+type placement struct {
+	*search
+	// source is the node that the pods leave. offered are its slices without the planned devices.
+	source  *nodeInfo
+	offered []*resourceapi.ResourceSlice
+	moved   []*podInfo
+	// free is what is left of nodes, and placed what claims got so far.
+	free   map[*nodeInfo]corev1.ResourceList
+	placed results
+}
+
+// place adds the moves to a plan and returns what the claims of the moved pods get, nil if one of the pods
+// fits nowhere.
+func (s *search) place(ctx context.Context, plan *Plan, source *nodeInfo, reserved []*resourceapi.ResourceSlice, moved []*podInfo) (results, error) {
+	// The planned devices are not allocated to the waiting pod here: together with what is not released yet,
+	// they would use more than there is, and then the allocator gives nothing of the node.
+	held := devicesHeld(moved...)
+	p := &placement{search: s, source: source, moved: moved, free: map[*nodeInfo]corev1.ResourceList{}}
+	p.offered = mapDevices(reserved, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
 		return device, slices.Contains(held, id) || !slices.Contains(plan.Devices, id)
 	})
-	moved = slices.Clone(moved)
-	slices.SortStableFunc(moved, func(a, b *guest) int {
-		return cmp.Or(cmp.Compare(s.size(b), s.size(a)), cmp.Compare(a.String(), b.String()))
+	largestFirst := slices.SortedStableFunc(slices.Values(moved), func(a, b *podInfo) int {
+		return cmp.Or(cmp.Compare(s.memoryOf(b), s.memoryOf(a)), cmp.Compare(a.String(), b.String()))
 	})
-	free := map[*site]corev1.ResourceList{}
-	var placed results
-	for _, g := range moved {
-		to, its, err := s.placeOne(ctx, g, home, beside, free, placed)
+	for _, pod := range largestFirst {
+		to, got, err := p.placeOne(ctx, pod)
 		if err != nil {
 			return nil, err
 		}
 		if to == nil {
-			s.note(NoPlace, "%s would have to move for %s, and fits nowhere else.", g, s.waiting)
+			s.refuse(NoPlace, "Pod %s would have to move for pod %s, and fits nowhere else.", pod, s.waiting)
 			return nil, nil
 		}
-		subtract(free[to], g.requests)
-		placed = append(placed, its...)
+		subtract(p.free[to], pod.requests)
+		p.placed = append(p.placed, got...)
 		plan.Moves = append(plan.Moves, Move{
-			Pod: nameOf(g.pod), UID: g.pod.UID, From: devicesHeld([]*guest{g}), Node: to.node.Name, To: devicesOf(its),
+			Pod: nameOf(pod), UID: pod.UID, From: devicesHeld(pod), Node: to.node.Name, To: devicesOf(got),
 		})
 	}
-	return placed, nil
+	return p.placed, nil
 }
 
-// placeOne finds a place for a pod: on the fullest node where it fits, so that others stay empty.
-func (s *search) placeOne(ctx context.Context, g *guest, home *site, beside []*resourceapi.ResourceSlice,
-	free map[*site]corev1.ResourceList, taken results) (*site, results, error) {
-	for _, name := range s.fullest {
-		to := s.sites[name]
-		if free[to] == nil {
-			free[to] = maps.Clone(to.free)
+// placeOne finds a place for a pod: on the node with the most allocated memory where it fits, so that other
+// nodes stay empty.
+func (p *placement) placeOne(ctx context.Context, pod *podInfo) (*nodeInfo, results, error) {
+	for _, name := range p.mostAllocated {
+		to := p.nodes[name]
+		if p.free[to] == nil {
+			p.free[to] = maps.Clone(to.free)
 		}
-		if !to.open(g) || !enough(free[to], g.requests, g.extended) {
+		if !to.admits(pod) || !enough(p.free[to], pod) || to == p.source && !p.leavesEnough(pod) {
 			continue
 		}
 		published := to.slices
-		if to == home {
-			published = beside
+		if to == p.source {
+			published = p.offered
 		}
-		its, err := s.allocate(ctx, to, to.held(nil, taken), published, g.claims)
-		if err != nil || its != nil {
-			return to, its, err
+		got, err := p.allocate(ctx, to, to.allocated(nil, p.placed), published, pod.claims)
+		if err != nil || got != nil {
+			return to, got, err
 		}
 	}
 	return nil, nil, nil
 }
 
-func devicesHeld(pods []*guest) (out []Device) {
-	for _, g := range pods {
-		for _, c := range g.held {
-			out = append(out, devicesOf(c.Status.Allocation.Devices.Results)...)
-		}
+// leavesEnough tells whether the source node has enough for the waiting pod if a moved pod stays there, on
+// other devices.
+func (p *placement) leavesEnough(pod *podInfo) bool {
+	free := maps.Clone(p.free[p.source])
+	for _, m := range p.moved {
+		add(free, m.requests)
 	}
-	return out
+	subtract(free, pod.requests)
+	return enough(free, p.waiting)
 }
 
-// size is the memory of the devices that a pod holds.
-func (s *search) size(g *guest) (n int64) {
-	for _, d := range devicesHeld([]*guest{g}) {
+// memoryOf is the memory of the devices that a pod holds, in bytes.
+func (s *search) memoryOf(pod *podInfo) (n int64) {
+	for _, d := range devicesHeld(pod) {
 		if known := s.devices[d]; known != nil {
 			n += known.Consumes[gpu.CounterMemory]
 		}

@@ -15,16 +15,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
-// Plan finds how to make room for a waiting pod by moving few pods. If there is no way, the error is a
+// Plan finds which pods to move so that a waiting pod fits. If there is no plan, the error is a
 // *Refusal.
 func (p *Planner) Plan(ctx context.Context, pod *corev1.Pod) (*Plan, error) {
-	limited, cancel := context.WithTimeout(ctx, p.o.Patience)
+	limited, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
-	g, refusal := p.waiting(limited, pod)
+	waiting, refusal := p.waiting(limited, pod)
 	if refusal != nil {
 		return nil, refusal
 	}
-	s := &search{Planner: p, waiting: g, nearest: refuse(NoNode, "No node is open to %s and has such devices.", g)}
+	s := &search{Planner: p, waiting: waiting, refusal: refuse(NoNode, "No node both has such devices and admits pod %s. Check its node selector, node affinity and tolerations.", waiting)}
 	plan, err := s.run(limited)
 	switch {
 	case plan != nil:
@@ -32,48 +32,53 @@ func (p *Planner) Plan(ctx context.Context, pod *corev1.Pod) (*Plan, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		s.note(OutOfTime, "Whether pods can be moved for %s could not be found out in %s.", g, p.o.Patience)
+		s.refuse(OutOfTime, "The search for pods to move for pod %s did not finish in time, so there may be a plan that was not found.", waiting)
 	case errors.As(err, &refusal):
 		return nil, refusal
 	case err != nil:
-		return nil, refuse(Unsupported, "For %s no room is made: %v.", g, err)
+		return nil, refuse(Unsupported, "Plans are not made for pod %s: %v.", waiting, err)
 	}
-	return nil, s.nearest
+	return nil, s.refusal
 }
 
 // search is the search for a plan for one pod.
 type search struct {
 	*Planner
-	waiting *guest
-	// nearest is why there is no plan, as far as the search came.
-	nearest *Refusal
+	waiting *podInfo
+	// refusal is why there is no plan, as far as the search came.
+	refusal *Refusal
 }
 
-// note keeps a reason if the search came further than before.
-func (s *search) note(reason Reason, format string, args ...any) {
-	if slices.Index(reasons, reason) > slices.Index(reasons, s.nearest.Reason) {
-		s.nearest = refuse(reason, format, args...)
+// refuse sets the refusal if the search came further than before.
+func (s *search) refuse(reason Reason, format string, args ...any) {
+	if slices.Index(reasons, reason) > slices.Index(reasons, s.refusal.Reason) {
+		s.refusal = refuse(reason, format, args...)
 	}
 }
 
-// candidate are pods without which the waiting pod may fit on a node.
+// candidate has pods without which the waiting pod may fit on a node.
 type candidate struct {
-	site *site
-	pods []*guest
-	// devices is how many they hold.
+	node *nodeInfo
+	pods []*podInfo
+	// devices is the number of devices that the pods hold.
 	devices int
 }
 
+func newCandidate(n *nodeInfo, pods []*podInfo) candidate {
+	return candidate{node: n, pods: pods, devices: len(devicesHeld(pods...))}
+}
+
+// run tries the candidates of all nodes, those with the fewest pods first.
 func (s *search) run(ctx context.Context) (*Plan, error) {
 	var all []candidate
-	var slow error
-	for _, name := range s.names {
-		found, err := s.onSite(ctx, s.sites[name])
+	var timeout error
+	for _, name := range s.nodeNames {
+		found, err := s.candidatesOn(ctx, s.nodes[name])
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			slow = err // another one may be easier
+			timeout = err // another node may be easier
 		case err != nil:
 			return nil, err
 		}
@@ -90,79 +95,77 @@ func (s *search) run(ctx context.Context) (*Plan, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			slow = err
+			timeout = err
 		case err != nil:
 			return nil, err
 		}
 	}
-	return nil, slow
+	return nil, timeout
 }
 
-// onSite finds candidates on a node.
-func (s *search) onSite(ctx context.Context, on *site) ([]candidate, error) {
-	g := s.waiting
-	if !on.open(g) {
+// candidatesOn finds candidates on a node. The error is a *Refusal if the waiting pod fits there now.
+func (s *search) candidatesOn(ctx context.Context, n *nodeInfo) ([]candidate, error) {
+	if !n.admits(s.waiting) {
 		return nil, nil
 	}
-	now, err := s.allocate(ctx, on, on.held(nil, nil), on.slices, g.claims)
+	now, err := s.allocate(ctx, n, n.allocated(nil, nil), n.slices, s.waiting.claims)
 	switch {
 	case err != nil:
 		return nil, err
-	case now != nil && enough(on.free, g.requests, g.extended):
-		return nil, refuse(FitsNow, "%s fits on %s without moving any pod.", g, on.node.Name)
+	case now != nil && enough(n.free, s.waiting):
+		return nil, refuse(FitsNow, "Pod %s fits on node %s without moving any pod. See the events of the pod for why it waits.", s.waiting, n.node.Name)
 	case now != nil:
-		return nil, nil // it does not wait for devices
+		return nil, nil // it does not wait for devices of this node
 	}
-	if one := g.single(); one != nil {
-		return s.byDevice(ctx, on, one)
+	if choices := s.waiting.oneDevice(); choices != nil {
+		return s.candidatesByDevice(ctx, n, choices)
 	}
-	return s.byGPU(ctx, on)
+	return s.candidatesByGPU(ctx, n)
 }
 
-// byDevice finds candidates for each device that would do.
-func (s *search) byDevice(ctx context.Context, on *site, choices []demand.Choice) (out []candidate, err error) {
-	fits := s.fits(s.waiting.claims)
-	for _, pool := range on.pools {
+// candidatesByDevice finds a candidate for each device that satisfies one of the choices.
+func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []demand.Choice) (out []candidate, err error) {
+	known := s.matchesOf(s.waiting.claims)
+	for _, pool := range n.pools {
 		for _, d := range pool.Devices {
-			ok, err := s.matches(ctx, d, choices, fits)
+			ok, err := s.matches(ctx, d, choices, known)
 			switch {
 			case err != nil:
 				return nil, err
 			case !ok:
 				continue
 			case d.Shared():
-				s.note(NotKept, "%s asks for a share of a GPU, for which no room can be kept.", s.waiting)
+				s.refuseShare()
 				continue
 			}
-			if pods, fixed := s.inTheWay(pool, d); fixed != "" {
-				s.note(NotMovable, "Pods in the way of %s may not be moved. On %s, %s.", s.waiting, on.node.Name, fixed)
+			if pods, notMovable := s.inTheWay(pool, d); notMovable != "" {
+				s.refuseNotMovable(n, notMovable)
 			} else if len(pods) > s.o.MaxPods {
-				s.tooMany(len(pods))
+				s.refuseTooMany(len(pods))
 			} else if len(pods) > 0 {
-				out = append(out, newCandidate(on, pods))
+				out = append(out, newCandidate(n, pods))
 			}
 		}
 	}
 	return out, nil
 }
 
-func (s *search) tooMany(pods int) {
-	s.note(TooMany, "%d pods would have to move for %s, at most %d may.", pods, s.waiting, s.o.MaxPods)
+func (s *search) refuseShare() {
+	s.refuse(NotKept, "Pod %s requests a share of a GPU. Shares cannot be reserved, so no pods are moved for it.", s.waiting)
 }
 
-func newCandidate(on *site, pods []*guest) candidate {
-	c := candidate{site: on, pods: pods}
-	for _, g := range pods {
-		for _, claim := range g.held {
-			c.devices += len(claim.Status.Allocation.Devices.Results)
-		}
-	}
-	return c
+func (s *search) refuseNotMovable(n *nodeInfo, why string) {
+	s.refuse(NotMovable, "Pods that would have to move for pod %s may not be moved. On node %s, %s.", s.waiting, n.node.Name, why)
 }
 
-// inTheWay guesses the fewest pods to move for a device: all that hold devices of its GPU, without those
-// that fit beside it. Pods that may not be moved stay first, then the largest.
-func (s *search) inTheWay(pool *cluster.Pool, d *cluster.Device) (out []*guest, fixed string) {
+func (s *search) refuseTooMany(pods int) {
+	s.refuse(TooMany, "%d pods would have to move for pod %s, and the maximum is %d.", pods, s.waiting, s.o.MaxPods)
+}
+
+// inTheWay estimates the fewest pods to move for a device: all that hold devices of its GPU, without those
+// that fit beside it. Pods that may not be moved are kept first, then the largest. notMovable is why
+// there is no such set of pods.
+func (s *search) inTheWay(pool *cluster.Pool, d *cluster.Device) (out []*podInfo, notMovable string) {
 	taken := maps.Clone(pool.Taken)
 	var held []*cluster.Device
 	why := map[*cluster.Device]string{}
@@ -192,90 +195,100 @@ func (s *search) inTheWay(pool *cluster.Pool, d *cluster.Device) (out []*guest, 
 		if why[o] != "" {
 			return nil, why[o]
 		}
-		of, _ := s.holders(o)
-		out = union(out, of)
+		pods, _ := s.holders(o)
+		out = union(out, pods)
 	}
 	return out, ""
 }
 
-// holders are the pods that hold a device.
-func (s *search) holders(d *cluster.Device) (out []*guest, fixed string) {
+// holders are the pods that hold a device. notMovable is why one of them may not be moved.
+func (s *search) holders(d *cluster.Device) (out []*podInfo, notMovable string) {
 	for _, h := range d.Holders {
 		if h.Admin {
 			continue
 		}
-		g, why := s.holder(h, s.waiting.pod)
+		pod, why := s.podOf(h, s.waiting)
 		if why != "" {
 			return nil, why
 		}
-		out = union(out, []*guest{g})
+		out = union(out, []*podInfo{pod})
 	}
 	return out, ""
 }
 
-func union(all, more []*guest) []*guest {
-	for _, g := range more {
-		if !slices.Contains(all, g) {
-			all = append(all, g)
+func union(all, more []*podInfo) []*podInfo {
+	for _, pod := range more {
+		if !slices.Contains(all, pod) {
+			all = append(all, pod)
 		}
 	}
 	return all
 }
 
-// byGPU releases GPU after GPU, those with the fewest pods first, until the waiting pod fits.
-func (s *search) byGPU(ctx context.Context, on *site) ([]candidate, error) {
-	movable := map[*cluster.Pool][]*guest{}
+// candidatesByGPU releases GPU after GPU, those with the fewest pods first, until the waiting pod fits.
+func (s *search) candidatesByGPU(ctx context.Context, n *nodeInfo) ([]candidate, error) {
+	movable := map[*cluster.Pool][]*podInfo{}
 	reason := ""
-	for _, pool := range on.pools {
+	for _, pool := range n.pools {
 		for _, d := range pool.Devices {
-			pods, fixed := s.holders(d)
-			if fixed == "" {
+			pods, notMovable := s.holders(d)
+			if notMovable == "" {
 				movable[pool] = union(movable[pool], pods)
 			}
-			reason = cmp.Or(reason, fixed)
+			reason = cmp.Or(reason, notMovable)
 		}
 	}
-	pools := slices.DeleteFunc(slices.Clone(on.pools), func(p *cluster.Pool) bool { return len(movable[p]) == 0 })
+	pools := slices.DeleteFunc(slices.Clone(n.pools), func(p *cluster.Pool) bool { return len(movable[p]) == 0 })
 	slices.SortStableFunc(pools, func(a, b *cluster.Pool) int { return cmp.Compare(len(movable[a]), len(movable[b])) })
-	var pods []*guest
+	var pods []*podInfo
 	for _, pool := range pools {
 		if pods = union(pods, movable[pool]); len(pods) > 4*s.o.MaxPods {
-			s.note(TooMany, "More than %d pods would have to move for %s.", s.o.MaxPods, s.waiting)
+			s.refuse(TooMany, "More than %d pods would have to move for pod %s.", s.o.MaxPods, s.waiting)
 			return nil, nil
 		}
-		results, err := s.without(ctx, on, pods)
+		got, err := s.allocateWithout(ctx, n, pods)
 		if err != nil {
 			return nil, err
 		}
-		if results != nil {
-			return []candidate{newCandidate(on, pods)}, nil
+		if got != nil {
+			return []candidate{newCandidate(n, pods)}, nil
 		}
 	}
 	if reason != "" {
-		s.note(NotMovable, "Pods in the way of %s may not be moved. On %s, %s.", s.waiting, on.node.Name, reason)
+		s.refuseNotMovable(n, reason)
 	}
 	return nil, nil
 }
 
-// without is what the waiting pod gets on a node without some pods, nil if it does not fit.
-func (s *search) without(ctx context.Context, on *site, pods []*guest) (results, error) {
-	free := maps.Clone(on.free)
-	for _, g := range pods {
-		add(free, g.requests)
+// allocateWithout is what the waiting pod gets on a node without some pods, nil if it does not fit.
+func (s *search) allocateWithout(ctx context.Context, n *nodeInfo, pods []*podInfo) (results, error) {
+	free := maps.Clone(n.free)
+	for _, pod := range pods {
+		add(free, pod.requests)
 	}
-	if !enough(free, s.waiting.requests, s.waiting.extended) {
-		s.note(NoResources, "No node has the CPU or the memory that %s requests.", s.waiting)
+	if !enough(free, s.waiting) {
+		s.refuse(NoResources, "No node has enough CPU, memory or other resources for pod %s, even without the pods that may be moved.", s.waiting)
 		return nil, nil
 	}
-	return s.allocate(ctx, on, on.held(released(pods), nil), on.slices, s.waiting.claims)
+	return s.allocate(ctx, n, n.allocated(releasedBy(pods), nil), n.slices, s.waiting.claims)
 }
 
-// released are the claims that pods hold.
-func released(pods []*guest) map[*resourceapi.ResourceClaim]bool {
+// releasedBy are the claims that pods release when they end.
+func releasedBy(pods []*podInfo) map[*resourceapi.ResourceClaim]bool {
 	out := map[*resourceapi.ResourceClaim]bool{}
-	for _, g := range pods {
-		for _, c := range g.held {
+	for _, pod := range pods {
+		for _, c := range pod.held {
 			out[c] = true
+		}
+	}
+	return out
+}
+
+// devicesHeld are the devices that pods hold.
+func devicesHeld(pods ...*podInfo) (out []Device) {
+	for _, pod := range pods {
+		for _, c := range pod.held {
+			out = append(out, devicesOf(c.Status.Allocation.Devices.Results)...)
 		}
 	}
 	return out

@@ -14,62 +14,62 @@ import (
 )
 
 // waiting describes a pod that waits for devices.
-func (p *Planner) waiting(ctx context.Context, pod *corev1.Pod) (*guest, *Refusal) {
+func (p *Planner) waiting(ctx context.Context, pod *corev1.Pod) (*podInfo, *Refusal) {
 	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || pod.Status.Phase != corev1.PodPending {
-		return nil, refuse(NotWaiting, "%s does not wait for a node.", nameOf(pod))
+		return nil, refuse(NotWaiting, "Pod %s does not wait for a node.", nameOf(pod))
 	}
-	g := &guest{pod: pod, requests: requests(pod)}
-	if refusal := p.wanted(g); refusal != nil {
+	info := newPodInfo(pod)
+	if refusal := p.addClaims(info); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := p.asksForOurs(ctx, g); refusal != nil {
+	if refusal := p.checkClasses(ctx, info); refusal != nil {
 		return nil, refusal
 	}
-	for _, check := range []func(*guest) string{p.addReach, elsewhere, p.avoided} {
-		if why := check(g); why != "" {
-			return nil, refuse(Unsupported, "For %s no room is made: %s.", g, why)
+	for _, check := range []func(*podInfo) string{p.addVolumes, unsupportedConstraint, p.keptAway} {
+		if why := check(info); why != "" {
+			return nil, refuse(Unsupported, "Plans are not made for pod %s: %s.", info, why)
 		}
 	}
-	return g, nil
+	return info, nil
 }
 
-// wanted finds the claims of a waiting pod, or the templates that they will be made from.
-func (p *Planner) wanted(g *guest) *Refusal {
-	for i := range g.pod.Spec.ResourceClaims {
-		c := &g.pod.Spec.ResourceClaims[i]
+// addClaims finds the claims of a waiting pod, or makes them from their templates.
+func (p *Planner) addClaims(pod *podInfo) *Refusal {
+	for i := range pod.Spec.ResourceClaims {
+		c := &pod.Spec.ResourceClaims[i]
 		var claim *resourceapi.ResourceClaim
-		name, _, err := resourceclaim.Name(g.pod, c)
+		name, _, err := resourceclaim.Name(pod.Pod, c)
 		switch {
 		case err == nil && name == nil:
 			continue // none is needed
 		case err == nil:
-			claim = p.claims[types.NamespacedName{Namespace: g.pod.Namespace, Name: *name}]
+			claim = p.claims[types.NamespacedName{Namespace: pod.Namespace, Name: *name}]
 		case c.ResourceClaimTemplateName != nil:
-			claim = p.fromTemplate(g.pod, c)
+			claim = p.claimFromTemplate(pod.Pod, c)
 		}
 		switch {
 		case claim == nil:
-			return refuse(ClaimMissing, "The claim %s of %s does not exist, or its template does not.", c.Name, g)
+			return refuse(ClaimMissing, "The ResourceClaim for %s of pod %s does not exist, or its ResourceClaimTemplate does not.", c.Name, pod)
 		case claim.Status.Allocation != nil:
-			return refuse(Unsupported, "For %s no room is made: its claim %s is allocated, so it must run where that is.", g, claim.Name)
+			return refuse(Unsupported, "Plans are not made for pod %s: its ResourceClaim %s is already allocated.", pod, claim.Name)
 		}
-		g.claims = append(g.claims, claim)
+		pod.claims = append(pod.claims, claim)
 	}
-	p.addExtended(g)
+	p.addExtended(pod)
 	return nil
 }
 
-// asksForOurs refuses a pod that devices of Tranche do not serve.
-func (p *Planner) asksForOurs(ctx context.Context, g *guest) *Refusal {
-	ours := false
-	for _, choice := range choices(g.claims) {
+// checkClasses refuses a pod whose DeviceClasses do not exist, or that devices of Tranche cannot serve.
+func (p *Planner) checkClasses(ctx context.Context, pod *podInfo) *Refusal {
+	served := false
+	for _, choice := range choices(pod.claims) {
 		if p.cluster.DeviceClasses[choice.Class] == nil {
-			return refuse(ClaimMissing, "%s asks for the DeviceClass %s, which does not exist.", g, choice.Class)
+			return refuse(ClaimMissing, "Pod %s requests the DeviceClass %s, which does not exist.", pod, choice.Class)
 		}
-		ours = ours || p.cluster.Serving(ctx, choice.Class, choice.Selectors) != cluster.Others
+		served = served || p.cluster.Serving(ctx, choice.Class, choice.Selectors) != cluster.Others
 	}
-	if !ours {
-		return refuse(NoDevices, "%s does not ask for devices of Tranche.", g)
+	if !served {
+		return refuse(NoDevices, "Pod %s requests no devices of Tranche.", pod)
 	}
 	return nil
 }
@@ -84,12 +84,12 @@ func choices(claims []*resourceapi.ResourceClaim) (out []demand.Choice) {
 	return out
 }
 
-// single are the choices of a pod that asks for one device, nil if it asks for more.
-func (g *guest) single() []demand.Choice {
-	if len(g.claims) != 1 || len(g.claims[0].Spec.Devices.Requests) != 1 {
+// oneDevice are the choices of a pod that requests one device, nil if it requests more.
+func (pod *podInfo) oneDevice() []demand.Choice {
+	if len(pod.claims) != 1 || len(pod.claims[0].Spec.Devices.Requests) != 1 {
 		return nil
 	}
-	all := choices(g.claims)
+	all := choices(pod.claims)
 	if slices.ContainsFunc(all, func(c demand.Choice) bool { return c.All || c.Count != 1 || c.AdminAccess }) {
 		return nil
 	}

@@ -9,26 +9,26 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// DrawAdvice writes which pods could move to make room for those that wait.
+// DrawAdvice writes which pods could move to make room for waiting pods.
 func DrawAdvice(w io.Writer, screen terminal.Screen, a defrag.Advice) error {
 	p := &terminal.Page{Screen: screen}
 	if len(a.Pods) == 0 {
 		p.Wrap("", "No pod waits for a GPU.", terminal.Normal)
 	} else {
-		p.Wrap("", "Nothing was changed. Each plan is made as if the other pods did not wait.", terminal.Normal)
+		p.Wrap("", "Nothing was changed. Each plan is made as if no other pod waited.", terminal.Normal)
 	}
 	for _, pod := range a.Pods {
 		p.Blank()
 		if pod.Refusal != nil {
-			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Namespace, pod.Pod, pod.Refusal.Reason, pod.Refusal.Words), terminal.Yellow)
+			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Namespace, pod.Pod, pod.Refusal.Reason, pod.Refusal.Message), terminal.Yellow)
 			continue
 		}
-		p.Wrap("", fmt.Sprintf("%s/%s would get %s on %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, many(len(pod.Moves), "pod")), terminal.Bold)
+		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, many(len(pod.Moves), "pod")), terminal.Bold)
 		var rows [][]string
 		for _, m := range pod.Moves {
 			rows = append(rows, []string{m.Namespace + "/" + m.Pod, deviceNames(m.From), m.Node, deviceNames(m.To)})
 		}
-		p.Table([]string{"POD", "FROM", "NODE", "TO"}, rows)
+		p.Table([]string{"POD", "FROM DEVICE", "TO NODE", "TO DEVICE"}, rows)
 	}
 	for i, note := range a.Notes {
 		if i == 0 {
@@ -41,9 +41,5 @@ func DrawAdvice(w io.Writer, screen terminal.Screen, a defrag.Advice) error {
 }
 
 func deviceNames(all []defrag.Device) string {
-	var names []string
-	for _, d := range all {
-		names = append(names, d.Device)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(defrag.Names(all), ", ")
 }

@@ -71,7 +71,7 @@ func (c *Cluster) StartScheduler(ctx context.Context, configuration map[string]a
 	}
 	admin := rest.CopyConfig(c.Config)
 	// It has a certificate of its own making.
-	admin.TLSClientConfig.Insecure, admin.TLSClientConfig.CAData, admin.TLSClientConfig.CAFile = true, nil, ""
+	admin.Insecure, admin.CAData, admin.CAFile = true, nil, ""
 	client, err := rest.HTTPClientFor(admin)
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
-// scatter makes the namespace one whose pods may be moved, and the node one on which a 7g.80gb would
-// fit if the small pods of a Deployment moved to another GPU.
+// scatter allows the pods of the namespace to be moved, and fills the node so that a 7g.80gb fits only if
+// the small pods of a Deployment move to another GPU.
 func (s *suite) scatter(deployment string, replicas int32) {
 	s.t.Helper()
 	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelDefragmentation+"="+v1alpha1.DefragmentationAllowed)
@@ -82,7 +82,7 @@ func TestDefragDryRun(t *testing.T) {
 	}
 	assert.Equal(t, defrag.TooMany, advise("--max-pods", "1", "big").Pods[0].Refusal.Reason)
 	out := s.kubectl("tranche", "defrag", "--dry-run", "-A")
-	assert.Contains(t, out, s.namespace+"/big would get "+a.Pods[0].Devices[0].Device+" on "+nodeA+" if 2 pods moved:")
+	assert.Contains(t, out, s.namespace+"/big would get "+a.Pods[0].Devices[0].Device+" on node "+nodeA+" if 2 pods moved:")
 
 	for name, pod := range s.podsOf("small") {
 		require.Contains(t, before, name)
@@ -93,11 +93,10 @@ func TestDefragDryRun(t *testing.T) {
 	assert.Zero(t, s.reservedDevices())
 }
 
-// defragments has the controller move pods after seconds.
+// defragments are values of the chart with which the controller moves pods after some seconds.
 const defragments = "controller: {defragmentation: {enabled: true, after: 5s}}"
 
-// The controller moves the small pods one after another, nobody takes the room meanwhile, and the waiting
-// pod gets it.
+// The controller moves the small pods one after another, and the waiting pod gets the devices.
 func TestDefragmentation(t *testing.T) {
 	s := start(t)
 	const small = 2
@@ -118,7 +117,7 @@ func TestDefragmentation(t *testing.T) {
 	for name := range s.podsOf("small") {
 		assert.NotContains(t, before, name)
 	}
-	s.eventually("the GPUNode says so", func() (bool, string) {
+	s.eventually("the GPUNode has the attempt", func() (bool, string) {
 		d := s.gpuNode(nodeA).Status.Defragmentation
 		return d != nil && d.State == v1alpha1.DefragmentationSucceeded && d.Pod.Name == "big" && len(d.Evictions) == small, fmt.Sprintf("%+v", d)
 	})
@@ -127,7 +126,7 @@ func TestDefragmentation(t *testing.T) {
 	})
 }
 
-// Without the label no pod is moved, and a PodDisruptionBudget is kept.
+// Without the label, or against a PodDisruptionBudget, no pod is moved.
 func TestDefragmentationIsRefused(t *testing.T) {
 	s := start(t)
 	s.scatter("small", 1)
@@ -148,7 +147,7 @@ func TestDefragmentationIsRefused(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(out), &a), out)
 		return a
 	}
-	s.eventually("the budget forbids it", func() (bool, string) {
+	s.eventually("the PodDisruptionBudget forbids it", func() (bool, string) {
 		r := advise().Pods[0].Refusal
 		return r != nil && r.Reason == defrag.Disruptions, fmt.Sprint(r)
 	})
@@ -167,7 +166,7 @@ func TestDefragmentationIsRefused(t *testing.T) {
 	assert.Zero(t, s.reservedDevices())
 }
 
-// reservedDevices counts the devices with the taint of a reservation.
+// reservedDevices is the number of devices with the taint of a reservation.
 func (s *suite) reservedDevices() (n int) {
 	s.t.Helper()
 	slices, err := s.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{})

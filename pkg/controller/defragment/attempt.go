@@ -2,53 +2,46 @@ package defragment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
-	// attemptTime is how long an attempt may take, and reserveTime how long the plugin may take to
-	// taint devices.
-	attemptTime = 15 * time.Minute
-	reserveTime = time.Minute
-	// replaceTime is how long an evicted pod and its replacement may take.
-	replaceTime = 5 * time.Minute
-	// budgetTime is what evictions are counted in.
-	budgetTime = time.Hour
+	// attemptTimeout limits an attempt, and taintTimeout the time until the plugin has tainted devices.
+	attemptTimeout = 15 * time.Minute
+	taintTimeout   = time.Minute
+	// replaceTimeout limits the time until an evicted pod has ended and its replacement has a node.
+	replaceTimeout = 5 * time.Minute
+	// evictionWindow is the time in which evictions are limited.
+	evictionWindow = time.Hour
 )
 
-// begin writes a plan to the GPUNode. owners are the controllers of pods.
-func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []defrag.Device, pod *corev1.Pod, owners map[types.UID]types.UID) error {
-	var node v1alpha1.GPUNode
-	if err := d.Reader.Get(ctx, client.ObjectKey{Name: plan.Node}, &node); err != nil {
-		return fmt.Errorf("read GPUNode %s, on which there would be room for pod %s: %w", plan.Node, plan.Pod, err)
-	}
-	last := node.Status.Defragmentation
-	if last != nil && last.Ended == nil {
-		return nil // the cache is older
-	}
+// begin writes a plan to the GPUNode, unless the limits do not allow it or the node is not available. It
+// returns whether it did. owners are the controllers of pods.
+func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []defrag.Device, pod *corev1.Pod, owners map[types.UID]types.UID) (bool, error) {
 	now := metav1.NewMicroTime(d.Clock.Now())
+	node, err := d.nodeFor(ctx, plan, now.Time)
+	if node == nil || err != nil {
+		return false, err
+	}
 	a := &v1alpha1.Defragmentation{
 		ID: string(uuid.NewUUID()), State: v1alpha1.DefragmentationReserving,
 		Pod:     v1alpha1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Devices: defrag.Names(plan.Devices), Reserved: defrag.Names(reserved),
-		Started: now, Deadline: metav1.NewMicroTime(now.Add(attemptTime)), Evictions: recent(last, now.Time),
+		Started: now, Deadline: metav1.NewMicroTime(now.Add(attemptTimeout)), Evictions: recentEvictions(node.Status.Defragmentation, now.Time),
 	}
 	for _, m := range plan.Moves {
 		a.Moves = append(a.Moves, v1alpha1.DefragmentationMove{
@@ -58,19 +51,46 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 	}
 	before := node.DeepCopy()
 	node.Status.Defragmentation = a
-	if err := d.save(ctx, &node, before); err != nil {
-		return err
+	if err := d.save(ctx, node, before); err != nil {
+		return false, err
 	}
-	d.started(ctx, &node)
-	return nil
+	d.reportStart(ctx, node)
+	return true, nil
 }
 
-// recent are the evictions of a node that count now.
-func recent(a *v1alpha1.Defragmentation, now time.Time) []metav1.MicroTime {
+// nodeFor reads the GPUNode of a plan, nil if the plan cannot begin. It reads all GPUNodes from the API
+// server: the cache may lack the attempt or the evictions of a moment ago.
+func (d *Defragmenter) nodeFor(ctx context.Context, plan *defrag.Plan, now time.Time) (*v1alpha1.GPUNode, error) {
+	var node *v1alpha1.GPUNode
+	left, active := d.PerHour, ""
+	err := eachPage(ctx, d.Reader, func(page *v1alpha1.GPUNodeList) {
+		for i := range page.Items {
+			n := &page.Items[i]
+			left -= len(recentEvictions(n.Status.Defragmentation, now))
+			if n.Name == plan.Node {
+				node = n.DeepCopy()
+			}
+			if n.Status.Defragmentation.Active(now) {
+				active = n.Name
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list GPUNodes before room is made on node %s: %w", plan.Node, err)
+	}
+	if node == nil || active != "" || left < len(plan.Moves) || !isAvailable(node, now) {
+		klog.FromContext(ctx).V(2).Info("A plan to make room for a pod was dropped: the cluster has changed", "pod", plan.Pod, "gpunode", plan.Node, "otherAttempt", active, "evictionsLeft", left)
+		return nil, nil
+	}
+	return node, nil
+}
+
+// recentEvictions are the evictions of a node that the hourly limit counts.
+func recentEvictions(a *v1alpha1.Defragmentation, now time.Time) []metav1.MicroTime {
 	if a == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(a.Evictions), func(t metav1.MicroTime) bool { return now.Sub(t.Time) >= budgetTime })
+	return slices.DeleteFunc(slices.Clone(a.Evictions), func(t metav1.MicroTime) bool { return now.Sub(t.Time) >= evictionWindow })
 }
 
 // save writes the attempt, unless the GPUNode has changed since it was read.
@@ -82,8 +102,8 @@ func (d *Defragmenter) save(ctx context.Context, node, before *v1alpha1.GPUNode)
 	return nil
 }
 
-// carryOn does the next step of the attempt on a node. It returns whether that goes on.
-func (d *Defragmenter) carryOn(ctx context.Context, name string) (bool, error) {
+// reconcile does the next step of the attempt on a node. It returns whether the attempt continues.
+func (d *Defragmenter) reconcile(ctx context.Context, name string) (bool, error) {
 	var node v1alpha1.GPUNode
 	if err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return false, client.IgnoreNotFound(err)
@@ -92,227 +112,62 @@ func (d *Defragmenter) carryOn(ctx context.Context, name string) (bool, error) {
 	if a == nil || a.Ended != nil {
 		return false, nil // the cache is older
 	}
-	pod, err := d.podNow(ctx, a.Pod)
-	now := d.Clock.Now()
+	pod, err := d.getPod(ctx, a.Pod)
+	left := a.Deadline.Sub(d.Clock.Now())
 	switch {
 	case err != nil:
 		return true, err
 	case pod == nil || pod.DeletionTimestamp != nil:
-		return false, d.abort(ctx, &node, "the pod is gone")
+		return false, d.abort(ctx, &node, "the waiting pod was deleted")
 	case pod.Spec.NodeName != "":
-		return false, d.end(ctx, &node, v1alpha1.DefragmentationSucceeded, "scheduled to node "+pod.Spec.NodeName)
-	case !now.Before(a.Deadline.Time):
-		return false, d.abort(ctx, &node, "not scheduled until the deadline; what do its events say?")
-	case a.State == v1alpha1.DefragmentationReserving:
+		return false, d.end(ctx, &node, v1alpha1.DefragmentationSucceeded, "the waiting pod was scheduled to node "+pod.Spec.NodeName)
+	case left <= 0:
+		return false, d.abort(ctx, &node, fmt.Sprintf("the waiting pod was not scheduled before the deadline; see kubectl describe pod -n %s %s", pod.Namespace, pod.Name))
+	}
+	// At the deadline the plugin removes the taints. No pod may be evicted after that.
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	switch a.State {
+	case v1alpha1.DefragmentationReserving:
 		return d.reserve(ctx, &node, pod)
-	case a.State == v1alpha1.DefragmentationEvicting:
-		return d.evict(ctx, &node, pod)
+	case v1alpha1.DefragmentationEvicting:
+		return d.evict(ctx, &node, pod, false)
 	}
 	return true, nil
 }
 
-// podNow reads a pod, nil if it is gone.
-func (d *Defragmenter) podNow(ctx context.Context, name v1alpha1.PodReference) (*corev1.Pod, error) {
+// getPod reads a pod, nil if it does not exist any more.
+func (d *Defragmenter) getPod(ctx context.Context, ref v1alpha1.PodReference) (*corev1.Pod, error) {
 	var pod corev1.Pod
-	err := d.Reader.Get(ctx, types.NamespacedName{Namespace: name.Namespace, Name: name.Name}, &pod)
+	err := d.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &pod)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && pod.UID != name.UID:
+	case apierrors.IsNotFound(err) || err == nil && pod.UID != ref.UID:
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read pod %s/%s, which is part of a defragmentation: %w", name.Namespace, name.Name, err)
+		return nil, fmt.Errorf("read pod %s/%s of a defragmentation: %w", ref.Namespace, ref.Name, err)
 	}
 	return &pod, nil
 }
 
-// reserve waits for the taints, proves the plan again and asks whether the pods may be evicted.
-func (d *Defragmenter) reserve(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod) (bool, error) {
-	a := node.Status.Defragmentation
-	tainted, err := d.tainted(ctx, node.Name, a)
-	now := d.Clock.Now()
-	switch since := d.reserved[a.ID]; {
-	case err != nil:
-		return true, err
-	case !tainted && now.Sub(a.Started.Time) >= reserveTime:
-		return false, d.abort(ctx, node, "the devices that overlap the wanted ones were not tainted in "+reserveTime.String()+"; does the node's plugin run?")
-	case !tainted:
-		return true, nil
-	case since.IsZero():
-		d.reserved[a.ID] = now
-		return true, nil
-	case now.Sub(since) < d.Settle:
-		return true, nil
-	}
-	if over, err := d.over(ctx, node, pod, a.Moves); over || err != nil {
-		return a.Ended == nil, err
-	}
-	for i := range a.Moves {
-		m := &a.Moves[i]
-		refusal, err := d.Evict(ctx, podOf(m), true)
-		if err != nil {
-			return true, err
-		}
-		if refusal != "" {
-			return false, d.abort(ctx, node, fmt.Sprintf("pod %s/%s cannot be evicted: %s", m.Namespace, m.Name, refusal))
-		}
-	}
-	before := node.DeepCopy()
-	a.State = v1alpha1.DefragmentationEvicting
-	if err := d.save(ctx, node, before); err != nil {
-		return true, err
-	}
-	return d.evict(ctx, node, pod)
-}
-
-// over proves the plan again for the moves that are left. It returns true if no more pods are evicted: the plan
-// does not hold any more, or the waiting pod fits.
-func (d *Defragmenter) over(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod, left []v1alpha1.DefragmentationMove) (bool, error) {
-	err := d.check(ctx, node, pod, left)
-	var refusal *defrag.Refusal
-	switch {
-	case !errors.As(err, &refusal):
-		return false, err
-	case refusal.Reason == defrag.FitsNow:
-		return true, d.placing(ctx, node)
-	}
-	return true, d.abort(ctx, node, "the cluster has changed: "+refusal.String())
-}
-
-// placing leaves the rest to the scheduler.
-func (d *Defragmenter) placing(ctx context.Context, node *v1alpha1.GPUNode) error {
+// awaitScheduling leaves the rest to the scheduler.
+func (d *Defragmenter) awaitScheduling(ctx context.Context, node *v1alpha1.GPUNode) error {
 	before := node.DeepCopy()
 	node.Status.Defragmentation.State = v1alpha1.DefragmentationPlacing
 	return d.save(ctx, node, before)
 }
 
-// tainted tells whether the API server has the taints of an attempt.
-func (d *Defragmenter) tainted(ctx context.Context, node string, a *v1alpha1.Defragmentation) (bool, error) {
-	published, err := d.slices(ctx, node)
-	if err != nil {
-		return false, err
-	}
-	for i := range published {
-		if published[i].Spec.Driver != gpu.DriverName {
-			continue
-		}
-		for _, device := range published[i].Spec.Devices {
-			is := func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintReserved && t.Value == a.ID }
-			if slices.Contains(a.Reserved, device.Name) && !slices.ContainsFunc(device.Taints, is) {
-				return false, nil
-			}
-		}
-	}
-	return true, nil
-}
-
-// evict evicts the next pod, once the pod before it has another place.
-func (d *Defragmenter) evict(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod) (bool, error) {
-	a := node.Status.Defragmentation
-	for i := range a.Moves {
-		m := &a.Moves[i]
-		if m.Placed {
-			continue
-		}
-		if m.Evicted != nil {
-			return d.replaced(ctx, node, m)
-		}
-		if i > 0 {
-			if over, err := d.over(ctx, node, pod, a.Moves[i:]); over || err != nil {
-				return a.Ended == nil, err
-			}
-		}
-		// It is written first, so that no eviction is missing in the budget.
-		before := node.DeepCopy()
-		now := metav1.NewMicroTime(d.Clock.Now())
-		m.Evicted, a.Evictions = &now, append(recent(a, now.Time), now)
-		if err := d.save(ctx, node, before); err != nil {
-			return true, err
-		}
-		return d.evictOne(ctx, node, &node.Status.Defragmentation.Moves[i])
-	}
-	return true, d.placing(ctx, node)
-}
-
-func (d *Defragmenter) evictOne(ctx context.Context, node *v1alpha1.GPUNode, m *v1alpha1.DefragmentationMove) (bool, error) {
-	refusal, err := d.Evict(ctx, podOf(m), false)
-	switch {
-	case err != nil:
-		return true, err
-	case refusal != "":
-		d.metrics.evictions.WithLabelValues("refused").Inc()
-		return false, d.abort(ctx, node, fmt.Sprintf("the eviction of pod %s/%s was refused: %s", m.Namespace, m.Name, refusal))
-	}
-	d.metrics.evictions.WithLabelValues("evicted").Inc()
-	d.podEvent(m.PodReference, "Evicted to make room for another pod; its replacement fits on node "+m.Node)
-	return true, nil
-}
-
-// replaced waits until an evicted pod has released its devices and its replacement has a node.
-func (d *Defragmenter) replaced(ctx context.Context, node *v1alpha1.GPUNode, m *v1alpha1.DefragmentationMove) (bool, error) {
-	old, err := d.podNow(ctx, m.PodReference)
-	if err != nil {
-		return true, err
-	}
-	if old != nil && old.DeletionTimestamp == nil {
-		return d.evictOne(ctx, node, m) // the controller ended before it did
-	}
-	late := d.Clock.Now().Sub(m.Evicted.Time) >= replaceTime
-	held, err := d.held(ctx, node.Name, m)
-	switch {
-	case err != nil:
-		return true, err
-	case (old != nil || held) && late:
-		return false, d.abort(ctx, node, fmt.Sprintf("pod %s/%s was evicted and still holds its devices", m.Namespace, m.Name))
-	case old != nil || held:
-		return true, nil
-	}
-	var pods corev1.PodList
-	if err := d.Reader.List(ctx, &pods, client.InNamespace(m.Namespace)); err != nil {
-		return true, fmt.Errorf("list the pods of namespace %s, in which one was evicted: %w", m.Namespace, err)
-	}
-	is := func(p corev1.Pod) bool {
-		owner := metav1.GetControllerOf(&p)
-		return owner != nil && owner.UID == m.Owner && p.Spec.NodeName != "" && !p.CreationTimestamp.Add(time.Second).Before(m.Evicted.Time)
-	}
-	if slices.ContainsFunc(pods.Items, is) {
-		before := node.DeepCopy()
-		m.Placed = true
-		return true, d.save(ctx, node, before)
-	}
-	if late {
-		return false, d.abort(ctx, node, fmt.Sprintf("the pod that replaces %s/%s has no node, so no more pods are moved", m.Namespace, m.Name))
-	}
-	return true, nil
-}
-
-// held tells whether a claim holds what a pod had.
-func (d *Defragmenter) held(ctx context.Context, node string, m *v1alpha1.DefragmentationMove) (bool, error) {
-	var claims resourceapi.ResourceClaimList
-	if err := d.Client.List(ctx, &claims, client.InNamespace(m.Namespace), client.MatchingFields{drain.NodeIndex: node}); err != nil {
-		return false, fmt.Errorf("list the ResourceClaims of node %s: %w", node, err)
-	}
-	return slices.ContainsFunc(claims.Items, func(c resourceapi.ResourceClaim) bool {
-		return slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-			return r.Driver == gpu.DriverName && slices.Contains(m.From, r.Device)
-		})
-	}), nil
-}
-
-func podOf(m *v1alpha1.DefragmentationMove) *drain.Pod {
-	return &drain.Pod{NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, UID: m.UID}
-}
-
-func (d *Defragmenter) abort(ctx context.Context, node *v1alpha1.GPUNode, why string) error {
-	return d.end(ctx, node, v1alpha1.DefragmentationAborted, why)
+func (d *Defragmenter) abort(ctx context.Context, node *v1alpha1.GPUNode, message string) error {
+	return d.end(ctx, node, v1alpha1.DefragmentationAborted, message)
 }
 
 func (d *Defragmenter) end(ctx context.Context, node *v1alpha1.GPUNode, state v1alpha1.DefragmentationState, message string) error {
 	before := node.DeepCopy()
 	a := node.Status.Defragmentation
 	now := metav1.NewMicroTime(d.Clock.Now())
-	a.State, a.Ended, a.Message, a.Evictions = state, &now, text.Cut(message, mostNote), recent(a, now.Time)
+	a.State, a.Ended, a.Message, a.Evictions = state, &now, text.Cut(message, maxMessage), recentEvictions(a, now.Time)
 	if err := d.save(ctx, node, before); err != nil {
 		return err
 	}
-	d.finished(ctx, node)
+	d.reportEnd(ctx, node)
 	return nil
 }

@@ -27,7 +27,7 @@ func scattered(t *testing.T) (w *world, waiting string) {
 	return w, waiting
 }
 
-func (w *world) told() string {
+func (w *world) recordedEvents() string {
 	var all []string
 	for len(w.events.Events) > 0 {
 		all = append(all, <-w.events.Events)
@@ -46,7 +46,7 @@ func TestMakesRoom(t *testing.T) {
 	assert.Equal(t, types.UID(small), a.Moves[0].Owner)
 	assert.Equal(t, "node-0", a.Moves[0].Node)
 	assert.NotContains(t, a.Reserved, a.Devices[0])
-	assert.Contains(t, w.told(), "Making room for pod team-a/"+waiting+"; pods to move: team-a/pod-2")
+	assert.Contains(t, w.recordedEvents(), "Making room for pod team-a/"+waiting+" by moving pods: team-a/pod-2")
 
 	require.True(t, w.pass(time.Second))
 	assert.Equal(t, v1alpha1.DefragmentationReserving, w.attempt("node-1").State, "the taints are not published")
@@ -69,13 +69,13 @@ func TestMakesRoom(t *testing.T) {
 	assert.True(t, w.attempt("node-1").Moves[0].Placed)
 	require.True(t, w.pass(time.Second))
 	assert.Equal(t, v1alpha1.DefragmentationPlacing, w.attempt("node-1").State)
-	require.True(t, w.bind(waiting, "node-1"), "nobody tolerates a taint for that")
+	require.True(t, w.bind(waiting, "node-1"), "no toleration is needed")
 	require.False(t, w.pass(time.Second))
 	a = w.attempt("node-1")
 	assert.Equal(t, v1alpha1.DefragmentationSucceeded, a.State)
-	assert.Equal(t, "scheduled to node node-1", a.Message)
+	assert.Equal(t, "the waiting pod was scheduled to node node-1", a.Message)
 	assert.False(t, a.Active(w.clock.Now()))
-	assert.Contains(t, w.told(), v1alpha1.EventDefragmentationSucceeded)
+	assert.Contains(t, w.recordedEvents(), v1alpha1.EventDefragmentationSucceeded)
 	assert.False(t, w.pass(time.Hour))
 }
 
@@ -99,12 +99,12 @@ func TestControllerEndsAtAnyTime(t *testing.T) {
 	assert.Equal(t, []string{"pod-2"}, w.evicted)
 }
 
-// No pod is evicted before it is written that it will be.
+// No pod is evicted before its eviction is written to the GPUNode.
 func TestNoEvictionWithoutARecord(t *testing.T) {
 	w, _ := scattered(t)
 	w.taint("node-1")
 	w.pass(time.Second)
-	w.fail = assert.AnError
+	w.fail = func(string) error { return assert.AnError }
 	w.clock.SetTime(w.clock.Now().Add(3 * time.Second))
 	_, err := w.d.Step(t.Context())
 	require.ErrorIs(t, err, assert.AnError)
@@ -120,7 +120,7 @@ func TestAborts(t *testing.T) {
 		passes time.Duration
 		want   string
 	}{
-		"waiting pod gone": {func(w *world, waiting string) { w.remove(waiting) }, time.Second, "the pod is gone"},
+		"waiting pod gone": {func(w *world, waiting string) { w.remove(waiting) }, time.Second, "the waiting pod was deleted"},
 		"no place any more": {func(w *world, _ string) {
 			for range 5 {
 				w.pod(small, "node-0")
@@ -131,7 +131,7 @@ func TestAborts(t *testing.T) {
 		}, 3 * time.Second, "has the label"},
 		"budget":   {func(w *world, _ string) { w.refuseDry = "the disruption budget web needs 2" }, 3 * time.Second, "pod team-a/pod-2 cannot be evicted: the disruption budget web needs 2"},
 		"refused":  {func(w *world, _ string) { w.refuse = "no" }, 3 * time.Second, "the eviction of pod team-a/pod-2 was refused: no"},
-		"deadline": {func(*world, string) {}, attemptTime, "not scheduled until the deadline"},
+		"deadline": {func(*world, string) {}, attemptTimeout, "not scheduled before the deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, waiting := scattered(t)
@@ -144,7 +144,7 @@ func TestAborts(t *testing.T) {
 			assert.Contains(t, a.Message, test.want)
 			assert.NotNil(t, a.Ended)
 			assert.Empty(t, w.evicted)
-			assert.Contains(t, w.told(), v1alpha1.EventDefragmentationAborted)
+			assert.Contains(t, w.recordedEvents(), v1alpha1.EventDefragmentationAborted)
 			w.taint("node-1")
 			assert.False(t, w.pass(2*time.Minute), "the node and the pod are left alone for a while")
 		})
@@ -157,15 +157,15 @@ func namespace() *corev1.Namespace {
 	return n
 }
 
-// Without an answer of the plugin nobody is evicted.
+// Without the taints no pod is evicted.
 func TestAbortsWithoutTaints(t *testing.T) {
 	w, _ := scattered(t)
-	assert.False(t, w.pass(reserveTime))
-	assert.Contains(t, w.attempt("node-1").Message, "does the node's plugin run?")
+	assert.False(t, w.pass(taintTimeout))
+	assert.Contains(t, w.attempt("node-1").Message, "check that its pod on node node-1 runs")
 	assert.Empty(t, w.evicted)
 }
 
-// If the waiting pod fits meanwhile, nobody is evicted.
+// If the waiting pod fits meanwhile, no pod is evicted.
 func TestFitsMeanwhile(t *testing.T) {
 	w, waiting := scattered(t)
 	w.taint("node-1")
@@ -178,18 +178,18 @@ func TestFitsMeanwhile(t *testing.T) {
 	assert.Empty(t, w.evicted)
 }
 
-// A pod whose replacement finds no place is the last one that is evicted.
+// If a replacement gets no node, no more pods are evicted.
 func TestWaitsForReplacements(t *testing.T) {
 	w, _ := scattered(t)
 	w.taint("node-1")
 	w.pass(time.Second)
 	require.True(t, w.pass(3*time.Second))
-	require.True(t, w.pass(replaceTime-time.Second))
+	require.True(t, w.pass(replaceTimeout-time.Second))
 	require.False(t, w.pass(time.Second))
-	assert.Contains(t, w.attempt("node-1").Message, "has no node, so no more pods are moved")
+	assert.Contains(t, w.attempt("node-1").Message, "has no node after 5m0s, so no more pods are evicted")
 }
 
-// A pod that ends still holds its device, whatever its replacement has.
+// An evicted pod holds its device until it has ended, also if its replacement runs.
 func TestWaitsForTheEndOfPods(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
@@ -199,7 +199,7 @@ func TestWaitsForTheEndOfPods(t *testing.T) {
 		w.pod(small, "node-1")
 	}
 	w.pod(large, "")
-	w.lingers = true
+	w.keepsEvicted = true
 	require.True(t, w.pass(time.Minute))
 	require.Len(t, w.attempt("node-1").Moves, 2)
 	w.taint("node-1")
@@ -227,7 +227,7 @@ func TestWaitsForTheEndOfPods(t *testing.T) {
 }
 
 // Evictions of the last hour count, also those of attempts that were aborted and of other nodes.
-func TestBudget(t *testing.T) {
+func TestHourlyLimit(t *testing.T) {
 	w := newWorld(t)
 	w.pod(small, "node-0")
 	w.pod(small, "node-1")
@@ -244,8 +244,8 @@ func TestBudget(t *testing.T) {
 	assert.True(t, w.pass(time.Minute))
 }
 
-// Pods of namespaces that do not allow it stay, and nodes that are being switched are not looked at.
-func TestLeavesAlone(t *testing.T) {
+// Pods of namespaces that do not allow it are not moved, and nodes that are being switched are not used.
+func TestUnavailable(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"not allowed": func(w *world) { require.NoError(w.t, w.api.Delete(w.t.Context(), namespace())) },
 		"switching": func(w *world) {
@@ -270,8 +270,8 @@ func TestLeavesAlone(t *testing.T) {
 	}
 }
 
-// Namespaces take turns, and so do the pods of one that has many.
-func TestInTurns(t *testing.T) {
+// Each search plans for pods of all namespaces, and for other pods of a namespace that has many.
+func TestRoundRobin(t *testing.T) {
 	pods := map[string][]*corev1.Pod{}
 	add := func(namespace, name string) {
 		p := &corev1.Pod{}
@@ -282,18 +282,18 @@ func TestInTurns(t *testing.T) {
 		add("many", string(rune('A'+i)))
 	}
 	add("few", "x")
-	names := func(turn int) (all []string) {
+	names := func(offset int) (all []string) {
 		copied := map[string][]*corev1.Pod{}
 		for k, v := range pods {
 			copied[k] = v
 		}
-		for _, p := range inTurns(copied, turn) {
+		for _, p := range roundRobin(copied, offset) {
 			all = append(all, p.Namespace+"/"+p.Name)
 		}
 		return all
 	}
-	assert.Len(t, names(0), mostPods)
+	assert.Len(t, names(0), maxWaitingPods)
 	assert.Equal(t, []string{"few/x", "many/A", "many/B"}, names(0)[:3])
 	assert.Equal(t, []string{"many/Q", "few/x", "many/R"}, names(1)[:3])
-	assert.Empty(t, inTurns(nil, 0))
+	assert.Empty(t, roundRobin(nil, 0))
 }

@@ -20,42 +20,71 @@ import (
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
-// read reads what a plan needs, from the API server: a proof on old objects proves nothing. PersistentVolumeClaims
-// are not read, so pods that have some are not moved.
-func (d *Defragmenter) read(ctx context.Context, nodes []string, waiting []*corev1.Pod) (*defrag.Input, error) {
-	in := &defrag.Input{Objects: cluster.Objects{
-		Now: d.Clock.Now(), Slices: []resourceapi.ResourceSlice{}, Nodes: []corev1.Node{},
-	}}
-	for _, name := range nodes {
+// maxJobs limits the Jobs that are read for one search, because each is read alone. Pods of other Jobs are
+// not moved.
+const maxJobs = 1000
+
+// readForSearch reads the first of the nodes, as many as the limits allow, and what else plans for waiting
+// pods depend on. It remembers the last node.
+func (d *Defragmenter) readForSearch(ctx context.Context, nodes []string, waiting []*corev1.Pod) (*defrag.Input, error) {
+	in := d.newInput()
+	devices := 0
+	for _, name := range nodes[:min(len(nodes), maxNodes)] {
+		before := len(in.Slices)
 		if err := d.readNode(ctx, in, name); err != nil {
 			return nil, err
 		}
-	}
-	var classes resourceapi.DeviceClassList
-	var rules resourceapi.DeviceTaintRuleList
-	var claims resourceapi.ResourceClaimList
-	var templates resourceapi.ResourceClaimTemplateList
-	var budgets policyv1.PodDisruptionBudgetList
-	var namespaces corev1.NamespaceList
-	lists := []client.ObjectList{&classes, &claims, &templates, &budgets, &namespaces}
-	if d.HasRules {
-		lists = append(lists, &rules)
-	}
-	for _, list := range lists {
-		if err := d.Reader.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("list what a plan to move pods needs: %w", err)
+		d.lastNode = name
+		for i := range in.Slices[before:] {
+			devices += len(in.Slices[before+i].Spec.Devices)
+		}
+		if devices >= d.maxDevices {
+			break
 		}
 	}
-	in.Classes, in.Rules, in.Claims = append([]resourceapi.DeviceClass{}, classes.Items...), rules.Items, claims.Items
-	in.Templates, in.Budgets, in.Namespaces = templates.Items, budgets.Items, namespaces.Items
-	for _, pod := range waiting {
-		in.Pods = append(in.Pods, *pod)
-	}
-	return in, d.readJobs(ctx, in)
+	return in, d.readRest(ctx, in, waiting)
 }
 
-// readNode reads a node, its slices and its pods. Claims are read after the slices: a claim holds what is
-// published.
+// check proves the plan of an attempt again, for the moves that are left. The error is a *defrag.Refusal if it does
+// not hold any more.
+func (d *Defragmenter) check(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod, left []v1alpha1.DefragmentationMove) error {
+	plan := &defrag.Plan{Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, Node: node.Name}
+	for _, device := range node.Status.Defragmentation.Devices {
+		plan.Devices = append(plan.Devices, defrag.Device{Device: device})
+	}
+	for i := range left {
+		plan.Moves = append(plan.Moves, defrag.Move{Pod: types.NamespacedName{Namespace: left[i].Namespace, Name: left[i].Name}, UID: left[i].UID})
+	}
+	nodes := []string{node.Name}
+	// Also the nodes of the moves that are done: a replacement may have taken the place of another pod.
+	for _, m := range node.Status.Defragmentation.Moves {
+		if !slices.Contains(nodes, m.Node) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	in := d.newInput()
+	for _, name := range nodes {
+		if err := d.readNode(ctx, in, name); err != nil {
+			return err
+		}
+	}
+	if err := d.readRest(ctx, in, []*corev1.Pod{pod}); err != nil {
+		return err
+	}
+	planner, err := defrag.New(in, defrag.Options{MaxPods: len(left), Timeout: planTimeout})
+	if err != nil {
+		return fmt.Errorf("prove again that there would be room for pod %s: %w", klog.KObj(pod), err)
+	}
+	return planner.Check(ctx, plan)
+}
+
+func (d *Defragmenter) newInput() *defrag.Input {
+	return &defrag.Input{Objects: cluster.Objects{
+		Now: d.Clock.Now(), Slices: []resourceapi.ResourceSlice{}, Nodes: []corev1.Node{}, Classes: []resourceapi.DeviceClass{},
+	}}
+}
+
+// readNode reads a node, its slices and its pods.
 func (d *Defragmenter) readNode(ctx context.Context, in *defrag.Input, name string) error {
 	var node corev1.Node
 	if err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
@@ -74,7 +103,9 @@ func (d *Defragmenter) readNode(ctx context.Context, in *defrag.Input, name stri
 	}
 	in.Nodes = append(in.Nodes, node)
 	in.Slices = append(in.Slices, published...)
-	in.Pods = append(in.Pods, pods.Items...)
+	for i := range pods.Items {
+		in.Pods = append(in.Pods, *trimPod(&pods.Items[i]))
+	}
 	return nil
 }
 
@@ -86,17 +117,62 @@ func (d *Defragmenter) slices(ctx context.Context, node string) ([]resourceapi.R
 	return list.Items, nil
 }
 
-// readJobs reads the Jobs of pods with claims: whether a pod is created again depends on them.
+// readRest reads what does not belong to one node, after the nodes: a claim that holds a device is then
+// allocated to what is published. It reads from the API server, because a proof on old objects proves
+// nothing. It does not read PersistentVolumeClaims, so pods that have some are not moved.
+func (d *Defragmenter) readRest(ctx context.Context, in *defrag.Input, waiting []*corev1.Pod) error {
+	for _, pod := range waiting {
+		in.Pods = append(in.Pods, *pod)
+	}
+	needed := neededBy(in, waiting)
+	for _, read := range []func() error{
+		func() error {
+			return eachPage(ctx, d.Reader, func(page *resourceapi.DeviceClassList) { in.Classes = append(in.Classes, page.Items...) })
+		},
+		func() error {
+			return eachPage(ctx, d.Reader, func(page *resourceapi.ResourceClaimList) { in.Claims = keep(in.Claims, page.Items, needed.claim) })
+		},
+		func() error {
+			return eachPage(ctx, d.Reader, func(page *resourceapi.ResourceClaimTemplateList) {
+				in.Templates = keep(in.Templates, page.Items, needed.template)
+			})
+		},
+		func() error {
+			return eachPage(ctx, d.Reader, func(page *policyv1.PodDisruptionBudgetList) { in.Budgets = keep(in.Budgets, page.Items, needed.budget) })
+		},
+		func() error {
+			return eachPage(ctx, d.Reader, func(page *corev1.NamespaceList) { in.Namespaces = append(in.Namespaces, page.Items...) })
+		},
+		func() error {
+			if !d.HasRules {
+				return nil
+			}
+			return eachPage(ctx, d.Reader, func(page *resourceapi.DeviceTaintRuleList) { in.Rules = append(in.Rules, page.Items...) })
+		},
+	} {
+		if err := read(); err != nil {
+			return fmt.Errorf("list what a plan to move pods depends on: %w", err)
+		}
+	}
+	return d.readJobs(ctx, in)
+}
+
+// readJobs reads the Jobs of pods with claims that may be moved: whether a pod is replaced depends on them.
 func (d *Defragmenter) readJobs(ctx context.Context, in *defrag.Input) error {
+	allowed := map[string]bool{}
+	for i := range in.Namespaces {
+		allowed[in.Namespaces[i].Name] = defrag.AllowsMoves(in.Namespaces[i].Labels)
+	}
 	asked := map[types.NamespacedName]bool{}
 	for i := range in.Pods {
 		pod := &in.Pods[i]
+		_, labelled := pod.Labels[v1alpha1.LabelDefragmentation]
 		owner := metav1.GetControllerOf(pod)
-		if owner == nil || owner.Kind != "Job" || len(pod.Spec.ResourceClaims) == 0 {
+		if owner == nil || owner.Kind != "Job" || !hasClaims(pod) || !defrag.AllowsMoves(pod.Labels) && (labelled || !allowed[pod.Namespace]) {
 			continue
 		}
 		name := types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}
-		if asked[name] {
+		if asked[name] || len(asked) >= maxJobs {
 			continue
 		}
 		asked[name] = true
@@ -110,28 +186,6 @@ func (d *Defragmenter) readJobs(ctx context.Context, in *defrag.Input) error {
 	return nil
 }
 
-// check proves the plan of an attempt again, for the moves that are left. The error is a *defrag.Refusal if it does
-// not hold any more.
-func (d *Defragmenter) check(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod, left []v1alpha1.DefragmentationMove) error {
-	nodes := []string{node.Name}
-	plan := &defrag.Plan{Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, Node: node.Name}
-	for _, device := range node.Status.Defragmentation.Devices {
-		plan.Devices = append(plan.Devices, defrag.Device{Device: device})
-	}
-	for i := range left {
-		m := &left[i]
-		plan.Moves = append(plan.Moves, defrag.Move{Pod: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, UID: m.UID})
-		if !slices.Contains(nodes, m.Node) {
-			nodes = append(nodes, m.Node)
-		}
-	}
-	in, err := d.read(ctx, nodes, []*corev1.Pod{pod})
-	if err != nil {
-		return err
-	}
-	planner, err := defrag.New(in, defrag.Options{MaxPods: len(left), Patience: patience})
-	if err != nil {
-		return fmt.Errorf("prove again that there would be room for pod %s: %w", klog.KObj(pod), err)
-	}
-	return planner.Check(ctx, plan)
+func hasClaims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }

@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// idlePause is the time between two looks at the waiting pods, busyPause between two looks at an
-	// attempt.
-	idlePause = 15 * time.Second
-	busyPause = time.Second
+	// idleInterval is the time between two steps without an attempt, busyInterval with one.
+	idleInterval = 15 * time.Second
+	busyInterval = time.Second
 	// stepTimeout limits one step.
 	stepTimeout = 2 * time.Minute
 )
 
 // Options say when pods are moved, and how many.
 type Options struct {
-	// After is how long a pod waits before room is made for it. 0: never.
+	// After is how long a pod waits before room is made for it. 0 means never.
 	After time.Duration
-	// MaxPods is how many pods are moved for one pod at most.
+	// MaxPods is the maximum number of pods that are moved for one pod.
 	MaxPods int
-	// PerHour is how many pods are evicted in an hour at most, in the whole cluster.
+	// PerHour is the maximum number of evictions in an hour, in the whole cluster.
 	PerHour int
-	// Clock is the clock, nil: that of the machine.
+	// Clock is the clock to use. The default is the clock of the machine.
 	Clock    clock.PassiveClock
 	Registry prometheus.Registerer
 }
@@ -42,41 +41,49 @@ type Options struct {
 // Defragmenter makes room for waiting pods. It is for one goroutine.
 type Defragmenter struct {
 	Options
-	// Client reads GPUNodes from a cache, and writes; Reader reads from the API server.
+	// Client reads GPUNodes and ResourceClaims from a cache, and writes. Reader reads from the API
+	// server.
 	Client client.Client
 	Reader client.Reader
 	Events events.EventRecorder
-	// Evict evicts a pod, or says why that is refused; a dry run only asks.
-	Evict func(ctx context.Context, pod *drain.Pod, dry bool) (refusal string, err error)
-	// HasRules: the API server serves DeviceTaintRules.
+	// Evict evicts a pod, or only asks whether that is allowed if dryRun is set. It returns why the API
+	// server refuses the eviction, empty if it does not.
+	Evict func(ctx context.Context, pod *drain.Pod, dryRun bool) (refusal string, err error)
+	// HasRules tells whether the API server serves DeviceTaintRules.
 	HasRules bool
 	// Settle is how long schedulers may take to notice taints.
 	Settle time.Duration
 
 	metrics *metrics
-	// turn counts the looks.
-	turn int
-	// reserved is since when the API server has the taints of an attempt.
-	reserved map[string]time.Time
-	// next is when waiting pods are looked at again.
-	next time.Time
+	// maxDevices limits how many devices are read for one search.
+	maxDevices int
+	// searches counts the searches, so that each plans for other pods. lastNode is the last node that was
+	// searched.
+	searches int
+	lastNode string
+	// nextSearch is when the next search may begin.
+	nextSearch time.Time
+	// taintedSince has the time since when the API server has the taints of an attempt, by its ID.
+	taintedSince map[string]time.Time
+	// listedAt is when the pods of a namespace were last listed.
+	listedAt time.Time
 }
 
-// New makes a Defragmenter.
+// New returns a Defragmenter.
 func New(c client.Client, reader client.Reader, recorder events.EventRecorder, o Options) *Defragmenter {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 	d := &Defragmenter{
 		Options: o, Client: c, Reader: reader, Events: recorder, HasRules: true, Settle: 2 * time.Second, metrics: newMetrics(o.Registry),
-		reserved: map[string]time.Time{},
+		maxDevices: maxDevices, taintedSince: map[string]time.Time{},
 	}
 	drainer := &drain.Drainer{Client: c, Reader: reader, Clock: o.Clock, Count: func(string) {}}
 	d.Evict = drainer.Ask
 	return d
 }
 
-// Setup adds a Defragmenter to a manager. Only the controller that leads runs it.
+// Setup adds a Defragmenter to a manager. Only the leader runs it.
 func Setup(mgr manager.Manager, o Options) error {
 	d := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(v1alpha1.ControllerName), o)
 	var err error
@@ -84,7 +91,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(d.run)); err != nil {
-		return fmt.Errorf("add what makes room for waiting pods: %w", err)
+		return fmt.Errorf("add defragmentation to the manager: %w", err)
 	}
 	return nil
 }
@@ -100,17 +107,17 @@ func (d *Defragmenter) run(ctx context.Context) error {
 		}
 		busy, err := d.Step(ctx)
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot make room for waiting pods now; this is tried again")
+			klog.FromContext(ctx).Error(err, "Cannot make room for waiting pods; retrying")
 		}
-		pause := idlePause
+		interval := idleInterval
 		if busy && err == nil {
-			pause = busyPause
+			interval = busyInterval
 		}
-		timer.Reset(pause)
+		timer.Reset(interval)
 	}
 }
 
-// Step carries on the attempt of the cluster, or begins one. It returns whether there is one.
+// Step continues the attempt of the cluster, or begins one. It returns whether there is one.
 func (d *Defragmenter) Step(ctx context.Context) (busy bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -118,11 +125,23 @@ func (d *Defragmenter) Step(ctx context.Context) (busy bool, err error) {
 	if err := d.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list GPUNodes: %w", err)
 	}
+	active, now := "", d.Clock.Now()
 	for i := range nodes.Items {
-		if a := nodes.Items[i].Status.Defragmentation; a != nil && a.Ended == nil {
-			return d.carryOn(ctx, nodes.Items[i].Name)
+		name, a := nodes.Items[i].Name, nodes.Items[i].Status.Defragmentation
+		switch {
+		case a == nil || a.Ended != nil:
+		case a.Active(now):
+			active = name
+		default:
+			// It reserves nothing any more. If it cannot be ended now, others need not wait for that.
+			if _, err := d.reconcile(ctx, name); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot end a defragmentation after its deadline; retrying", "gpunode", name)
+			}
 		}
 	}
-	clear(d.reserved)
-	return d.look(ctx, nodes.Items)
+	if active != "" {
+		return d.reconcile(ctx, active)
+	}
+	clear(d.taintedSince)
+	return d.search(ctx, nodes.Items)
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,11 +50,17 @@ type world struct {
 	evicted   []string
 	// refuse is what the Eviction API answers, to dry runs if dry is set.
 	refuse, refuseDry string
-	// lingers keeps evicted pods for a while.
-	lingers bool
-	// fail makes writes of the GPUNode's status fail.
-	fail error
-	made int
+	// keepsEvicted: evicted pods do not end.
+	keepsEvicted bool
+	// onEvict is called for each eviction and dry run.
+	onEvict func(ctx context.Context, dry bool)
+	// fail makes writes of the status of GPUNodes fail.
+	fail func(node string) error
+	// cached are the GPUNodes of a cache that is late, nil: it is not.
+	cached *v1alpha1.GPUNodeList
+	// listed has what was listed from the API server.
+	listed []string
+	made   int
 }
 
 func newWorld(t *testing.T) *world {
@@ -95,25 +102,48 @@ func newWorld(t *testing.T) *world {
 
 // start starts a Defragmenter that knows nothing.
 func (w *world) start() {
-	writes := interceptor.NewClient(w.api, interceptor.Funcs{
+	cache := interceptor.NewClient(w.api, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if nodes, ok := list.(*v1alpha1.GPUNodeList); ok && w.cached != nil {
+				w.cached.DeepCopyInto(nodes)
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if w.fail != nil {
-				return w.fail
+				if err := w.fail(o.GetName()); err != nil {
+					return err
+				}
 			}
 			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
 	})
-	w.d = New(writes, w.api, w.events, Options{After: time.Minute, MaxPods: 2, PerHour: 3, Clock: w.clock, Registry: prometheus.NewRegistry()})
+	reader := interceptor.NewClient(w.api, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			o := (&client.ListOptions{}).ApplyOptions(opts)
+			selected := ""
+			if o.FieldSelector != nil {
+				selected = o.FieldSelector.String()
+			}
+			w.listed = append(w.listed, fmt.Sprintf("%T %s %s", list, o.Namespace, selected))
+			return c.List(ctx, list, opts...)
+		},
+	})
+	w.d = New(cache, reader, w.events, Options{After: time.Minute, MaxPods: 2, PerHour: 3, Clock: w.clock, Registry: prometheus.NewRegistry()})
 	w.d.Evict = w.evict
 }
 
-func (w *world) evict(_ context.Context, pod *drain.Pod, dry bool) (string, error) {
+func (w *world) evict(ctx context.Context, pod *drain.Pod, dry bool) (string, error) {
+	if w.onEvict != nil {
+		w.onEvict(ctx, dry)
+	}
 	if dry {
 		return w.refuseDry, nil
 	}
 	if w.refuse == "" {
 		w.evicted = append(w.evicted, pod.Name)
-		if w.get(pod.Name) != nil && !w.lingers {
+		if w.get(pod.Name) != nil && !w.keepsEvicted {
 			w.remove(pod.Name)
 		}
 	}
@@ -137,7 +167,10 @@ func (w *world) node(name string) {
 		s.Name = fmt.Sprintf("%s-%d", name, i)
 		w.create(s)
 	}
-	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
+	w.create(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}},
+	})
 	w.create(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	w.publish()
 }
@@ -248,6 +281,26 @@ func (w *world) release(name string) {
 	if w.grants[name] != nil {
 		w.scheduler.Release(w.grants[name])
 	}
+}
+
+// change changes the attempt on a node.
+func (w *world) change(node string, change func(*v1alpha1.Defragmentation)) {
+	w.t.Helper()
+	var n v1alpha1.GPUNode
+	require.NoError(w.t, w.api.Get(w.t.Context(), types.NamespacedName{Name: node}, &n))
+	if n.Status.Defragmentation == nil {
+		n.Status.Defragmentation = &v1alpha1.Defragmentation{}
+	}
+	change(n.Status.Defragmentation)
+	require.NoError(w.t, w.api.Status().Update(w.t.Context(), &n))
+}
+
+// pin makes a pod run on one node only.
+func (w *world) pin(name, node string) {
+	w.t.Helper()
+	pod := w.get(name)
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	require.NoError(w.t, w.api.Update(w.t.Context(), pod))
 }
 
 func (w *world) attempt(node string) *v1alpha1.Defragmentation {

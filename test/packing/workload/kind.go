@@ -13,9 +13,10 @@ type Kind struct {
 }
 
 const (
-	// ComputeSlices and MemorySlices are those of an H100.
+	// ComputeSlices is the number of compute slices of an H100.
 	ComputeSlices = 7
-	MemorySlices  = 8
+	// MemorySlices is the number of its memory slices.
+	MemorySlices = 8
 	// GPUsPerNode is the number of GPUs of every node.
 	GPUsPerNode = 8
 )

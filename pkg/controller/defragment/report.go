@@ -13,10 +13,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// mostNote is the longest text of an event and of a message, in bytes.
-const mostNote = 1024
+// maxMessage is the maximum length of an event and of a message, in bytes.
+const maxMessage = 1024
 
-// metrics are what is counted.
+// metrics are the metrics of the defragmentation.
 type metrics struct {
 	ended, evictions *prometheus.CounterVec
 }
@@ -38,24 +38,24 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// started reports the begin of an attempt.
-func (d *Defragmenter) started(ctx context.Context, node *v1alpha1.GPUNode) {
+// reportStart reports that an attempt has begun.
+func (d *Defragmenter) reportStart(ctx context.Context, node *v1alpha1.GPUNode) {
 	a := node.Status.Defragmentation
-	note := fmt.Sprintf("Making room for pod %s/%s; pods to move: %s", a.Pod.Namespace, a.Pod.Name, names(a.Moves))
-	klog.FromContext(ctx).Info("Making room for a waiting pod", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", names(a.Moves))
+	note := fmt.Sprintf("Making room for pod %s/%s by moving pods: %s", a.Pod.Namespace, a.Pod.Name, names(a.Moves))
+	klog.FromContext(ctx).Info("Making room for a pod", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", names(a.Moves))
 	d.event(node, corev1.EventTypeNormal, v1alpha1.EventDefragmentationStarted, note)
-	// A tenant learns nothing about the pods of others.
-	d.podEvent(a.Pod, fmt.Sprintf("Making room on node %s; pods to move: %d", node.Name, len(a.Moves)))
+	// The event on the pod does not name the pods of other tenants.
+	d.podEvent(a.Pod, fmt.Sprintf("Making room on node %s by moving %d of its pods", node.Name, len(a.Moves)))
 }
 
-// finished reports the end of an attempt.
-func (d *Defragmenter) finished(ctx context.Context, node *v1alpha1.GPUNode) {
+// reportEnd reports that an attempt has ended.
+func (d *Defragmenter) reportEnd(ctx context.Context, node *v1alpha1.GPUNode) {
 	a := node.Status.Defragmentation
 	kind, reason := corev1.EventTypeNormal, v1alpha1.EventDefragmentationSucceeded
 	if a.State == v1alpha1.DefragmentationAborted {
 		kind, reason = corev1.EventTypeWarning, v1alpha1.EventDefragmentationAborted
 	}
-	klog.FromContext(ctx).Info("Finished making room", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
+	klog.FromContext(ctx).Info("Ended making room for a pod", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
 	d.metrics.ended.WithLabelValues(string(a.State)).Inc()
 	d.event(node, kind, reason, fmt.Sprintf("Pod %s/%s: %s", a.Pod.Namespace, a.Pod.Name, a.Message))
 }
@@ -64,14 +64,14 @@ func (d *Defragmenter) event(node *v1alpha1.GPUNode, kind, reason, note string) 
 	d.Events.Eventf(&v1alpha1.GPUNode{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID},
-	}, nil, kind, reason, "Defragment", "%s", text.Cut(note, mostNote))
+	}, nil, kind, reason, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
 func (d *Defragmenter) podEvent(pod v1alpha1.PodReference, note string) {
 	d.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-	}, nil, corev1.EventTypeNormal, v1alpha1.EventDefragmentation, "Defragment", "%s", text.Cut(note, mostNote))
+	}, nil, corev1.EventTypeNormal, v1alpha1.EventDefragmentation, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
 func names(moves []v1alpha1.DefragmentationMove) string {

@@ -152,12 +152,13 @@ test-unit: compiler cluster-parts ## Run the tests that need no cluster
 
 # test-packages and test-apiserver are parts of test-unit. Both have a second attempt, as the
 # end-to-end tests have, because a machine that is busy with other tests can be too slow for one.
-# Packages that have passed come from Go's cache then.
+# Packages that have passed come from Go's cache then. Tests wait more than they compute, so more
+# of a package run at once than there are cores.
 again = $(1) || { echo "running the packages that failed again …"; $(1); }
 
 .PHONY: test-packages
 test-packages:
-	@$(call again,HELM=$(HELM) $(GO) test -race -p 4 -timeout 60m ./...)
+	@$(call again,HELM=$(HELM) $(GO) test -race -p 4 -parallel 4 -timeout 60m ./...)
 
 .PHONY: test-apiserver
 test-apiserver:

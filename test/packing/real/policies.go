@@ -24,6 +24,8 @@ type policy struct {
 	admitted func(*corev1.Pod) bool
 	// marks: an attribute says which GPUs are in use.
 	marks bool
+	// slow: the scheduler needs several times the CPU.
+	slow bool
 }
 
 // policies are all of them. The first is what the others are compared with.
@@ -31,8 +33,8 @@ var policies = []policy{
 	{name: "default", ask: byClaim},
 	{name: "profile", ask: byClaim, values: "scheduler.enabled=true", configuration: chartProfile},
 	{name: "pod-affinity", ask: byClaim, values: "podAffinity.enabled=true", admitted: func(p *corev1.Pod) bool { return p.Spec.Affinity != nil }},
-	{name: "first-available", ask: byUsedFirst, marks: true},
-	{name: "extended-resource", ask: byExtendedResource, configuration: mostAllocated},
+	{name: "first-available", ask: byUsedFirst, marks: true, slow: true},
+	{name: "extended-resource", ask: byExtendedResource, configuration: mostAllocated, slow: true},
 }
 
 // chartProfile is the configuration of the chart's second scheduler, for the pods that name none.

@@ -25,22 +25,22 @@ var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5
 // dashes tell lines of the same color apart.
 var dashes = []string{"none", "6 3", "2 3"}
 
-// Plots writes two plots for each workload and load into a folder, of the first seed of each
-// policy: the memory that is allocated over time, and the average demand that waits.
+// Plots writes two plots for each workload and load into a folder: the memory that is allocated
+// over time with the first seed of each policy, and the demand that waits, as the mean of all seeds.
 func (r *Results) Plots(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for _, w := range r.Workloads {
 		for _, load := range r.Loads {
-			names, first := r.drawn(w, load)
+			names, all := r.drawn(w, load)
 			if len(names) == 0 {
 				continue
 			}
 			title := fmt.Sprintf("%s at load %.2f, %d GPUs", w, load, int(r.gpus()))
 			for name, plot := range map[string]string{
-				"allocated": overTime("GPU memory allocated: "+title, names, first, r.gpus()),
-				"waiting":   waitingBars("Demand that waits: "+title, names, first),
+				"allocated": overTime("GPU memory allocated: "+title, names, all, r.gpus()),
+				"waiting":   waitingBars("Demand that waits: "+title, names, all),
 			} {
 				file := filepath.Join(folder, fmt.Sprintf("%s-%.2f-%s.svg", w, load, name))
 				if err := os.WriteFile(file, []byte(plot), 0o644); err != nil {
@@ -98,12 +98,13 @@ func step(most float64) float64 {
 
 func (out *svg) String() string { return out.Builder.String() + "</svg>\n" }
 
-// overTime draws a line for each result: the share of a number of GPUs that is allocated.
-func overTime(title string, names []string, all []replay.Result, gpus float64) string {
+// overTime draws a line for the first result of each policy: the share of a number of GPUs that is
+// allocated.
+func overTime(title string, names []string, all [][]replay.Result, gpus float64) string {
 	out := newSVG(title)
 	most := 0.0
-	for _, r := range all {
-		most = max(most, r.Series[len(r.Series)-1].Time/replay.Hour)
+	for _, of := range all {
+		most = max(most, of[0].Series[len(of[0].Series)-1].Time/replay.Hour)
 	}
 	out.ticksX(most, "hours")
 	for v := 0; v <= 100; v += 20 {
@@ -111,9 +112,9 @@ func overTime(title string, names []string, all []replay.Result, gpus float64) s
 		out.path(fmt.Sprintf("%d %.0f H%d", left, y, plotRight), "#ddd", "none", 1)
 		out.text(left-6, y+4, "end", fmt.Sprintf("%d %%", v))
 	}
-	for i, r := range all {
+	for i, of := range all {
 		var points []string
-		for _, s := range r.Series {
+		for _, s := range of[0].Series {
 			x, y := left+s.Time/replay.Hour/most*(plotRight-left), plotBottom-s.Held/gpus*(plotBottom-above)
 			points = append(points, fmt.Sprintf("%.1f %.1f", x, y))
 		}
@@ -126,15 +127,17 @@ func overTime(title string, names []string, all []replay.Result, gpus float64) s
 	return out.String()
 }
 
-// waitingBars draws a bar for each result: the share of the demand that waits, by what is asked
+// waitingBars draws a bar for each policy: the share of the demand that waits, by what is asked
 // for. Partitions are one part of it.
-func waitingBars(title string, names []string, all []replay.Result) string {
+func waitingBars(title string, names []string, all [][]replay.Result) string {
 	out := newSVG(title)
-	share := func(r replay.Result, from, to int) (sum float64) {
-		for _, gpus := range r.Average.Waiting[from:to] {
-			sum += percent(gpus, demand(r))
+	share := func(of []replay.Result, from, to int) (sum float64) {
+		for _, r := range of {
+			for _, gpus := range r.Average.Waiting[from:to] {
+				sum += percent(gpus, demand(r))
+			}
 		}
-		return sum
+		return sum / float64(len(of))
 	}
 	most := 1.0
 	for _, r := range all {

@@ -20,9 +20,10 @@ func TestPlots(t *testing.T) {
 		Average: replay.Sample{Held: 6, Waiting: replay.Demand{0: 0.5, 3: 0.5, eightGPUs: 1}},
 		Series:  []replay.Sample{{Held: 0}, {Time: 10 * replay.Hour, Held: 8}},
 	}
+	more := replay.Result{Average: replay.Sample{Held: 2, Waiting: replay.Demand{0: 1, eightGPUs: 1}}}
 	folder := filepath.Join(t.TempDir(), "plots")
 	results := Results{Nodes: 1, Workloads: []string{"mix"}, Loads: []float64{0.8, 0.9}, Policies: []string{"default", "other"},
-		Of: map[Case][]replay.Result{{"mix", "default", 0.8}: {one, {}}}}
+		Of: map[Case][]replay.Result{{"mix", "default", 0.8}: {one, more}}}
 	require.NoError(t, results.Plots(folder))
 
 	read := func(name string) string {
@@ -38,7 +39,7 @@ func TestPlots(t *testing.T) {
 	}
 	assert.Contains(t, read("mix-0.80-allocated.svg"), `d="M150.0 290.0L620.0 40.0"`, "from nothing to all")
 	waiting := read("mix-0.80-waiting.svg")
-	assert.Contains(t, waiting, ">25.0 %<")
+	assert.Contains(t, waiting, ">37.5 %<", "the mean of 25 and 50 %")
 	assert.Contains(t, waiting, `x="150.0" y="77.5" width="235.0"`, "half of it are partitions")
 	assert.Contains(t, waiting, `x="385.0" y="77.5" width="235.0"`, "half of it are 8 GPUs")
 }

@@ -121,11 +121,11 @@ func (r *Results) writeTable(out io.Writer, columns []column, name string) {
 	}
 }
 
-// drawn are the policies of which there is a result of a workload at a load, with the first seed of each.
-func (r *Results) drawn(name string, load float64) (policies []string, first []replay.Result) {
+// drawn are the policies of which there are results of a workload at a load, with the results of each.
+func (r *Results) drawn(name string, load float64) (policies []string, all [][]replay.Result) {
 	policies = slices.DeleteFunc(slices.Clone(r.Policies), func(p string) bool { return len(r.Of[Case{name, p, load}]) == 0 })
 	for _, p := range policies {
-		first = append(first, r.Of[Case{name, p, load}][0])
+		all = append(all, r.Of[Case{name, p, load}])
 	}
-	return policies, first
+	return policies, all
 }

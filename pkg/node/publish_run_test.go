@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,10 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -62,6 +66,30 @@ func TestRepublishAfterKubeletRestart(t *testing.T) {
 		awaitSlices(t, m.api)
 		assert.ElementsMatch(t, before, nodetest.Published(t, m.api))
 	}
+}
+
+// The first publication waits until the helper has listed the ResourceSlices of the node. The
+// kubelet must not wait for that.
+func TestPrepareDuringPublication(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	var waits atomic.Bool
+	m.api.PrependReactor("list", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list, ok := action.(clienttesting.ListActionImpl)
+		driver, _ := list.ListRestrictions.Fields.RequiresExactMatch(resourceapi.ResourceSliceSelectorDriver)
+		if !ok || driver != gpu.DriverName || list.ListOptions.ResourceVersion != "0" {
+			return false, nil, nil // not by the helper's informer
+		}
+		waits.Store(true)
+		return true, nil, apierrors.NewServiceUnavailable("the API server is busy")
+	})
+	k, _ := m.start()
+	require.Eventually(t, waits.Load, nodetest.Patience, nodetest.Tick, "the helper lists nothing")
+	a := nodetest.Allocate(t, m.api, "a", small0)
+	for range 3 {
+		k.mustPrepare(a)
+		require.Empty(t, k.unprepare(a))
+	}
+	m.nothingHeld()
 }
 
 func TestRestartOnUnchangedHardwareWritesNothing(t *testing.T) {

@@ -27,7 +27,7 @@ const handoverPatience = 3 * time.Second
 type handover struct {
 	node string
 	// send passes resources to the helper.
-	send func(context.Context, resourceslice.DriverResources) error
+	send sendFunc
 	// failed handles errors for which no caller waits.
 	failed   func(context.Context, error)
 	patience time.Duration
@@ -40,6 +40,7 @@ type handover struct {
 	// server has stored it.
 	awaited string
 	timer   *time.Timer
+	stopped bool
 }
 
 // NewHandover returns a handover for a publisher. It starts with Begin.
@@ -56,9 +57,19 @@ func (h *handover) Client(c kubernetes.Interface) kubernetes.Interface {
 }
 
 // Begin makes a publisher publish through the handover.
-func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.DriverResources) error) {
-	h.send = send
+func (h *handover) Begin(p *Publisher, send sendFunc) {
+	h.send = (&first{send: send, failed: h.failedUnlessStopped}).Send
 	p.start(h.give)
+}
+
+// failedUnlessStopped handles an error, unless it is the stop that ended the call.
+func (h *handover) failedUnlessStopped(ctx context.Context, err error) {
+	h.mu.Lock()
+	stopped := h.stopped
+	h.mu.Unlock()
+	if !stopped {
+		h.failed(ctx, err)
+	}
 }
 
 // give sets the target. It is the publisher's send.
@@ -149,6 +160,7 @@ func (h *handover) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.settle()
+	h.stopped = true
 	h.send = func(context.Context, resourceslice.DriverResources) error { return nil }
 }
 

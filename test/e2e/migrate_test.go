@@ -71,7 +71,18 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 
 	s.labelNode(nodeA, deviceplugins.Label, "slice-10")
 	file = manifest("eks", "time-sliced.yaml")
-	s.waitPublishes(nodeA, "fraction")
+	// The slices of the GPUs change one after another. Pods that came meanwhile could use more partitions.
+	s.eventually("all GPUs of "+nodeA+" offer shares of partitions", func() (bool, string) {
+		gpus := map[string]bool{}
+		for _, slice := range s.slices(nodeA) {
+			for _, d := range slice.Spec.Devices {
+				if name, _, isPartition := strings.Cut(d.Name, "-mig-"); isPartition && strings.HasSuffix(d.Name, "-fraction-share") {
+					gpus[name] = true
+				}
+			}
+		}
+		return len(gpus) == 8, fmt.Sprintf("%d do", len(gpus))
+	})
 	s.kubectl("apply", "--validate=strict", "-f", file)
 	s.eventually("eleven pods share partitions", func() (bool, string) {
 		pods = s.demoPods(namespace)

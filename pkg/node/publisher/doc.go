@@ -2,9 +2,9 @@
 //
 // publisher.go decides what is published of each GPU, taints.go with which taints. order.go
 // has the taints for a switch to another profile, owners.go the other systems that serve the
-// GPUs. handover.go passes changed slices to the kubeletplugin helper one by one, first.go
-// makes the first call, which can block. stored.go reads the published slices. features.go and
-// restrict.go are for clusters whose API server drops fields.
+// GPUs. handover.go passes changed slices to the kubeletplugin helper one by one, stored.go
+// reads the published ones. features.go and restrict.go are for clusters whose API server
+// drops fields.
 //
 // Imports: api/v1alpha1, pkg/gpu, pkg/node/inventory, pkg/node/nodewatch,
 // pkg/node/telemetry, pkg/profile, pkg/publish, pkg/text.

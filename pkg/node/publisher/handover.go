@@ -27,7 +27,7 @@ const handoverPatience = 3 * time.Second
 type handover struct {
 	node string
 	// send passes resources to the helper.
-	send sendFunc
+	send func(context.Context, resourceslice.DriverResources) error
 	// failed handles errors for which no caller waits.
 	failed   func(context.Context, error)
 	patience time.Duration
@@ -40,7 +40,11 @@ type handover struct {
 	// server has stored it.
 	awaited string
 	timer   *time.Timer
-	stopped bool
+	// first is set until a call of send has succeeded, starting while the first one is in progress.
+	// It waits for the API server, so it is made in the background: neither the kubelet nor a stop
+	// of the plugin must wait for it.
+	first, starting bool
+	stopped         bool
 }
 
 // NewHandover returns a handover for a publisher. It starts with Begin.
@@ -57,19 +61,9 @@ func (h *handover) Client(c kubernetes.Interface) kubernetes.Interface {
 }
 
 // Begin makes a publisher publish through the handover.
-func (h *handover) Begin(p *Publisher, send sendFunc) {
-	h.send = (&first{send: send, failed: h.failedUnlessStopped}).Send
+func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.DriverResources) error) {
+	h.send, h.first = send, true
 	p.start(h.give)
-}
-
-// failedUnlessStopped handles an error, unless it is the stop that ended the call.
-func (h *handover) failedUnlessStopped(ctx context.Context, err error) {
-	h.mu.Lock()
-	stopped := h.stopped
-	h.mu.Unlock()
-	if !stopped {
-		h.failed(ctx, err)
-	}
 }
 
 // give sets the target. It is the publisher's send.
@@ -77,10 +71,36 @@ func (h *handover) give(ctx context.Context, resources resourceslice.DriverResou
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.target = resources.Pools[gpu.PoolName(h.node)].Slices
-	if h.awaited != "" && sameCounters(h.handed, h.target) {
+	switch {
+	case h.stopped, h.starting:
+		return nil // start continues
+	case h.first:
+		h.starting = true
+		h.take()
+		go h.start(context.WithoutCancel(ctx), h.resources())
+		return nil
+	case h.awaited != "" && sameCounters(h.handed, h.target):
 		return nil // stored continues when the API server has the awaited slice
 	}
 	return h.next(ctx)
+}
+
+// start makes the first call of send, and hands over what has changed meanwhile. If the call fails,
+// the next target starts again.
+func (h *handover) start(ctx context.Context, resources resourceslice.DriverResources) {
+	err := h.send(ctx, resources)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.first, h.starting = err != nil, false
+	if h.stopped {
+		return // a stop ends the call
+	}
+	if err == nil && !equality.Semantic.DeepEqual(h.handed, h.target) {
+		err = h.next(ctx)
+	}
+	if err != nil {
+		h.failed(ctx, err)
+	}
 }
 
 // next hands over the next changed slice, or all slices if counters have changed. The caller
@@ -104,9 +124,12 @@ func (h *handover) next(ctx context.Context) error {
 // all hands over all slices. The caller holds the lock.
 func (h *handover) all(ctx context.Context) error {
 	h.settle()
-	h.handed = append([]resourceslice.Slice(nil), h.target...)
+	h.take()
 	return h.send(ctx, h.resources())
 }
+
+// take makes the target what the helper has. The caller holds the lock.
+func (h *handover) take() { h.handed = append([]resourceslice.Slice(nil), h.target...) }
 
 // settle ends the wait for a slice. The caller holds the lock.
 func (h *handover) settle() {
@@ -161,7 +184,6 @@ func (h *handover) Stop() {
 	defer h.mu.Unlock()
 	h.settle()
 	h.stopped = true
-	h.send = func(context.Context, resourceslice.DriverResources) error { return nil }
 }
 
 // sameCounters tells whether two pools have the same number of slices and the same counters.

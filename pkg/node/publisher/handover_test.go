@@ -215,3 +215,71 @@ func TestHandoverLosesPatience(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	h.Stop()
 }
+
+// slicesOf are resources with a number of slices.
+func slicesOf(n int) resourceslice.DriverResources {
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{gpu.PoolName(nodetest.NodeName): {Slices: make([]resourceslice.Slice, n)}}}
+}
+
+// begun returns a handover whose first call of send is yet to come.
+func begun(send func(resourceslice.DriverResources) error, failed func(error)) *handover {
+	h := &handover{node: nodetest.NodeName, patience: time.Minute, failed: func(_ context.Context, err error) { failed(err) }}
+	h.Begin(New(Config{}), func(_ context.Context, r resourceslice.DriverResources) error { return send(r) })
+	return h
+}
+
+// Only the last of the changes during the first call is sent, after it, and later calls are made at once.
+func TestFirstCallInTheBackground(t *testing.T) {
+	calls, proceed := make(chan resourceslice.DriverResources, 10), make(chan error)
+	h := begun(func(r resourceslice.DriverResources) error {
+		calls <- r
+		if len(r.Pools[gpu.PoolName(nodetest.NodeName)].Slices) == 1 {
+			return <-proceed
+		}
+		return nil
+	}, func(err error) { assert.NoError(t, err) })
+	for n := range 3 {
+		require.NoError(t, h.give(t.Context(), slicesOf(n+1)))
+	}
+	assert.Equal(t, slicesOf(1), <-calls)
+	assert.Empty(t, calls)
+	proceed <- nil
+	assert.Equal(t, slicesOf(3), <-calls)
+	require.NoError(t, h.give(t.Context(), slicesOf(4)))
+	assert.Equal(t, slicesOf(4), <-calls)
+	assert.Empty(t, calls)
+}
+
+func TestFirstCallIsRepeated(t *testing.T) {
+	calls, failures := 0, make(chan error, 1)
+	h := begun(func(resourceslice.DriverResources) error {
+		if calls++; calls == 1 {
+			return assert.AnError
+		}
+		return nil
+	}, func(err error) { failures <- err })
+	require.NoError(t, h.give(t.Context(), slicesOf(1)))
+	require.ErrorIs(t, <-failures, assert.AnError)
+	require.NoError(t, h.give(t.Context(), slicesOf(1)))
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !h.first
+	}, nodetest.Patience, nodetest.Tick)
+	assert.Equal(t, 2, calls)
+}
+
+// A stop neither waits for the first call nor reports that it ends it.
+func TestStopDuringTheFirstCall(t *testing.T) {
+	proceed := make(chan error)
+	h := begun(func(resourceslice.DriverResources) error { return <-proceed }, func(err error) { assert.NoError(t, err) })
+	require.NoError(t, h.give(t.Context(), slicesOf(1)))
+	h.Stop()
+	proceed <- assert.AnError
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !h.starting
+	}, nodetest.Patience, nodetest.Tick)
+	require.NoError(t, h.give(t.Context(), slicesOf(2)), "nothing is sent any more")
+}

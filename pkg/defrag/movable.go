@@ -59,15 +59,30 @@ func (p *Planner) podOf(h cluster.Holder, waiting *podInfo) (pod *podInfo, notMo
 	return pod, notMovable
 }
 
-// AllowsMoves tells whether the labels of a pod or of a namespace allow evictions.
-func AllowsMoves(of map[string]string) bool {
-	return of[v1alpha1.LabelDefragmentation] == v1alpha1.DefragmentationAllowed
+// Permissions tell which pods may be evicted. They have the namespaces whose label allows it.
+type Permissions map[string]bool
+
+// PermissionsOf are the permissions that the labels of namespaces give.
+func PermissionsOf(namespaces []corev1.Namespace) Permissions {
+	p := Permissions{}
+	for i := range namespaces {
+		p[namespaces[i].Name] = namespaces[i].Labels[v1alpha1.LabelDefragmentation] == v1alpha1.DefragmentationAllowed
+	}
+	return p
+}
+
+// Allow tells whether the label of a pod, or else that of its namespace, allows evictions.
+func (p Permissions) Allow(pod *corev1.Pod) bool {
+	if value, labelled := pod.Labels[v1alpha1.LabelDefragmentation]; labelled {
+		return value == v1alpha1.DefragmentationAllowed
+	}
+	return p[pod.Namespace]
 }
 
 // checkPermission says why a pod may not be evicted, empty if it may.
 func (p *Planner) checkPermission(pod *podInfo) string {
 	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, cluster.SystemNamespace(p.in.Classes)}
-	value, labelled := pod.Labels[v1alpha1.LabelDefragmentation]
+	label, labelled := pod.Labels[v1alpha1.LabelDefragmentation]
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return "it is being deleted"
@@ -75,16 +90,26 @@ func (p *Planner) checkPermission(pod *podInfo) string {
 		return "it is not running"
 	case slices.Contains(system, pod.Namespace):
 		return "it is in a system namespace"
-	case labelled && !AllowsMoves(pod.Labels):
-		return fmt.Sprintf("its label %s=%s forbids it", v1alpha1.LabelDefragmentation, value)
-	case !labelled && !p.allowed[pod.Namespace]:
+	case p.permissions.Allow(pod.Pod):
+		return ""
+	case labelled:
+		return fmt.Sprintf("its label %s=%s forbids it", v1alpha1.LabelDefragmentation, label)
+	default:
 		return fmt.Sprintf("neither the pod nor its namespace has the label %s=%s", v1alpha1.LabelDefragmentation, v1alpha1.DefragmentationAllowed)
 	}
-	return ""
 }
 
 // recreators are the kinds of controllers that replace an evicted pod.
 var recreators = []schema.GroupKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}, {Kind: "ReplicationController"}}
+
+// IsJob tells whether the controller of a pod is a Job of Kubernetes. Other projects have kinds of the same name.
+func IsJob(owner *metav1.OwnerReference) bool {
+	return kindOf(owner) == schema.GroupKind{Group: batchv1.GroupName, Kind: "Job"}
+}
+
+func kindOf(owner *metav1.OwnerReference) schema.GroupKind {
+	return schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+}
 
 // checkController says why nothing would replace a pod after its eviction, empty if something would.
 func (p *Planner) checkController(pod *podInfo) string {
@@ -92,12 +117,10 @@ func (p *Planner) checkController(pod *podInfo) string {
 	if owner == nil {
 		return "it has no controller that would replace it"
 	}
-	// The kind alone is not enough: other projects have kinds of the same names.
-	kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
 	switch {
-	case slices.Contains(recreators, kind):
+	case slices.Contains(recreators, kindOf(owner)):
 		return ""
-	case kind != schema.GroupKind{Group: batchv1.GroupName, Kind: "Job"}:
+	case !IsJob(owner):
 		return fmt.Sprintf("its controller %s %s is no ReplicaSet, StatefulSet, ReplicationController or Job", owner.Kind, owner.Name)
 	}
 	if pod.job = p.jobs[owner.UID]; pod.job == nil {

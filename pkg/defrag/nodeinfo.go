@@ -141,8 +141,8 @@ func (n *nodeInfo) admits(pod *podInfo) bool {
 	return !slices.ContainsFunc(pod.volumeNodes, func(s *nodeaffinity.NodeSelector) bool { return !s.Match(n.node) })
 }
 
-// requests is what a pod requests of its node, as the scheduler of Kubernetes 1.37 computes it. It includes one of the pods
-// that the node can run.
+// requests is what a pod requests of its node, as the scheduler of Kubernetes 1.37 computes it. It
+// includes one of the pods that the node can run.
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
 	out[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)

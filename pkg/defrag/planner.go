@@ -59,8 +59,7 @@ type Planner struct {
 	jobs                     map[types.UID]*batchv1.Job
 	volumeClaims             map[types.NamespacedName]*corev1.PersistentVolumeClaim
 	volumes                  map[string]*corev1.PersistentVolume
-	// allowed are the namespaces whose pods may be moved.
-	allowed map[string]bool
+	permissions              Permissions
 	// budgets are the PodDisruptionBudgets of each namespace.
 	budgets map[string][]budget
 	// antiAffinity are the required terms of the pods that have a node.
@@ -83,11 +82,8 @@ func New(in *Input, o Options) (*Planner, error) {
 		in: in, o: o, cluster: cluster.New(in.Objects), nodes: map[string]*nodeInfo{}, devices: map[Device]*cluster.Device{},
 		templates: byName(in.Templates), claims: byName(in.Claims), pods: byName(in.Pods), jobs: map[types.UID]*batchv1.Job{},
 		volumeClaims: byName(in.Storage.Claims), volumes: map[string]*corev1.PersistentVolume{},
-		allowed: map[string]bool{}, budgets: map[string][]budget{},
+		permissions: PermissionsOf(in.Namespaces), budgets: map[string][]budget{},
 		podInfos: map[types.NamespacedName]*podInfo{}, matching: map[string]map[*cluster.Device]bool{},
-	}
-	for i := range in.Namespaces {
-		p.allowed[in.Namespaces[i].Name] = AllowsMoves(in.Namespaces[i].Labels)
 	}
 	for i := range in.Jobs {
 		p.jobs[in.Jobs[i].UID] = &in.Jobs[i]

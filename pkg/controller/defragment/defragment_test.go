@@ -191,21 +191,7 @@ func TestWaitsForReplacements(t *testing.T) {
 
 // An evicted pod holds its device until it has ended, also if its replacement runs.
 func TestWaitsForTheEndOfPods(t *testing.T) {
-	w := newWorld(t)
-	for range 3 {
-		w.pod(small, "node-0")
-	}
-	for range 2 {
-		w.pod(small, "node-1")
-	}
-	w.pod(large, "")
-	w.keepsEvicted = true
-	require.True(t, w.pass(time.Minute))
-	require.Len(t, w.attempt("node-1").Moves, 2)
-	w.taint("node-1")
-	w.pass(time.Second)
-	require.True(t, w.pass(3*time.Second))
-	require.Len(t, w.evicted, 1)
+	w := twoMoves(t, func(w *world) { w.keepsEvicted = true })
 	pod := w.get(w.evicted[0])
 	pod.Finalizers = []string{"example.com/slow"}
 	require.NoError(t, w.api.Update(t.Context(), pod))

@@ -240,7 +240,7 @@ func TestJobs(t *testing.T) {
 	w := newWorld(t)
 	pod := func(job, label string, status corev1.PodStatus) corev1.Pod {
 		w.create(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: job}})
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: job, Controller: ptr.To(true)}}}, Status: status}
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, Controller: ptr.To(true)}}}, Status: status}
 		if label != "" {
 			p.Labels = map[string]string{v1alpha1.LabelDefragmentation: label}
 		}

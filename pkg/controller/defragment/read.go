@@ -159,16 +159,12 @@ func (d *Defragmenter) readRest(ctx context.Context, in *defrag.Input, waiting [
 
 // readJobs reads the Jobs of pods with claims that may be moved: whether a pod is replaced depends on them.
 func (d *Defragmenter) readJobs(ctx context.Context, in *defrag.Input) error {
-	allowed := map[string]bool{}
-	for i := range in.Namespaces {
-		allowed[in.Namespaces[i].Name] = defrag.AllowsMoves(in.Namespaces[i].Labels)
-	}
+	permissions := defrag.PermissionsOf(in.Namespaces)
 	asked := map[types.NamespacedName]bool{}
 	for i := range in.Pods {
 		pod := &in.Pods[i]
-		_, labelled := pod.Labels[v1alpha1.LabelDefragmentation]
 		owner := metav1.GetControllerOf(pod)
-		if owner == nil || owner.Kind != "Job" || !hasClaims(pod) || !defrag.AllowsMoves(pod.Labels) && (labelled || !allowed[pod.Namespace]) {
+		if owner == nil || !defrag.IsJob(owner) || !hasClaims(pod) || !permissions.Allow(pod) {
 			continue
 		}
 		name := types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}

@@ -51,7 +51,7 @@ func TestRestartProvesAgain(t *testing.T) {
 }
 
 // twoMoves has an attempt that moves two pods from node-1, of which the first is evicted.
-func twoMoves(t *testing.T) *world {
+func twoMoves(t *testing.T, prepare ...func(*world)) *world {
 	w := newWorld(t)
 	for range 3 {
 		w.pod(small, "node-0")
@@ -60,6 +60,9 @@ func twoMoves(t *testing.T) *world {
 		w.pod(small, "node-1")
 	}
 	w.pod(large, "")
+	for _, f := range prepare {
+		f(w)
+	}
 	require.True(t, w.pass(time.Minute))
 	require.Len(t, w.attempt("node-1").Moves, 2)
 	w.taint("node-1")

@@ -20,7 +20,7 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove Tranche from the nodes, or check whether it can be removed and what is left",
-		Long: "Does what `helm uninstall` does before it deletes the objects of the release, and then deletes the DaemonSet and the controller, " +
+		Long: "Does what `helm uninstall` does before it deletes the objects of the release, and then deletes the DaemonSet and the Deployments, " +
 			"for tools that run no Helm hooks. It refuses while pods hold GPUs. Remove the remaining objects with the tool that installed them.\n\n" +
 			"With --check, it changes nothing: it lists what of Tranche is in the cluster, and fails if pods hold GPUs or GPUs are being changed.",
 		Args:          cobra.NoArgs,

@@ -114,10 +114,10 @@ var (
 		{"/configmaps create here", "pkg/uninstall/give.go", "maps.Create(ctx, wanted"},
 		{"/configmaps update here", "pkg/uninstall/give.go", "maps.Update(ctx, wanted"},
 		{"apps/daemonsets get here", "pkg/uninstall/give.go", "DaemonSets(g.Namespace).Get(ctx"},
-		{"apps/deployments get here", "pkg/uninstall/controller.go", "Deployments(c.Namespace).Get(ctx"},
-		{"apps/deployments/scale patch here", "pkg/uninstall/controller.go", `Patch(ctx, c.Controller, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")`},
-		{"coordination.k8s.io/leases delete here", "pkg/uninstall/lease.go", "Leases(c.Namespace).Delete(ctx, v1alpha1.ControllerName"},
-		{"/pods list here", "pkg/uninstall/controller.go", "Pods(c.Namespace).List(ctx"},
+		{"apps/deployments get here", "pkg/uninstall/stop.go", "Deployments(c.Namespace).Get(ctx"},
+		{"apps/deployments/scale patch here", "pkg/uninstall/stop.go", `Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")`},
+		{"coordination.k8s.io/leases delete here", "pkg/uninstall/stop.go", "Leases(c.Namespace).Delete(ctx, d.lease"},
+		{"/pods list here", "pkg/uninstall/stop.go", "Pods(c.Namespace).List(ctx"},
 	}
 )
 

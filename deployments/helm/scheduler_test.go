@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -33,9 +34,9 @@ func schedulerConfiguration(t *testing.T, objects []runtime.Object) (configurati
 }
 
 // TestScheduler: nothing of the second scheduler is there by default; where it is, it has the
-// rights of the default one, and a lease of its own.
+// rights of the default one, and a lease of its own, which is deleted in the end.
 func TestScheduler(t *testing.T) {
-	assert.NotContains(t, strings.Join(render(t, chart, withHooks), "\n"), schedulerName)
+	assert.NotContains(t, strings.Join(render(t, chart), "\n"), schedulerName)
 
 	objects := decode(t, render(t, chart, "--set", "scheduler.enabled=true"))
 	deployment := named[*appsv1.Deployment](t, objects, schedulerName)
@@ -50,6 +51,8 @@ func TestScheduler(t *testing.T) {
 	assert.True(t, leader.LeaderElect)
 	assert.Equal(t, namespace, leader.ResourceNamespace)
 	assert.Equal(t, []string{leader.ResourceName}, named[*rbacv1.Role](t, objects, schedulerName).Rules[1].ResourceNames)
+	assert.Contains(t, one[*batchv1.Job](t, hooks(t)).Spec.Template.Spec.Containers[0].Args, "--scheduler="+leader.ResourceName)
+	assert.Equal(t, leader.ResourceName, deployment.Name, "the hook takes the name of one for the other")
 
 	container := pod.Containers[0]
 	assert.Equal(t, "registry.k8s.io/kube-scheduler:v"+kubeVersion, container.Image)

@@ -6,8 +6,8 @@
 // (order.go). They remove the partitions of profiles and delete their ResourceSlices, and Run
 // waits until none is left. A plugin removes its files from the node when Helm ends it.
 //
-// Then Run stops the controller (controller.go), removes the taints that it has set
-// on GPUs and nodes and the GPUNodes (leftovers.go), and its lease (lease.go).
+// Then Run stops the controller and the second scheduler (stop.go), and removes the taints that the
+// controller has set on GPUs and nodes, the GPUNodes, and the Leases (leftovers.go).
 //
 // `kubectl tranche uninstall` runs [Remove] (remove.go), which also deletes the
 // workloads, for tools that run no hooks. [Check] (check.go) says what is in the

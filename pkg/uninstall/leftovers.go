@@ -22,12 +22,12 @@ const page = 500
 
 // clear takes away what the controller has left in the cluster: taints of nodes, labels
 // by which clients are paused, and then what it has made of the chart's
-// files and what is known of nodes. Profiles that people made stay.
+// files and what is known of nodes, and the Leases. Profiles that people made stay.
 func (c *Config) clear(ctx context.Context) error {
 	if err := c.clearNodes(ctx); err != nil {
 		return err
 	}
-	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteGPUNodes(ctx), c.deleteLease(ctx))
+	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteGPUNodes(ctx), c.deleteLeases(ctx))
 }
 
 // clearNodes takes our taint off the nodes, and lets paused clients run again.

@@ -47,26 +47,32 @@ func markedNode(name string, labels map[string]string, taints ...string) *corev1
 	return n
 }
 
-func controller(replicas int32) *appsv1.Deployment {
+func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: name},
 		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(replicas)},
 	}
 }
 
-func replicas(t *testing.T, client *fake.Clientset) int32 {
+// replicas are those of the controller and of the second scheduler.
+func replicas(t *testing.T, client *fake.Clientset) (out []int32) {
 	t.Helper()
-	d, err := client.AppsV1().Deployments("gpus").Get(t.Context(), "tranche-controller", metav1.GetOptions{})
-	require.NoError(t, err)
-	return *d.Spec.Replicas
+	for _, name := range []string{"tranche-controller", "tranche-scheduler"} {
+		d, err := client.AppsV1().Deployments("gpus").Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		out = append(out, *d.Spec.Replicas)
+	}
+	return out
 }
 
 // leftovers are what a controller leaves that was in the middle of things, and things
 // that are like it and others'.
 func leftovers() []runtime.Object {
 	return []runtime.Object{
-		controller(2),
+		deploymentOf("tranche-controller", 2),
+		deploymentOf("tranche-scheduler", 3),
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-scheduler"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
 		markedNode("node-a", map[string]string{"zone": "1", v1alpha1.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
 			"example.com/dedicated", v1alpha1.TaintRepartitioning),
@@ -81,7 +87,7 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
-	assert.Zero(t, replicas(t, client), "it would put back what is taken away")
+	assert.Equal(t, []int32{0, 0}, replicas(t, client), "they would put back what is taken away")
 
 	a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -146,7 +152,7 @@ func TestSwitchUnderWay(t *testing.T) {
 			} {
 				require.ErrorContains(t, err, part)
 			}
-			assert.EqualValues(t, 2, replicas(t, client))
+			assert.Equal(t, []int32{2, 3}, replicas(t, client))
 			a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Len(t, a.Spec.Taints, 2, "nothing was changed")
@@ -167,10 +173,10 @@ func TestLeftoversStay(t *testing.T) {
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
 	err := Run(t.Context(), Config{
 		Client: client, Ours: nodes, Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
-		Controller: "tranche-controller", Deadline: impatient, Out: &strings.Builder{}, Look: impatient / 10, Settle: impatient / 10,
+		Controller: "tranche-controller", Scheduler: "tranche-scheduler", Deadline: impatient, Out: &strings.Builder{}, Look: impatient / 10, Settle: impatient / 10,
 	})
 	require.ErrorContains(t, err, "node-a")
-	assert.EqualValues(t, 2, replicas(t, client), "the controller goes on")
+	assert.Equal(t, []int32{2, 3}, replicas(t, client), "controller and scheduler go on")
 	order, _ := orderOn(t, client)
 	assert.False(t, order.Active, "so do the plugins")
 	left, err := nodes.GPUNodes().List(t.Context(), metav1.ListOptions{})
@@ -204,7 +210,7 @@ func TestControllerDoesNotEnd(t *testing.T) {
 	another.Name, another.Labels["app.kubernetes.io/instance"] = "another-controller", "other"
 	_, out, err := runWith(t, false, withdraw, clientfake.New(), append(leftovers(), pod, another)...)
 	require.NoError(t, err)
-	assert.Contains(t, out, "Not waiting any longer for pods of the controller to end: tranche-controller-x\n")
+	assert.Contains(t, out, "Not waiting any longer for pods to end: tranche-controller-x\n")
 }
 
 // One that makes its GPUNode again is named.

@@ -46,10 +46,10 @@ func (c *Config) Find(ctx context.Context, namespace string) (bool, error) {
 func (c *Config) name(set *appsv1.DaemonSet) {
 	prefix := strings.TrimSuffix(set.Name, pluginSuffix)
 	c.Namespace, c.Release, c.DaemonSet = set.Namespace, set.Labels[instance], set.Name
-	c.Controller, c.ConfigMap = prefix+"-controller", prefix+"-uninstall"
+	c.Controller, c.Scheduler, c.ConfigMap = prefix+"-controller", prefix+"-scheduler", prefix+"-uninstall"
 }
 
-// Remove does what Run does and then deletes the DaemonSet and the controller's Deployment,
+// Remove does what Run does and then deletes the DaemonSet and the Deployments,
 // so that the plugins remove their files from the nodes. It is for installations whose
 // tool runs no hooks; the tool removes the remaining objects.
 func Remove(ctx context.Context, c Config) error {
@@ -64,11 +64,13 @@ func Remove(ctx context.Context, c Config) error {
 }
 
 func (c *Config) deleteWorkloads(ctx context.Context) error {
-	err := c.Client.AppsV1().Deployments(c.Namespace).Delete(ctx, c.Controller, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Deployment %s/%s: %w", c.Namespace, c.Controller, err)
+	for _, d := range c.deployments() {
+		err := c.Client.AppsV1().Deployments(c.Namespace).Delete(ctx, d.name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete Deployment %s/%s: %w", c.Namespace, d.name, err)
+		}
 	}
-	err = c.Client.AppsV1().DaemonSets(c.Namespace).Delete(ctx, c.DaemonSet, metav1.DeleteOptions{})
+	err := c.Client.AppsV1().DaemonSets(c.Namespace).Delete(ctx, c.DaemonSet, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete DaemonSet %s/%s: %w", c.Namespace, c.DaemonSet, err)
 	}
@@ -79,7 +81,7 @@ func (c *Config) deleteWorkloads(ctx context.Context) error {
 func (c *Config) awaitPluginEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Deadline)
 	defer cancel()
-	ended, left, err := c.awaitPodsEnd(ctx, "plugins", labels.Set{component: componentName, instance: c.Release}.String())
+	ended, left, err := c.awaitPodsEnd(ctx, componentName)
 	if err != nil {
 		return err
 	}

@@ -39,8 +39,8 @@ func TestFind(t *testing.T) {
 	found, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	assert.True(t, found)
-	assert.Equal(t, []string{"gpus", "mine", "acme-gpu-kubelet-plugin", "acme-gpu-controller", "acme-gpu-uninstall"},
-		[]string{c.Namespace, c.Release, c.DaemonSet, c.Controller, c.ConfigMap})
+	assert.Equal(t, []string{"gpus", "mine", "acme-gpu-kubelet-plugin", "acme-gpu-controller", "acme-gpu-scheduler", "acme-gpu-uninstall"},
+		[]string{c.Namespace, c.Release, c.DaemonSet, c.Controller, c.Scheduler, c.ConfigMap})
 
 	found, err = c.Find(t.Context(), "elsewhere")
 	require.NoError(t, err)
@@ -65,8 +65,9 @@ func TestRemove(t *testing.T) {
 	assert.Contains(t, out.String(), "No plugin runs any more")
 	_, err = client.AppsV1().DaemonSets("gpus").Get(t.Context(), "tranche-kubelet-plugin", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
-	_, err = client.AppsV1().Deployments("gpus").Get(t.Context(), "tranche-controller", metav1.GetOptions{})
-	assert.True(t, apierrors.IsNotFound(err))
+	deployments, err := client.AppsV1().Deployments("gpus").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, deployments.Items)
 	order, _ := orderOn(t, client)
 	assert.True(t, order.Active, "the plugins end with the order")
 }

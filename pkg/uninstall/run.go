@@ -41,8 +41,10 @@ type Config struct {
 	// ConfigMap is the name of the order, DaemonSet that of the plugins.
 	ConfigMap string
 	DaemonSet string
-	// Controller is the name of the controller's Deployment, empty: there is none.
+	// Controller and Scheduler are the names of the Deployments of the controller and of the second
+	// scheduler, empty: there is none.
 	Controller string
+	Scheduler  string
 	// Force uninstalls although pods hold GPUs, GPUs are being changed, or nodes do
 	// not answer.
 	Force bool
@@ -58,8 +60,8 @@ type Config struct {
 
 // Run prepares the end of the installation. When it returns without an error,
 // nothing is published and no claim is prepared any more, until the order
-// expires, the controller is stopped, and nothing of it is left; with an error,
-// plugins and controller go on.
+// expires, the controller and the second scheduler are stopped, and nothing of them is
+// left; with an error, all of them go on.
 func Run(ctx context.Context, c Config) error {
 	c.setDefaults()
 	if err := c.refuse(ctx); err != nil {
@@ -77,7 +79,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	restart := func(context.Context) error { return nil }
 	if err == nil {
-		restart, err = c.stopController(ctx)
+		restart, err = c.stop(ctx)
 	}
 	if err == nil {
 		err = errors.Join(order.give(ctx), c.clear(ctx))

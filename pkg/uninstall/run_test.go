@@ -80,7 +80,7 @@ func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *cli
 	var out bytes.Buffer
 	err := Run(t.Context(), Config{
 		Client: client, Ours: ours, Namespace: "gpus", Release: "tranche", Revision: 7,
-		ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller",
+		ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller", Scheduler: "tranche-scheduler",
 		Force: force, Deadline: impatient, Out: &out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
 	})
 	return client, out.String(), err

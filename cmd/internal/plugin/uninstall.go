@@ -20,7 +20,7 @@ func (p Program) uninstallCommand() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Prepare the uninstallation: fail while pods hold GPUs, otherwise make the plugins clean up",
 		Long: "The chart runs this in a Job before `helm uninstall` deletes anything. It fails while pods hold GPUs, and lists them. " +
-			"Otherwise it makes the plugins withdraw their GPUs, stops the controller, and removes what it left in the cluster.",
+			"Otherwise it makes the plugins withdraw their GPUs, stops the controller and the second scheduler, and removes what they left in the cluster.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config.Namespace == "" {
@@ -48,6 +48,7 @@ func (p Program) uninstallCommand() *cobra.Command {
 	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap that announces the uninstallation to the plugins")
 	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")
 	flags.StringVar(&config.Controller, "controller", "", "Deployment of the controller; empty: none")
+	flags.StringVar(&config.Scheduler, "scheduler", "", "Deployment and Lease of the second scheduler; empty: none")
 	flags.BoolVar(&config.Force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
 	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "time for the plugins to withdraw the GPUs")
 	return cmd

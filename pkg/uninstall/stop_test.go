@@ -27,6 +27,6 @@ func TestScale(t *testing.T) {
 	defer server.Close()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	c := &Config{Client: client, Namespace: "gpus", Controller: "tranche-controller"}
-	require.NoError(t, c.scaleController(t.Context(), 0))
+	c := &Config{Client: client, Namespace: "gpus"}
+	require.NoError(t, c.scale(t.Context(), "tranche-controller", 0))
 }

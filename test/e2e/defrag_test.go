@@ -111,7 +111,7 @@ func TestDefragmentation(t *testing.T) {
 			if before[name] != nil {
 				return false, name + " is still there"
 			}
-			if pod.Status.Phase == corev1.PodRunning {
+			if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
 				replacements++
 			}
 		}

@@ -54,7 +54,7 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 		s.helm("rollback", release, "--wait", "--timeout", "8m")
 		s.waitFollows(nodeA, "")
 	})
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "formats.migParted.enabled=true,formats.migParted.configMap="+s.namespace+"/mig-configs", "--wait", "--timeout", "8m")
+	s.set("formats.migParted.enabled=true,formats.migParted.configMap=" + s.namespace + "/mig-configs")
 
 	s.gpuPod("before", classWhole)
 	s.waitRunning("before")

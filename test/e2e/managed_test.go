@@ -18,7 +18,7 @@ func TestManagedNodes(t *testing.T) {
 	s.installAgain()
 	s.gpuPod("holder", class1g10gb)
 	s.waitRunning("holder")
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", `managedNodes.example\.com/tranche=here`, "--wait", "--timeout", "8m")
+	s.set(`managedNodes.example\.com/tranche=here`)
 	require.NoError(t, s.rolledOut())
 	for _, node := range []string{nodeB, nodeC} {
 		s.eventually(node+" publishes nothing", func() (bool, string) { return len(s.slices(node)) == 0, fmt.Sprint(len(s.slices(node)), " slices") })

@@ -80,18 +80,18 @@ func (s *suite) waitMutated(what string, done func(*corev1.Pod) bool) {
 	})
 }
 
-// set upgrades the release.
-func (s *suite) set(values string) {
+// loadScheduler loads the image of the second scheduler, which no registry serves here.
+func (s *suite) loadScheduler() {
 	s.t.Helper()
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", values, "--wait", "--timeout", "8m")
+	out, err := s.try("cluster", "load", "--dir", s.cluster, "--kube-scheduler")
+	require.NoError(s.t, err, out)
 }
 
 // The second scheduler places replicas on one node and one GPU: those that name it, and all with
 // scheduler.assign. The default scheduler spreads them.
 func TestSecondSchedulerPacks(t *testing.T) {
 	s := start(t)
-	out, err := s.try("cluster", "load", "--dir", s.cluster, "--kube-scheduler")
-	require.NoError(t, err, out)
+	s.loadScheduler()
 	s.set("scheduler.enabled=true")
 
 	nodes, _ := s.replicate("default", s.smallPod(""))

@@ -90,7 +90,7 @@ func TestSharePluginRestartAndUpgradeLeaveDaemonsAlone(t *testing.T) {
 	assert.Equal(t, before, s.daemons(nodeA))
 
 	old := s.plugin(nodeA).UID
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "kubeletPlugin.logVerbosity=3", "--wait", "--timeout", "8m")
+	s.set("kubeletPlugin.logVerbosity=3")
 	require.NoError(t, s.rolledOut())
 	assert.NotEqual(t, old, s.plugin(nodeA).UID)
 	assert.Equal(t, before, s.daemons(nodeA))

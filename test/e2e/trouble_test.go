@@ -95,7 +95,7 @@ func TestForeignPartitionsAreAdopted(t *testing.T) {
 	})
 	s.gpuPodOn("waits", classWhole, gpus[left].PCI)
 	s.waitUnschedulable("waits")
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "foreignPartitions=adopt", "--wait", "--timeout", "8m")
+	s.set("foreignPartitions=adopt")
 	t.Cleanup(func() { s.helm("rollback", release, "--wait", "--timeout", "8m") })
 
 	s.waitNodeEvent(nodeA, "ForeignPartitionRemoved", idle)

@@ -78,7 +78,7 @@ func TestUninstallForced(t *testing.T) {
 	s.waitRunning("holder")
 	container := s.container("holder")
 
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "uninstall.force=true", "--wait", "--timeout", "8m")
+	s.set("uninstall.force=true")
 	out := s.helm("uninstall", release)
 	assert.Contains(t, out, s.namespace+"/holder")
 	s.waitPluginsGone()
@@ -106,8 +106,7 @@ func TestUninstall(t *testing.T) {
 	s.gpuPod("before", class1g10gb)
 	s.gpuPodAt(nodeC, "before-amd", classCPX, "")
 	s.waitRunning("before", "before-amd")
-	out, err := s.try("cluster", "load", "--dir", s.cluster, "--kube-scheduler")
-	require.NoError(t, err, out)
+	s.loadScheduler()
 	s.set("nodeLabels=true,legacyResources.nvidia=true,scheduler.enabled=true")
 	s.eventually("the nodes are labelled", func() (bool, string) {
 		return s.label(nodeA, "product") == "NVIDIA-H100-80GB-HBM3" && s.label(nodeA, "count") == "8" && s.label(nodeA, "memory") == "81559" &&
@@ -148,7 +147,7 @@ func TestUninstallWithDefinitions(t *testing.T) {
 	s := start(t)
 	install := s.installAgain()
 	s.kubectl("apply", "-f", s.profileFile("of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
-	s.helm("upgrade", release, chart, "--reuse-values", "--set", "crds.keep=false", "--wait", "--timeout", "8m")
+	s.set("crds.keep=false")
 	s.helm("uninstall", release)
 	s.waitPluginsGone()
 	s.eventually("nothing is left in the cluster", func() (bool, string) {

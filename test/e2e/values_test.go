@@ -125,6 +125,12 @@ func (s *suite) useValues() {
 	s.t.Logf("%5.1fs the release has the values %q", time.Since(began).Seconds(), needed(s.t.Name()))
 }
 
+// set upgrades the release with values in addition to those that it has.
+func (s *suite) set(values string) {
+	s.t.Helper()
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", values, "--wait", "--timeout", "8m")
+}
+
 // waitTranslated waits until the API server applies the policies that translate the pods of a
 // project, some time after they were created.
 func (s *suite) waitTranslated(project string) {

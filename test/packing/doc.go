@@ -3,5 +3,6 @@
 //
 // workload has the claims, fleet the nodes, policy the policies, replay plays and measures,
 // report prints and draws, order searches for another order of devices, and real does the same
-// as this command with the real scheduler. run.go here replays all cases.
+// as this command with the real scheduler. options has what their flags share. run.go here replays
+// all cases.
 package main

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
+	"github.com/tranche-dev/tranche/test/packing/options"
 	"github.com/tranche-dev/tranche/test/packing/order"
 	"github.com/tranche-dev/tranche/test/packing/policy"
 	"github.com/tranche-dev/tranche/test/packing/workload"
@@ -34,20 +33,22 @@ type settings struct {
 
 func main() {
 	s := settings{loads: []float64{0.80, 0.95}}
-	flag.IntVar(&s.nodes, "nodes", 1500, "how many nodes with 8 GPUs the fleet has")
-	flag.IntVar(&s.claims, "claims", 20000, "how many claims arrive in a replay, beside those that are there when it begins")
-	flag.IntVar(&s.seeds, "seeds", 3, "how often each replay is repeated with other claims")
-	flag.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
-	flag.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
-	flag.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
-	flag.IntVar(&s.orders, "orders", 0, "search for a better order of a GPU's devices by so many tries, and replay nothing")
-	flag.StringVar(&s.out, "out", "", "write SVG plots to this folder")
-	flag.StringVar(&s.podList, "derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
-	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := s.run(ctx)
-	stop()
+	flags := flag.CommandLine
+	options.Number(flags, &s.nodes, "nodes", 1500, 1, "how many nodes with 8 GPUs the fleet has")
+	options.Number(flags, &s.claims, "claims", 20000, 1, "how many claims arrive in a replay, beside those that are there when it begins")
+	options.Number(flags, &s.seeds, "seeds", 3, 1, "how often each replay is repeated with other claims")
+	flags.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
+	flags.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
+	flags.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
+	options.Number(flags, &s.orders, "orders", 0, 0, "search for a better order of a GPU's devices by so many tries, and replay nothing")
+	flags.StringVar(&s.out, "out", "", "write SVG plots to this folder")
+	flags.StringVar(&s.podList, "derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
+	err := options.Parse(flags, os.Args[1:])
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = s.run(ctx)
+		stop()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
@@ -67,11 +68,11 @@ func (s settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	workloads, err := chosen("-workload", s.workload, all, func(w workload.Workload) string { return w.Name })
+	workloads, err := options.Chosen("-workload", s.workload, all, func(w workload.Workload) string { return w.Name })
 	if err != nil {
 		return err
 	}
-	policies, err := chosen("-policy", s.policy, policy.All(s.reserve), func(p policy.Policy) string { return p.Name })
+	policies, err := options.Chosen("-policy", s.policy, policy.All(s.reserve), func(p policy.Policy) string { return p.Name })
 	if err != nil {
 		return err
 	}
@@ -84,25 +85,6 @@ func (s settings) run(ctx context.Context) error {
 		return nil
 	}
 	return results.Plots(s.out)
-}
-
-// chosen are those of all whose names are in a flag, or all if it is empty.
-func chosen[T any](flag, text string, all []T, name func(T) string) (some []T, err error) {
-	if text == "" {
-		return all, nil
-	}
-	for _, wanted := range strings.Split(text, ",") {
-		i := slices.IndexFunc(all, func(one T) bool { return name(one) == wanted })
-		if i < 0 {
-			var names []string
-			for _, one := range all {
-				names = append(names, name(one))
-			}
-			return nil, fmt.Errorf("%s: there is no %q; there are %s", flag, wanted, strings.Join(names, ", "))
-		}
-		some = append(some, all[i])
-	}
-	return some, nil
 }
 
 func deriveTable(podList string) error {

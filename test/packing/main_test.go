@@ -7,29 +7,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/test/packing/options"
 	"github.com/tranche-dev/tranche/test/packing/policy"
 	"github.com/tranche-dev/tranche/test/packing/report"
 	"github.com/tranche-dev/tranche/test/packing/workload"
 )
-
-func TestChosen(t *testing.T) {
-	name := func(s string) string { return s }
-	all := []string{"a", "b", "c"}
-	for text, want := range map[string][]string{"": all, "b": {"b"}, "c,a": {"c", "a"}} {
-		some, err := chosen("-policy", text, all, name)
-		require.NoError(t, err)
-		assert.Equal(t, want, some, text)
-	}
-	_, err := chosen("-policy", "a,d", all, name)
-	require.EqualError(t, err, `-policy: there is no "d"; there are a, b, c`)
-}
 
 func TestReplayAll(t *testing.T) {
 	t.Chdir("../..") // where the chart is
 	s := settings{nodes: 4, claims: 100, seeds: 2, loads: []float64{0.5}}
 	all, err := workload.All()
 	require.NoError(t, err)
-	policies, err := chosen("-policy", "ascending,bound", policy.All(4), func(p policy.Policy) string { return p.Name })
+	policies, err := options.Chosen("-policy", "ascending,bound", policy.All(4), func(p policy.Policy) string { return p.Name })
 	require.NoError(t, err)
 	results, err := s.replayAll(t.Context(), all[1:2], policies)
 	require.NoError(t, err)

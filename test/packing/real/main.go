@@ -9,12 +9,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/tranche-dev/tranche/test/controlplane"
+	"github.com/tranche-dev/tranche/test/packing/options"
+	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
 // settings are what is measured.
@@ -25,33 +26,36 @@ type settings struct {
 	fillNodes, pods, rounds int
 	// nodes are those of the replays, claims how many arrive in each, batch how many at once.
 	nodes, claims, batch int
-	workload, load       string
+	workload             string
+	loads                options.Loads
 	// out is the folder for plots, profiles the one for CPU profiles of the scheduler.
 	out, profiles string
 }
 
 func main() {
-	var s settings
-	flag.StringVar(&s.launcher.Tool, "cluster", "bin/cluster", "the program that starts clusters, as make cluster-tool leaves it")
-	flag.StringVar(&s.launcher.Dir, "dir", ".cluster-packing", "folder for the clusters")
-	flag.StringVar(&s.policy, "policy", "", "measure only these policies, separated by commas. Without this flag, replays leave out those that cost the scheduler much CPU")
-	flag.IntVar(&s.rounds, "rounds", 1, "how often empty nodes are filled by each policy. 0: not at all")
-	flag.IntVar(&s.fillNodes, "fill-nodes", 100, "how many nodes with 8 × H100 are filled")
-	flag.IntVar(&s.pods, "pods", 200, "how many pods with a 1g.10gb fill them")
-	flag.IntVar(&s.claims, "claims", 500, "how many claims arrive in a replay, beside those that are there when it begins. 0: nothing is replayed")
-	flag.IntVar(&s.nodes, "nodes", 300, "how many nodes with 8 × H100 a replay has")
-	flag.IntVar(&s.batch, "batch", 25, "how many claims arrive at once in a replay")
-	flag.StringVar(&s.workload, "workload", "trace", "the workload that is replayed")
-	flag.StringVar(&s.load, "load", "0.80,0.95", "the demand in replays, as shares of the fleet, separated by commas")
-	flag.StringVar(&s.out, "out", "", "write SVG plots of the replays to this folder")
-	flag.StringVar(&s.profiles, "profiles", "", "write CPU profiles of the scheduler while it fills nodes to this folder, for go tool pprof")
-	flag.Parse()
+	s := settings{loads: options.Loads{0.80, 0.95}}
+	flags := flag.CommandLine
+	flags.StringVar(&s.launcher.Tool, "cluster", "bin/cluster", "the program that starts clusters, as make cluster-tool leaves it")
+	flags.StringVar(&s.launcher.Dir, "dir", ".cluster-packing", "folder for the clusters")
+	flags.StringVar(&s.policy, "policy", "", "measure only these policies, separated by commas. Without this flag, replays leave out those that cost the scheduler much CPU")
+	options.Number(flags, &s.rounds, "rounds", 1, 0, "how often empty nodes are filled by each policy. 0: not at all")
+	options.Number(flags, &s.fillNodes, "fill-nodes", 100, 1, "how many nodes with 8 × H100 are filled")
+	options.Number(flags, &s.pods, "pods", 200, 1, "how many pods with a 1g.10gb fill them")
+	options.Number(flags, &s.claims, "claims", 500, 0, "how many claims arrive in a replay, beside those that are there when it begins. 0: nothing is replayed")
+	options.Number(flags, &s.nodes, "nodes", 300, 1, "how many nodes with 8 × H100 a replay has")
+	options.Number(flags, &s.batch, "batch", 25, 1, "how many claims arrive at once in a replay")
+	flags.StringVar(&s.workload, "workload", "trace", "the workloads that are replayed, separated by commas. Empty: all")
+	flags.Var(&s.loads, "load", "the demand in replays, as shares of the fleet, separated by commas")
+	flags.StringVar(&s.out, "out", "", "write SVG plots of the replays to this folder")
+	flags.StringVar(&s.profiles, "profiles", "", "write CPU profiles of the scheduler while it fills nodes to this folder, for go tool pprof")
 	// Warnings are for whoever writes manifests.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := s.measure(ctx)
-	stop()
+	err := options.Parse(flags, os.Args[1:])
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = s.measure(ctx)
+		stop()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
@@ -59,20 +63,23 @@ func main() {
 }
 
 func (s *settings) measure(ctx context.Context) error {
+	chosen, err := options.Chosen("-policy", s.policy, policies, func(p policy) string { return p.name })
+	if err != nil {
+		return err
+	}
+	all, err := workload.All()
+	if err != nil {
+		return err
+	}
+	workloads, err := options.Chosen("-workload", s.workload, all, func(w workload.Workload) string { return w.Name })
+	if err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("only root can start a cluster")
 	}
-	var err error
 	if s.launcher.Dir, err = filepath.Abs(s.launcher.Dir); err != nil {
 		return err
-	}
-	chosen := policies
-	if s.policy != "" {
-		names := strings.Split(s.policy, ",")
-		chosen = slices.DeleteFunc(slices.Clone(policies), func(p policy) bool { return !slices.Contains(names, p.name) })
-		if len(chosen) != len(names) {
-			return fmt.Errorf("-policy: one of %q is not known", names)
-		}
 	}
 	if s.rounds > 0 {
 		table, err := s.fillAll(ctx, chosen)
@@ -87,7 +94,7 @@ func (s *settings) measure(ctx context.Context) error {
 	if s.policy == "" {
 		chosen = slices.DeleteFunc(slices.Clone(chosen), func(p policy) bool { return p.slow })
 	}
-	results, err := s.replayAll(ctx, chosen)
+	results, err := s.replayAll(ctx, workloads, chosen)
 	if err != nil {
 		return err
 	}

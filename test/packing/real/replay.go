@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,41 +19,29 @@ import (
 	"github.com/tranche-dev/tranche/test/packing/workload"
 )
 
-// replayAll replays the workload at each load by each policy, each in a cluster of its own.
-func (s *settings) replayAll(ctx context.Context, chosen []policy) (*report.Results, error) {
-	all, err := workload.All()
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(all, func(w workload.Workload) bool { return w.Name == s.workload })
-	if i < 0 {
-		return nil, fmt.Errorf("there is no workload %q", s.workload)
-	}
+// replayAll replays each workload at each load by each policy, each in a cluster of its own.
+func (s *settings) replayAll(ctx context.Context, workloads []workload.Workload, chosen []policy) (*report.Results, error) {
 	layout, err := fleet.Published(ctx, fleet.Chart, false)
 	if err != nil {
 		return nil, err
 	}
 	results := &report.Results{
-		Nodes: s.nodes, Claims: s.claims, Workloads: []string{s.workload}, Real: true, Of: map[report.Case][]replay.Result{},
-	}
-	for _, text := range strings.Split(s.load, ",") {
-		load, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, fmt.Errorf("-load: %w", err)
-		}
-		results.Loads = append(results.Loads, load)
+		Nodes: s.nodes, Claims: s.claims, Loads: s.loads, Real: true, Of: map[report.Case][]replay.Result{},
 	}
 	for _, p := range chosen {
 		results.Policies = append(results.Policies, p.name)
 	}
-	for _, load := range results.Loads {
-		for _, p := range chosen {
-			fmt.Fprintf(os.Stderr, "%s at load %.2f by %s\n", s.workload, load, p.name)
-			r, err := s.replay(ctx, p, layout, all[i], load)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.name, err)
+	for _, w := range workloads {
+		results.Workloads = append(results.Workloads, w.Name)
+		for _, load := range s.loads {
+			for _, p := range chosen {
+				fmt.Fprintf(os.Stderr, "%s at load %.2f by %s\n", w.Name, load, p.name)
+				r, err := s.replay(ctx, p, layout, w, load)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", p.name, err)
+				}
+				results.Of[report.Case{Workload: w.Name, Policy: p.name, Load: load}] = []replay.Result{r}
 			}
-			results.Of[report.Case{Workload: s.workload, Policy: p.name, Load: load}] = []replay.Result{r}
 		}
 	}
 	return results, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -148,7 +149,25 @@ func begin(t *testing.T, cluster string, nodes ...string) *suite {
 	t.Cleanup(s.end)
 	s.requireNothingLeft()
 	s.requireNothingAllocated()
+	for _, node := range s.nodes {
+		s.eventually(node+" publishes all its slices", func() (bool, string) { return completePools(s.slices(node)) })
+	}
 	return s
+}
+
+// completePools tells whether slices are those of complete pools, as after a start of the plugin when the
+// last one is stored.
+func completePools(slices []resourceapi.ResourceSlice) (ok bool, state string) {
+	stored := map[resourceapi.ResourcePool]int64{} // by name, generation and how many there should be
+	for i := range slices {
+		stored[slices[i].Spec.Pool]++
+	}
+	for pool, count := range stored {
+		if count != pool.ResourceSliceCount {
+			return false, fmt.Sprintf("%d slices are stored of %+v", count, pool)
+		}
+	}
+	return len(stored) > 0, "nothing is published"
 }
 
 // requireNothingAllocated waits until the scheduler can allocate all devices: claims of an
@@ -263,4 +282,28 @@ func absolute(path string) string {
 // now asks for a deletion that lasts no longer than a second.
 func now() metav1.DeleteOptions {
 	return metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](1)}
+}
+
+// While a plugin starts, the first slices of its pool are stored.
+func TestCompletePools(t *testing.T) {
+	of := func(generation, count int64, stored int) (slices []resourceapi.ResourceSlice) {
+		for range stored {
+			slices = append(slices, resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+				Pool: resourceapi.ResourcePool{Name: "node-a", Generation: generation, ResourceSliceCount: count},
+			}})
+		}
+		return slices
+	}
+	for name, test := range map[string]struct {
+		slices []resourceapi.ResourceSlice
+		want   bool
+	}{
+		"nothing":      {},
+		"the first":    {slices: of(1, 8, 5)},
+		"all":          {slices: of(1, 8, 8), want: true},
+		"an older one": {slices: append(of(2, 8, 8), of(1, 8, 1)...)},
+	} {
+		ok, state := completePools(test.slices)
+		assert.Equal(t, test.want, ok, "%s: %s", name, state)
+	}
 }

@@ -58,8 +58,14 @@ func machineWith(t *testing.T, root string, lib *nvdriver.NVML, change ...func(*
 // ofModel writes an inventory of one model and gives its path.
 func ofModel(t *testing.T, model, extra string) string {
 	t.Helper()
+	return ofDriver(t, "580.159.04", model, extra)
+}
+
+// ofDriver is ofModel with a version of the driver.
+func ofDriver(t *testing.T, version, model, extra string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "inventory.yaml")
-	text := "driverVersion: \"580.159.04\"\ngpus:\n- model: " + model + "\n  count: 2\n  pci: [\"0000:1b:00.0\", \"0000:43:00.0\"]\n" + extra
+	text := "driverVersion: \"" + version + "\"\ngpus:\n- model: " + model + "\n  count: 2\n  pci: [\"0000:1b:00.0\", \"0000:43:00.0\"]\n" + extra
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

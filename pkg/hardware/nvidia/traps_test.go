@@ -126,3 +126,34 @@ func (d pendingOnly) SetMigMode(mode int) (nvml.Return, nvml.Return) {
 	}
 	return d.state.answer, nvml.SUCCESS
 }
+
+// opaque is a GPU that does not list the compute instances of its GPU instances.
+type opaque struct {
+	nvml.Device
+	answer *nvml.Return
+}
+
+func (d opaque) GetGpuInstances(info *nvml.GpuInstanceProfileInfo) ([]nvml.GpuInstance, nvml.Return) {
+	all, ret := d.Device.GetGpuInstances(info)
+	for i, gi := range all {
+		all[i] = opaqueInstance{gi, d.answer}
+	}
+	return all, ret
+}
+
+func (d opaque) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
+	gi, ret := d.Device.GetGpuInstanceById(id)
+	return opaqueInstance{gi, d.answer}, ret
+}
+
+type opaqueInstance struct {
+	nvml.GpuInstance
+	answer *nvml.Return
+}
+
+func (i opaqueInstance) GetComputeInstances(info *nvml.ComputeInstanceProfileInfo) ([]nvml.ComputeInstance, nvml.Return) {
+	if *i.answer != nvml.SUCCESS {
+		return nil, *i.answer
+	}
+	return i.GpuInstance.GetComputeInstances(info)
+}

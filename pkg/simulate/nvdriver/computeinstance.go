@@ -24,8 +24,8 @@ func (i *gpuInstance) computeHandle(c *nvstate.ComputeInstance) *computeInstance
 
 // computeProfile looks up a compute profile with NVML's answers for absent
 // ones: its slices and where it can start.
-func computeProfile(p *models.Profile, enum int) (size int, starts []int, ret nvml.Return) {
-	if enum < 0 || enum >= nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+func (i *gpuInstance) computeProfile(p *models.Profile, enum int) (size int, starts []int, ret nvml.Return) {
+	if enum < 0 || enum >= i.dev.nv.library.computeProfiles {
 		return 0, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
 	size, ok := computeProfiles[enum]
@@ -48,7 +48,7 @@ func (i *gpuInstance) GetComputeInstanceProfileInfo(enum, engines int) (nvml.Com
 	if engines != nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED {
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_INVALID_ARGUMENT
 	}
-	size, starts, ret := computeProfile(p, enum)
+	size, starts, ret := i.computeProfile(p, enum)
 	if ret != nvml.SUCCESS {
 		return nvml.ComputeInstanceProfileInfo{}, ret
 	}
@@ -76,7 +76,7 @@ func (i *gpuInstance) GetComputeInstancePossiblePlacements(info *nvml.ComputeIns
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	size, starts, ret := computeProfile(p, int(info.Id))
+	size, starts, ret := i.computeProfile(p, int(info.Id))
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
@@ -96,7 +96,7 @@ func (i *gpuInstance) GetComputeInstanceRemainingCapacity(info *nvml.ComputeInst
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	size, starts, ret := computeProfile(p, int(info.Id))
+	size, starts, ret := i.computeProfile(p, int(info.Id))
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
@@ -128,7 +128,7 @@ func (i *gpuInstance) createCompute(info *nvml.ComputeInstanceProfileInfo, place
 		if ret != nvml.SUCCESS {
 			return ret
 		}
-		size, starts, ret := computeProfile(p, int(info.Id))
+		size, starts, ret := i.computeProfile(p, int(info.Id))
 		if ret != nvml.SUCCESS {
 			return ret
 		}

@@ -125,18 +125,13 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 	return activation, ret
 }
 
-// knownProfiles is the first profile number that the simulated driver does not
-// know: a 580 driver answers 16 with NOT_SUPPORTED and 17 with
-// INVALID_ARGUMENT (read-only calls on an H200).
-const knownProfiles = nvml.GPU_INSTANCE_PROFILE_3_SLICE_GFX
-
 // profile looks up a profile by number with NVML's answers for absent ones.
 // The GPU answers whatever its MIG mode (seen on an H200 with MIG disabled).
 func (d *device) profile(enum int) (*models.Profile, nvml.Return) {
 	if ret := d.check("GetGpuInstanceProfileInfo"); ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	if enum < 0 || enum >= knownProfiles {
+	if enum < 0 || enum >= d.nv.library.gpuProfiles {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
 	p, ok := d.gpu().Model.ProfileByEnum(enum)

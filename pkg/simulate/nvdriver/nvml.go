@@ -44,14 +44,16 @@ type NVML struct {
 	nvml.Interface
 
 	inventory *models.Inventory
-	root      string
-	seed      string
-	store     *disk.Store[nvstate.State]
-	faults    *disk.Faults[Faults]
-	sleepFor  func(time.Duration)
-	logf      func(format string, args ...any)
-	devices   []*device
-	loads     atomic.Int64
+	// library is the version that the inventory's driver has.
+	library  library
+	root     string
+	seed     string
+	store    *disk.Store[nvstate.State]
+	faults   *disk.Faults[Faults]
+	sleepFor func(time.Duration)
+	logf     func(format string, args ...any)
+	devices  []*device
+	loads    atomic.Int64
 	// sessions protects changes of loads, and session.
 	sessions sync.Mutex
 	// session is locked while loads is above zero.
@@ -87,7 +89,7 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	}
 	n := &NVML{
 		Interface: missingLibrary,
-		inventory: inv, root: root, seed: o.Seed,
+		inventory: inv, library: libraryOf(inv.DriverVersion), root: root, seed: o.Seed,
 		store:    nvstate.Store(root),
 		sleepFor: o.Sleep, logf: o.Logf,
 	}

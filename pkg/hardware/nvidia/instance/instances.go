@@ -132,14 +132,13 @@ func (g *GPU) instances() ([]instance, error) {
 	}
 	var all []instance
 	for _, handle := range handles {
-		i, err := g.instance(handle, profiles, devices)
-		if session.Absent(err) {
-			continue // destroyed between two calls
-		}
+		i, exists, err := g.instance(handle, profiles, devices)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, i)
+		if exists {
+			all = append(all, i)
+		}
 	}
 	slices.SortFunc(all, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.at.Start, b.at.Start), cmp.Compare(a.id, b.id))
@@ -167,8 +166,8 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 		handle, err := session.Ask(g.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
 			return g.Device.GetGpuInstanceById(m.instance)
 		})
-		if session.Absent(err) {
-			continue
+		if errors.Is(err, nvml.ERROR_NOT_FOUND) {
+			continue // destroyed since its MIG device was listed
 		}
 		if err != nil {
 			return nil, err
@@ -178,25 +177,31 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 	return all, nil
 }
 
-func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
+// instance reads a GPU instance. exists is false if it was destroyed meanwhile. Only the answer
+// to the handle itself tells that, and it comes last: it judges the answers before it, and their
+// errors may mean anything else.
+func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (i instance, exists bool, err error) {
+	compute, failed := g.computeInstances(handle)
 	info, err := session.Ask(g.Task, "GpuInstanceGetInfo", handle.GetInfo)
-	if err != nil {
-		return instance{}, err
+	switch {
+	case session.StaleHandle(err):
+		return instance{}, false, nil
+	case failed != nil:
+		return instance{}, true, failed
+	case err != nil:
+		return instance{}, true, err
 	}
-	i := instance{
+	i = instance{
 		handle:  handle,
 		id:      int(info.Id),
 		profile: fmt.Sprintf("unknown%d", info.ProfileId),
 		at:      mig.Span{Start: int(info.Placement.Start), Size: int(info.Placement.Size)},
+		compute: compute,
 	}
 	for _, p := range profiles {
 		if p.ID == info.ProfileId {
 			i.profile, i.slices = p.Name, p.Slices
 		}
-	}
-	i.compute, err = g.computeInstances(handle)
-	if err != nil {
-		return instance{}, err
 	}
 	for n, ci := range i.compute {
 		for _, m := range devices {
@@ -205,7 +210,7 @@ func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices 
 			}
 		}
 	}
-	return i, nil
+	return i, true, nil
 }
 
 // computeInstances lists the compute instances of a GPU instance by id.
@@ -227,7 +232,7 @@ func (g *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 		}
 		for _, handle := range handles {
 			info, err := session.Ask(g.Task, "ComputeInstanceGetInfo", handle.GetInfo)
-			if session.Absent(err) {
+			if session.StaleHandle(err) {
 				continue
 			}
 			if err != nil {
@@ -244,22 +249,12 @@ func (g *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 // depend on the GPU instance, and are not to be derived from its profile
 // (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
 func (g *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
-	var all []nvml.ComputeInstanceProfileInfo
-	for enum := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		kind, err := session.Ask(g.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
-			return gi.GetComputeInstanceProfileInfo(enum, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+	all, err := enumerate(nvml.COMPUTE_INSTANCE_PROFILE_COUNT, func(number int) (nvml.ComputeInstanceProfileInfo, error) {
+		return session.Ask(g.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+			return gi.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		})
-		if session.Unsupported(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if kind.InstanceCount > 0 {
-			all = append(all, kind)
-		}
-	}
-	return all, nil
+	})
+	return slices.DeleteFunc(all, func(k nvml.ComputeInstanceProfileInfo) bool { return k.InstanceCount == 0 }), err
 }
 
 // migDevice is what CUDA programs see of a compute instance.
@@ -281,9 +276,18 @@ func (g *GPU) migDevices() ([]migDevice, error) {
 	}
 	var all []migDevice
 	for index := range count {
-		m, err := g.migDevice(index)
-		if session.Absent(err) {
+		device, err := session.Ask(g.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+			return g.Device.GetMigDeviceHandleByIndex(index)
+		})
+		if errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT) {
 			continue // the index of a destroyed device stays empty
+		}
+		if err != nil {
+			return nil, err
+		}
+		m, err := g.migDevice(device)
+		if session.StaleHandle(err) {
+			continue
 		}
 		if err != nil {
 			return nil, err
@@ -293,15 +297,9 @@ func (g *GPU) migDevices() ([]migDevice, error) {
 	return all, nil
 }
 
-func (g *GPU) migDevice(index int) (migDevice, error) {
-	var m migDevice
-	device, err := session.Ask(g.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
-		return g.Device.GetMigDeviceHandleByIndex(index)
-	})
-	if err != nil {
-		return m, err
-	}
-	m.device = device
+func (g *GPU) migDevice(device nvml.Device) (migDevice, error) {
+	m := migDevice{device: device}
+	var err error
 	if m.instance, err = session.Ask(g.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
 		return m, err
 	}

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,9 +11,31 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// profilesBeyond is how many numbers after NVML's enumeration are tried too, to find the
-// profiles of newer drivers.
-const profilesBeyond = 8
+// mostProfiles bounds an enumeration of a library that does not end it.
+const mostProfiles = 64
+
+// enumerate asks about each number from 0, until the library says that it does not know the
+// number: "the API returns NVML_ERROR_INVALID_ARGUMENT" (nvml.h,
+// nvmlDeviceGetGpuInstanceProfileInfo). Which number that is depends on the library: it knows
+// fewer than our header if it is older, more if it is newer. Below known, our header's count, a
+// number may also be a gap, but every library knows 0: there the code is about another argument.
+// A number that the GPU does not have is NOT_SUPPORTED.
+func enumerate[T any](known int, ask func(number int) (T, error)) ([]T, error) {
+	var all []T
+	for number := range mostProfiles {
+		one, err := ask(number)
+		switch {
+		case err == nil:
+			all = append(all, one)
+		case session.Unsupported(err):
+		case number == 0, !errors.Is(err, nvml.ERROR_INVALID_ARGUMENT):
+			return nil, err
+		case number >= known:
+			return all, nil
+		}
+	}
+	return all, nil
+}
 
 // profiles is Profiles without the positions. A profile that the driver lists again under
 // another number is dropped, because device names must be unique.
@@ -24,19 +47,15 @@ func (g *GPU) profiles() ([]mig.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
+	listed, err := enumerate(nvml.GPU_INSTANCE_PROFILE_COUNT, func(number int) (mig.Profile, error) { return g.profile(number, total) })
+	if err != nil {
+		return nil, err
+	}
 	var all []mig.Profile
-	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT + profilesBeyond {
-		p, err := g.profile(enum, total)
-		if session.Unsupported(err) || session.Absent(err) {
-			continue
+	for _, p := range listed {
+		if !slices.ContainsFunc(all, func(q mig.Profile) bool { return q.ID == p.ID || q.Name == p.Name }) {
+			all = append(all, p)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(all, func(q mig.Profile) bool { return q.ID == p.ID || q.Name == p.Name }) {
-			continue
-		}
-		all = append(all, p)
 	}
 	g.known = all
 	return all, nil

@@ -56,10 +56,10 @@ func Unsupported(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_SUPPORTED) || errors.Is(err, nvml.ERROR_FUNCTION_NOT_FOUND)
 }
 
-// Absent tells whether an error means that there is nothing with this number or handle, or
-// not any more. NVML returns INVALID_ARGUMENT for numbers out of range and for handles of
-// what was destroyed.
-func Absent(err error) bool {
+// StaleHandle tells whether an error, of a call whose only argument is a handle, means that what
+// the handle stands for was destroyed. Of other calls the same codes say other things: that a
+// number is beyond what this library knows, for instance.
+func StaleHandle(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT)
 }
 

@@ -22,13 +22,17 @@ const convertExamples = `  # Convert the ConfigMap of the MIG manager
   # Convert pods with annotations or limits of KAI, HAMi or nos
   kubectl tranche convert -f deployment.yaml
 
+  # Convert the claim templates of NVIDIA's DRA driver
+  kubectl -n team get resourceclaimtemplates -o yaml | kubectl tranche convert -f -
+
   # Convert files, and create the profiles
   kubectl tranche convert -f config.yaml -f time-slicing.yaml | kubectl apply -f -`
 
 const convertLong = `Print PartitionProfiles for configuration files of other projects: mig-parted,
 NVIDIA's device plugin, AMD's device config manager, Kaiwo and nos. Print
 ResourceClaimTemplates, and the objects that name them, for pods that ask for
-GPUs by annotations or limits of KAI, HAMi, nos or a device plugin.
+GPUs by annotations or limits of KAI, HAMi, nos or a device plugin. Print
+claims, templates and DeviceClasses of NVIDIA's DRA driver for Tranche.
 
 The files can be those of a project, or objects that have them: ConfigMaps,
 objects of Kaiwo and nos, Nodes with labels of these projects, and objects of
@@ -103,7 +107,7 @@ var labels = map[formats.Format]string{
 func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
 	var b strings.Builder
 	if d.Object != nil {
-		return printedPods(d, made)
+		return printedObject(d, made)
 	}
 	comment(&b, fmt.Sprintf("%s (%s)", d.Name, d.Format))
 	for _, note := range d.Notes {
@@ -135,8 +139,8 @@ func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, e
 	return b.String(), errors.Join(errs...)
 }
 
-// printedPods is an object with pods, after the templates that it names.
-func printedPods(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
+// printedObject is an object, after the templates that it names.
+func printedObject(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
 	var b strings.Builder
 	whose := d.Object.Names()
 	if whose == "" {
@@ -158,7 +162,9 @@ func printedPods(d *formats.Document, made map[types.NamespacedName]bool) (strin
 		}
 		b.WriteString("---\n" + string(text))
 	}
-	b.WriteString("---\n" + string(d.Object.YAML))
+	if len(d.Object.YAML) > 0 {
+		b.WriteString("---\n" + strings.TrimSuffix(string(d.Object.YAML), "\n") + "\n")
+	}
 	return b.String(), nil
 }
 

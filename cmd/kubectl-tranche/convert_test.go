@@ -87,7 +87,7 @@ metadata: {name: d}
 	var out strings.Builder
 	err := convert(strings.NewReader(pods), &out, []string{"-"})
 	require.EqualError(t, err, "standard input: Pod team/c: spec: container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576 (line 14)\n"+
-		"standard input: Service d: is of no known project; there are ConfigMap, Node, KaiwoNode, PartitioningProfile, PartitioningPlan, ElasticQuota, CompositeElasticQuota, and objects with pods")
+		"standard input: Service d: is of no known project; there are ConfigMap, Node, KaiwoNode, PartitioningProfile, PartitioningPlan, ElasticQuota, CompositeElasticQuota, ResourceClaim, ResourceClaimTemplate, DeviceClass, ComputeDomain, and objects with pods")
 	assert.Equal(t, `# standard input: Deployment team/a
 # kind: Secret (KAI)
 ---
@@ -153,4 +153,37 @@ func TestComment(t *testing.T) {
 	var b strings.Builder
 	comment(&b, "a\nkind: Pod\r\x1b[2J\u2028x")
 	assert.Equal(t, "# a\n# kind: Pod[2Jx\n", b.String())
+}
+
+// A claim template for NVIDIA's DRA driver and its pod, as kubectl get writes them.
+func TestConvertNVIDIADRA(t *testing.T) {
+	const list = `apiVersion: v1
+kind: List
+items:
+- {apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu.nvidia.com}}
+- apiVersion: resource.k8s.io/v1
+  kind: ResourceClaimTemplate
+  metadata: {name: single-gpu}
+  spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+`
+	var out strings.Builder
+	require.NoError(t, convert(strings.NewReader(list), &out, []string{"-"}))
+	assert.Equal(t, `# standard input: DeviceClass gpu.nvidia.com (NVIDIA's DRA driver)
+# class gpu-nvidia.tranche.dev of Tranche's chart is in its place: nothing is to be created
+# standard input: ResourceClaimTemplate single-gpu (NVIDIA's DRA driver)
+# a spec cannot be changed: delete the ResourceClaimTemplate that exists, and create this one
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata:
+  name: single-gpu
+spec:
+  metadata: {}
+  spec:
+    devices:
+      requests:
+      - exactly:
+          deviceClassName: gpu-nvidia.tranche.dev
+        name: gpu
+`, out.String())
 }

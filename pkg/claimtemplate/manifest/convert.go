@@ -77,7 +77,11 @@ func Convert(data []byte, before int) (*Object, error) {
 		return nil, err
 	}
 	o.Notes = append(o.Notes, notCarriedOver(root)...)
-	if len(o.Projects) == 0 {
+	switch {
+	case len(o.Projects) > 0:
+	case slices.ContainsFunc(found, func(p pods) bool { return value(value(p.node, "spec"), "resourceClaims") != nil }):
+		o.Notes = append(o.Notes, "the pods have claims, which keep their names: convert the ResourceClaims and ResourceClaimTemplates that they name; the object is as it was")
+	default:
 		o.Notes = append(o.Notes, "the pods ask for no GPU in a way that is converted: the object is as it was")
 	}
 	if o.YAML, err = print(document); err != nil {

@@ -107,3 +107,16 @@ func FuzzConvert(f *testing.F) {
 		}
 	})
 }
+
+// A pod with claims is not told that it asks for no GPU.
+func TestPodsWithClaims(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{containers: [{name: c, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimTemplateName: single-gpu}]}": "the pods have claims, which keep their names",
+		"{containers: [{name: c}]}": "the pods ask for no GPU",
+	} {
+		o, err := Convert([]byte("kind: Pod\nspec: "+spec+"\n"), 0)
+		require.NoError(t, err)
+		require.Len(t, o.Notes, 1)
+		assert.Contains(t, o.Notes[0], want)
+	}
+}

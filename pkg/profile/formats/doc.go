@@ -1,12 +1,12 @@
 // Package formats reads the configuration files of other projects, and detects which project's a
-// file is: mig-parted, NVIDIA's device plugin, AMD's device config manager, Kaiwo, nos.
+// file is: mig-parted, NVIDIA's device plugin and DRA driver, AMD's device config manager, Kaiwo, nos.
 //
 // read.go splits files into documents and unwraps ConfigMaps and lists. detect.go tells whose a file
 // is, objects.go reads the objects of projects, the labels of nodes, and
 // objects with pods. parse.go has files
 // converted, and names the PartitionProfiles. distinct.go finds names that are there twice.
 //
-// Imports: api/v1alpha1, pkg/claimtemplate/manifest, pkg/profile, pkg/profile/converted, pkg/profile/dcm,
-// pkg/profile/deviceplugin, pkg/profile/kaiwo, pkg/profile/migparted, pkg/profile/nos,
+// Imports: api/v1alpha1, pkg/claimtemplate/manifest, pkg/claimtemplate/nvidiadra, pkg/profile, pkg/profile/converted,
+// pkg/profile/dcm, pkg/profile/deviceplugin, pkg/profile/kaiwo, pkg/profile/migparted, pkg/profile/nos,
 // pkg/profile/strict.
 package formats

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/nvidiadra"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
 	"github.com/tranche-dev/tranche/pkg/profile/nos"
@@ -27,12 +28,15 @@ func object(kind string, text strict.Text) ([]Document, error) {
 		d.Format, d.Notes = Nos, []string{nos.QuotaNote}
 	case kind == "Node":
 		return node(text)
+	case slices.Contains(nvidiadra.Kinds, kind):
+		d.Format = NVIDIADRA
+		d.Object, err = nvidiadra.Convert(kind, text)
 	default:
 		d.Format = Pods
 		if d.Object, err = manifest.Convert(text.Data, text.Before); err != nil {
 			err = fmt.Errorf("%s: %w", text.File, err)
 		} else if d.Object == nil {
-			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods", text.File, strings.Join(slices.Concat(kaiwo.Kinds, nos.Kinds), ", "))
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods", text.File, strings.Join(slices.Concat(kaiwo.Kinds, nos.Kinds, nvidiadra.Kinds), ", "))
 		}
 	}
 	if err != nil {

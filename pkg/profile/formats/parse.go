@@ -22,6 +22,8 @@ const (
 	DeviceConfigManager Format = "device config manager"
 	Kaiwo               Format = "Kaiwo"
 	Nos                 Format = "nos"
+	// NVIDIADRA is the format of claims for NVIDIA's DRA driver.
+	NVIDIADRA Format = "NVIDIA's DRA driver"
 	// Pods is the format of objects with pods.
 	Pods Format = "pods"
 )
@@ -36,7 +38,7 @@ type Document struct {
 	Name string
 	// Profiles are its configurations.
 	Profiles []Profile
-	// Object is an object with pods, converted.
+	// Object is an object with pods, or one for a DRA driver, converted.
 	Object *manifest.Object
 	// Notes say what of the document has no counterpart, for people.
 	Notes []string

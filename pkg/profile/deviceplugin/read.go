@@ -207,9 +207,11 @@ func (r *reader) replicas(path string, n *int32, mps bool) {
 	switch {
 	case n == nil:
 		r.problems.Add(path, "is missing")
-	case *n < 1 || *n > gpu.WholeFraction:
+	case *n < 1:
 		r.problems.Add(path, "is %d, it can be 1 to %d", *n, gpu.WholeFraction)
 	case mps && *n > gpu.MaxMPSClients:
 		r.problems.Add(path, "is %d, and an MPS server takes %d clients", *n, gpu.MaxMPSClients)
+	case *n > gpu.WholeFraction:
+		r.problems.Add(path, "is %d, and a GPU has at most %d replicas: leave it out of the file, and request memory of class gpu-memory-share-nvidia.tranche.dev, which has no such limit", *n, gpu.WholeFraction)
 	}
 }

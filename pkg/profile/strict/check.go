@@ -16,6 +16,7 @@ import (
 type checker struct {
 	problems *Problems
 	root     reflect.Type
+	document yamlv2.MapSlice
 	// anyCase accepts keys in another case than that of the fields.
 	anyCase bool
 }
@@ -96,7 +97,7 @@ func (c *checker) fields(path string, o yamlv2.MapSlice, t reflect.Type) {
 			c.value(Key(path, key), value, field)
 			return
 		}
-		switch meant, where := near(key, names), whereIs(key, c.root); {
+		switch meant, where := near(key, names), whereIs(key, c.root, c.document); {
 		case meant != "":
 			c.problems.Add(Key(path, key), "unknown key; did you mean %s?", meant)
 		case where != "":

@@ -27,7 +27,7 @@ func (t Text) Decode(into any) (*Problems, error) {
 	}
 	target := reflect.TypeOf(into).Elem()
 	problems := &Problems{file: t.File, lines: t.lines()}
-	c := checker{problems: problems, root: target, anyCase: t.AnyCase}
+	c := checker{problems: problems, root: target, document: document, anyCase: t.AnyCase}
 	c.value("", document, target)
 	if err := problems.Err(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agnivade/levenshtein"
+	yamlv2 "go.yaml.in/yaml/v2"
 )
 
 // fieldsOf are the fields of a struct and its embedded structs, by their JSON names.
@@ -53,38 +54,56 @@ const longestKey = 64
 // deepestKey limits the depth of whereIs: types can be recursive.
 const deepestKey = 6
 
-// whereIs is the shortest path below a type to a key of that name, empty if there is none.
-func whereIs(key string, t reflect.Type) string {
+// whereIs is the path below a type to a key of that name, empty if there is none: the one of which the
+// document has most, and of those the shortest.
+func whereIs(key string, t reflect.Type, document any) string {
+	var best place
 	for depth := range deepestKey {
-		if path := search(key, "", t, depth); path != "" {
-			return path
-		}
+		search(key, place{}, t, document, depth, &best)
 	}
-	return ""
+	return best.path
+}
+
+// place is where a key belongs.
+type place struct {
+	path string
+	// missing is how many objects of the path the document does not have.
+	missing int
 }
 
 // search looks for a key at a depth. It skips metadata, which has too many names.
-func search(key, path string, t reflect.Type, depth int) string {
+func search(key string, at place, t reflect.Type, value any, depth int, best *place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Slice {
-		return search(key, path+"[]", t.Elem(), depth)
+		at.path += "[]"
+		list, _ := value.([]any)
+		if len(list) == 0 {
+			list = []any{nil}
+		}
+		for _, entry := range list {
+			search(key, at, t.Elem(), entry, depth, best)
+		}
+		return
 	}
-	if t.Kind() != reflect.Struct || path == "metadata" || judgesItself(t) {
-		return ""
+	if t.Kind() != reflect.Struct || at.path == "metadata" || judgesItself(t) {
+		return
 	}
 	fields := fieldsOf(t)
 	if depth == 0 {
-		if _, ok := fields[key]; ok {
-			return path
+		if _, ok := fields[key]; ok && at.path != "" && (best.path == "" || at.missing < best.missing) {
+			*best = at
 		}
-		return ""
+		return
 	}
+	object, _ := value.(yamlv2.MapSlice)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if found := search(key, Key(path, name), fields[name], depth-1); found != "" {
-			return found
+		next := place{Key(at.path, name), at.missing + 1}
+		var below any
+		if i := slices.IndexFunc(object, func(item yamlv2.MapItem) bool { return item.Key == name }); i >= 0 {
+			next.missing, below = at.missing, object[i].Value
 		}
+		search(key, next, fields[name], below, depth-1, best)
 	}
-	return ""
 }

@@ -16,37 +16,56 @@ import (
 // The tables of profiles and modes are the project's own tables of models.
 func TestModels(t *testing.T) {
 	generated(t, "reference/models.md", "mig-profiles", profiles())
+	generated(t, "reference/models.md", "no-mig", plain())
 	generated(t, "reference/models.md", "amd-modes", modes(t))
 }
 
-// profiles has a row for each profile of a model, and one for each model without any.
+// profiles has a row for each profile of a model, and of the boards that have the same.
 func profiles() string {
+	boards := map[string]string{}
+	for _, key := range models.NVIDIAModels() {
+		if m, _ := models.NVIDIAModelByKey(key); m.ProfilesOf != nil {
+			boards[m.ProfilesOf.Model] += ", `" + key + "`"
+		}
+	}
 	var rows [][]string
 	for _, key := range models.NVIDIAModels() {
 		model, _ := models.NVIDIAModelByKey(key)
-		if !model.HasMIG() {
-			rows = append(rows, []string{"`" + key + "`", "no MIG", "", "", ""})
-			continue
-		}
-		if model.ProfilesOf != nil {
-			rows = append(rows, []string{"`" + key + "`", "as `" + model.ProfilesOf.Model + "`", "", "", ""})
+		if !model.HasMIG() || model.ProfilesOf != nil {
 			continue
 		}
 		all := slices.Clone(model.Profiles)
 		slices.SortStableFunc(all, func(a, b models.Profile) int {
 			return cmp.Or(a.Size-b.Size, a.ComputeSlices-b.ComputeSlices)
 		})
-		name := "`" + key + "`"
+		name := "`" + key + "`" + boards[key]
 		for _, p := range all {
 			note := ""
 			if p.Confidence == "derived" {
 				note = " *"
 			}
-			rows = append(rows, []string{name, "`" + p.Name + "`" + note, fmt.Sprintf("%.1f", float64(p.MemoryMiB)/1024), fmt.Sprint(p.Multiprocessors), fmt.Sprint(p.MaxInstances)})
+			memory := gib(p.MemoryMiB)
+			for _, other := range p.OtherMemoryMiB {
+				memory += " or " + gib(other)
+			}
+			rows = append(rows, []string{name, "`" + p.Name + "`" + note, memory, fmt.Sprint(p.Multiprocessors), fmt.Sprint(p.MaxInstances)})
 			name = "" // once is enough
 		}
 	}
 	return table([]string{"model", "profile", "memory, GiB", "SMs", "max"}, rows)
+}
+
+func gib(mib uint64) string { return fmt.Sprintf("%.1f", float64(mib)/1024) }
+
+// plain lists the NVIDIA models without MIG.
+func plain() string {
+	var keys []string
+	for _, key := range models.NVIDIAModels() {
+		if m, _ := models.NVIDIAModelByKey(key); !m.HasMIG() {
+			keys = append(keys, "`"+key+"`")
+		}
+	}
+	return strings.Join(keys, ", ")
 }
 
 // modes has a row for each AMD model and mode, as the model's GPUs publish them under

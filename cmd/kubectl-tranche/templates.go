@@ -30,6 +30,11 @@ const templatesExamples = `  # Print what a node with eight H100 will publish
 
   # A machine of your own
   echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
+  kubectl tranche templates --model machine.yaml
+
+  # GPUs that the tables do not have: NVIDIA's without MIG
+  echo 'gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell,
+    memory: 15839Mi, computeUnits: 84, count: 4}]' > machine.yaml
   kubectl tranche templates --model machine.yaml`
 
 const templatesLong = `Print the ResourceSlices that a node with certain GPUs will publish, without

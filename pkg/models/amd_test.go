@@ -12,7 +12,7 @@ import (
 )
 
 func TestAMDTableIsConsistent(t *testing.T) {
-	require.Equal(t, []string{"MI210", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}, AMDModels())
+	require.Equal(t, []string{"MI210", "MI300A", "MI300X", "MI308X", "MI325X", "MI350P", "MI350X", "MI355X"}, AMDModels())
 	ids := map[uint32]string{}
 	for _, key := range AMDModels() {
 		m, _ := AMDModelByKey(key)
@@ -45,6 +45,7 @@ func TestAMDModels(t *testing.T) {
 		"MI300X": {"gfx942", []xcp.Mode{xcp.SPX, xcp.DPX, xcp.QPX, xcp.CPX}},
 		"MI300A": {"gfx942", []xcp.Mode{xcp.SPX, xcp.TPX, xcp.CPX}},
 		"MI308X": {"gfx942", []xcp.Mode{xcp.SPX, xcp.DPX, xcp.CPX}},
+		"MI350P": {"gfx950", []xcp.Mode{xcp.SPX, xcp.DPX, xcp.CPX}},
 		"MI355X": {"gfx950", []xcp.Mode{xcp.SPX, xcp.DPX, xcp.QPX, xcp.CPX}},
 	} {
 		m, ok := AMDModelByKey(key)
@@ -159,7 +160,7 @@ gpus: [{model: MI300X, memoryMode: NPS4}, {model: MI300X, computeMode: CPX}]
 
 func TestBrokenAMDInventoriesNameTheKey(t *testing.T) {
 	for yaml, want := range map[string]string{
-		"gpus: [{model: MI300}]":                                                                  `gpus[0].model: unknown model "MI300": choose one of A100-40GB,`,
+		"gpus: [{model: MI300}]":                                                                  `gpus[0].model: unknown model "MI300": choose one of A10-24GB,`,
 		"gpus: [{model: MI300X, migMode: disabled}]":                                              "gpus[0].migMode: MI300X has no MIG",
 		"gpus: [{model: MI300X, computeMode: TPX}]":                                               `gpus[0].computeMode: MI300X has no mode "TPX" under NPS1: choose one of CPX, QPX, DPX, SPX`,
 		"gpus: [{model: MI300X, computeMode: SPX, memoryMode: NPS4}]":                             `gpus[0].computeMode: MI300X has no mode "SPX" under NPS4`,

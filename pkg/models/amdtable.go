@@ -1,11 +1,11 @@
 package models
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 
 	"sigs.k8s.io/yaml"
@@ -26,15 +26,14 @@ type amdTable struct {
 // AMDModel is one kind of AMD GPU.
 type AMDModel struct {
 	// Key is the model's name in inventories, like MI300X.
-	Key         string `json:"-"`
-	ProductName string `json:"productName"`
-	// DeviceID is the PCI device of the GPU and of its virtual function.
-	DeviceID [2]string `json:"deviceID"`
+	Key string `json:"-"`
+	// ProductName is the content of product_name. XCCs is from the table of products.
+	ProductName string `json:"productName,omitempty"`
+	XCCs        int    `json:"-"`
 	// GFXTargetVersion is KFD's number of the chip generation: 90402 is gfx942.
 	GFXTargetVersion int `json:"gfxTargetVersion"`
 	// APU is a chip whose memory is the machine's.
 	APU          bool `json:"apu,omitempty"`
-	XCCs         int  `json:"xccs"`
 	ComputeUnits int  `json:"computeUnits"`
 	// CUsPerArray counts those on the die, also the ones that are fused off.
 	CUsPerArray int `json:"cusPerArray"`
@@ -49,6 +48,8 @@ type AMDModel struct {
 	ClocksMHz [2]int   `json:"clocksMHz"`
 	Sources   []string `json:"sources"`
 	Notes     []string `json:"notes,omitempty"`
+
+	product xcp.Product
 }
 
 // AMDEngines counts SDMA engines, video decoders and JPEG engines.
@@ -67,7 +68,12 @@ var loadAMDTable = sync.OnceValue(func() *amdTable {
 		panic(fmt.Sprintf("models: amd.yaml: %v", err))
 	}
 	for key, m := range t.Models {
-		m.Key = key
+		product, ok := xcp.ProductNamed(key)
+		if !ok {
+			panic("models: amd.yaml: no product " + key)
+		}
+		m.Key, m.product, m.XCCs = key, product, product.XCCs
+		m.ProductName = cmp.Or(m.ProductName, product.FullName(false))
 	}
 	return t
 })
@@ -94,12 +100,10 @@ func (m *AMDModel) Architecture() string {
 
 // PCIDevice is the device id, which a virtual function has of its own.
 func (m *AMDModel) PCIDevice(vf bool) uint32 {
-	text := m.DeviceID[0]
 	if vf {
-		text = m.DeviceID[1]
+		return uint32(m.product.VF)
 	}
-	n, _ := strconv.ParseUint(text, 0, 32)
-	return uint32(n)
+	return uint32(m.product.Device)
 }
 
 // Memory is the GPU's memory in bytes.

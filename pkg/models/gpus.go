@@ -35,6 +35,7 @@ func (inv *Inventory) Hardware(seed string) []gpu.GPU {
 func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 	gpus := make([]gpu.GPU, len(inv.GPUs))
 	for i, g := range inv.GPUs {
+		total, _ := g.Model.Memory()
 		gpus[i] = gpu.GPU{
 			PCIAddress:    g.PCI,
 			Vendor:        gpu.NVIDIA,
@@ -45,7 +46,7 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 			PCIID:         gpu.PCIIDOf(uint16(g.Model.DeviceID()>>16), uint16(g.Model.DeviceID())), //nolint:gosec // two numbers in one
 			Architecture:  g.Model.Architecture,
 			DriverVersion: inv.DriverVersion,
-			Memory:        int64(g.Model.MemoryMiB) << 20,
+			Memory:        int64(total), //nolint:gosec // is no exbibyte
 			PCIeRoot:      PCIeRoot(g.PCI),
 			NUMANode:      numaNode(g.NUMANode),
 		}
@@ -59,13 +60,14 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 // facts is what decides, beside the profiles, what the GPU offers.
 func (g *GPU) facts() mig.Facts {
 	major, _ := g.Model.ComputeCapability()
+	total, reserved := g.Model.Memory()
 	return mig.Facts{
 		PCIAddress:      g.PCI,
 		Capable:         g.Model.HasMIG(),
 		On:              g.MIGMode,
 		Switchable:      g.Model.HasMIG() && major >= mig.Hopper,
 		NeedsReset:      g.Model.HasMIG() && major < mig.Hopper,
-		Memory:          int64(g.Model.MemoryMiB-g.Model.ReservedMiB()) << 20,
+		Memory:          int64(total - reserved), //nolint:gosec // is no exbibyte
 		Multiprocessors: int64(g.Model.Multiprocessors),
 	}
 }

@@ -100,7 +100,8 @@ type delaysFile struct {
 }
 
 type gpuFile struct {
-	Model    string   `json:"model"`
+	Model string `json:"model"`
+	described
 	Count    *int     `json:"count"`
 	NUMANode *int     `json:"numaNode"`
 	PCI      []string `json:"pci"`

@@ -109,7 +109,9 @@ func TestBrokenInventoriesNameTheKey(t *testing.T) {
 		"key twice":         {"gpus: [{model: L4-24GB, model: L4-24GB}]", `"model" already set`},
 		"not yaml":          {"gpus: [", "not a valid inventory"},
 		"empty":             {"", "gpus: empty"},
-		"unknown model":     {"gpus: [{model: L4-24GB}, {model: H100}]", `gpus[1].model: unknown model "H100": choose one of A100-40GB,`},
+		"unknown model":     {"gpus: [{model: L4-24GB}, {model: H900}]", `gpus[1].model: unknown model "H900": choose one of A10-24GB,`},
+		"several models":    {"gpus: [{model: L4-24GB}, {model: V100}]", `gpus[1].model: "V100" is several models: choose one of V100-16GB, V100-32GB,`},
+		"no model":          {"gpus: [{count: 2}]", "gpus[0].model: missing; name a model, or describe"},
 		"count zero":        {"gpus: [{model: L4-24GB, count: 0}]", "gpus[0].count: 0 is not between 1 and 32"},
 		"count text":        {"gpus: [{model: L4-24GB, count: many}]", "gpus.count"},
 		"count too large":   {"gpus: [{model: L4-24GB, count: 33}]", "gpus[0].count: 33"},
@@ -170,6 +172,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte("gpus: [{model: L4-24GB, count: 32, pci: []}]\ndelays: {setMigMode: 1h}"))
 	f.Add([]byte("gpus: [{model: [], count: 1e9}]"))
+	f.Add([]byte("gpus: [{" + rtx5080 + "}, {model: T4}]"))
 	f.Add([]byte("gpus: [{model: MI300X, virtualFunction: true, computeMode: CPX, memoryMode: NPS2}, {model: MI210}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		inv, err := ParseInventory(data)

@@ -32,19 +32,23 @@ type NVIDIAModel struct {
 	CUDAComputeCapability string `json:"cudaComputeCapability"`
 	// PCIDeviceID is device and vendor as NVML prints them: 0xDDDDVVVV.
 	PCIDeviceID string `json:"pciDeviceID"`
-	// MemoryMiB is the GPU's memory as NVML's memory info has it.
+	// MemoryMiB is the GPU's memory as NVML's memory info has it. It is zero for a GPU that an
+	// inventory describes.
 	MemoryMiB uint64 `json:"memoryMiB"`
 	// MemorySlices and ComputeSlices are zero on a GPU without MIG.
 	MemorySlices    int       `json:"memorySlices,omitempty"`
 	ComputeSlices   int       `json:"computeSlices,omitempty"`
 	Multiprocessors int       `json:"multiprocessors"`
-	Engines         Engines   `json:"engines"`
+	Engines         Engines   `json:"engines,omitzero"`
 	Sources         []string  `json:"sources"`
 	Notes           []string  `json:"notes,omitempty"`
 	Profiles        []Profile `json:"profiles,omitempty"`
 	// ProfilesOf names a model with the same partitions. What this one leaves out is also
 	// as there.
 	ProfilesOf *ProfilesOf `json:"profilesOf,omitempty"`
+
+	// memory is what programs can use of a GPU that an inventory describes, in bytes.
+	memory uint64
 }
 
 // ProfilesOf names a model, and says how well it is known that the partitions are the same.
@@ -62,14 +66,16 @@ type Profile struct {
 	ID            int `json:"id"`
 	ComputeSlices int `json:"computeSlices"`
 	// Size and Starts are in memory slices, one placement for each start.
-	Size            int      `json:"size"`
-	Starts          []int    `json:"starts"`
-	Multiprocessors int      `json:"multiprocessors"`
-	MemoryMiB       uint64   `json:"memoryMiB"`
-	Engines         Engines  `json:"engines"`
-	MaxInstances    int      `json:"maxInstances"`
-	Confidence      string   `json:"confidence"`
-	Sources         []string `json:"sources"`
+	Size            int    `json:"size"`
+	Starts          []int  `json:"starts"`
+	Multiprocessors int    `json:"multiprocessors"`
+	MemoryMiB       uint64 `json:"memoryMiB"`
+	// OtherMemoryMiB is what other versions of the driver say of the same profile.
+	OtherMemoryMiB []uint64 `json:"otherMemoryMiB,omitempty"`
+	Engines        Engines  `json:"engines"`
+	MaxInstances   int      `json:"maxInstances"`
+	Confidence     string   `json:"confidence"`
+	Sources        []string `json:"sources"`
 }
 
 // Engines counts copy, decode, encode, JPEG and optical-flow engines.
@@ -174,15 +180,6 @@ func (m *NVIDIAModel) MultiprocessorsOf(p *Profile, computeSlices int) int {
 // Graphics says whether the profile can render.
 func (p *Profile) Graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
 
-// CoresPerMultiprocessor is the CUDA core count of an SM: 64 on compute
-// capability 8.0, 128 on those after it (CUDA C Programming Guide).
-func (m *NVIDIAModel) CoresPerMultiprocessor() int {
-	if m.CUDAComputeCapability == "8.0" {
-		return 64
-	}
-	return 128
-}
-
 // ComputeCapability splits "9.0".
 func (m *NVIDIAModel) ComputeCapability() (major, minor int) {
 	a, b, _ := strings.Cut(m.CUDAComputeCapability, ".")
@@ -197,7 +194,9 @@ func (m *NVIDIAModel) DeviceID() uint32 {
 	return uint32(n)
 }
 
-// ReservedMiB is what the driver keeps of the GPU's memory. The order of
-// magnitude is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559);
-// no GPU's exact number is promised.
-func (m *NVIDIAModel) ReservedMiB() uint64 { return m.MemoryMiB / 148 }
+// Memory is the GPU's memory in bytes, and the part of it that the driver keeps. The order of
+// magnitude of the latter is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559); no
+// GPU's exact number is promised. An inventory that describes a GPU says what is left.
+func (m *NVIDIAModel) Memory() (total, reserved uint64) {
+	return m.MemoryMiB<<20 + m.memory, m.MemoryMiB / 148 << 20
+}

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,7 +10,7 @@ import (
 
 func TestTableIsConsistent(t *testing.T) {
 	sources := loadTable().Sources
-	require.Len(t, NVIDIAModels(), 33)
+	require.Len(t, NVIDIAModels(), 49)
 	for _, key := range NVIDIAModels() {
 		t.Run(key, func(t *testing.T) {
 			m, ok := NVIDIAModelByKey(key)
@@ -22,7 +23,7 @@ func TestTableIsConsistent(t *testing.T) {
 			assert.NotZero(t, m.DeviceID()>>16)
 			assert.NotZero(t, m.MemoryMiB)
 			major, _ := m.ComputeCapability()
-			assert.GreaterOrEqual(t, major, 8)
+			assert.GreaterOrEqual(t, major, 7)
 			assert.Equal(t, m.HasMIG(), m.MemorySlices > 0)
 			seen := map[int]bool{}
 			for i := range m.Profiles {
@@ -71,5 +72,9 @@ func checkProfile(t *testing.T, m *NVIDIAModel, p *Profile) {
 			assert.Greater(t, s, p.Starts[i-1], p.Name)
 		}
 	}
-	assert.LessOrEqual(t, p.MemoryMiB, m.MemoryMiB, p.Name)
+	for _, memory := range append(slices.Clone(p.OtherMemoryMiB), p.MemoryMiB) {
+		assert.NotZero(t, memory, p.Name)
+		assert.LessOrEqual(t, memory, m.MemoryMiB, p.Name)
+	}
+	assert.NotContains(t, p.OtherMemoryMiB, p.MemoryMiB, p.Name)
 }

@@ -86,22 +86,44 @@ func (f gpuFile) resolve(key string) ([]parsedGPU, error) {
 
 // vendor checks the keys that are one vendor's and returns what makes its GPU.
 func (f gpuFile) vendor(key string) (func() parsedGPU, error) {
-	if model, ok := AMDModelByKey(f.Model); ok {
-		amd, err := f.resolveAMD(key, model)
-		return func() parsedGPU { c := amd; return parsedGPU{amd: &c} }, err
+	model, amd, err := f.findModel()
+	if err != nil {
+		return nil, fmt.Errorf("%s.%w", key, err)
 	}
-	model, ok := NVIDIAModelByKey(f.Model)
-	if !ok {
-		return nil, fmt.Errorf("%s.model: unknown model %q: choose one of %s", key, f.Model, strings.Join(append(NVIDIAModels(), AMDModels()...), ", "))
+	if amd != nil {
+		g, err := f.resolveAMD(key, amd)
+		return func() parsedGPU { c := g; return parsedGPU{amd: &c} }, err
 	}
 	if f.MIGMode != "" && f.MIGMode != "enabled" && f.MIGMode != "disabled" {
 		return nil, fmt.Errorf("%s.migMode: %q is neither enabled nor disabled", key, f.MIGMode)
 	}
 	if f.MIGMode == "enabled" && !model.HasMIG() {
-		return nil, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
+		return nil, fmt.Errorf("%s.migMode: %s has no MIG", key, model.Key)
 	}
 	if f.ComputeMode != "" || f.MemoryMode != "" || f.VirtualFunction {
-		return nil, fmt.Errorf("%s: computeMode, memoryMode and virtualFunction are for AMD's GPUs, %s is NVIDIA's", key, f.Model)
+		return nil, fmt.Errorf("%s: computeMode, memoryMode and virtualFunction are for AMD's GPUs, %s is NVIDIA's", key, model.Key)
 	}
 	return func() parsedGPU { return parsedGPU{nvidia: &GPU{Model: model, MIGMode: f.MIGMode == "enabled"}} }, nil
+}
+
+// findModel returns the model of either vendor that the entry names or describes. Errors begin
+// with the key in the entry.
+func (f gpuFile) findModel() (*NVIDIAModel, *AMDModel, error) {
+	given := f.firstKey()
+	if f.Model == "" && given != "" {
+		m, err := f.model()
+		return m, nil, err
+	}
+	name, err := fullKey(f.Model)
+	if err != nil {
+		return nil, nil, err
+	}
+	if given != "" {
+		return nil, nil, fmt.Errorf("%s: the tables have that of %s; leave out %s, or model", given, name, given)
+	}
+	if amd, ok := AMDModelByKey(name); ok {
+		return nil, amd, nil
+	}
+	m, _ := NVIDIAModelByKey(name)
+	return m, nil, nil
 }

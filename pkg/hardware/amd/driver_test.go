@@ -110,29 +110,32 @@ func TestHungFileHoldsOnlyItsGPU(t *testing.T) {
 }
 
 func TestWhichGPUsAreOurs(t *testing.T) {
-	plain := func(address string, gfx int) amdtest.GPU {
+	plain := func(address, device string, gfx int) amdtest.GPU {
 		g := amdtest.MI300XSPX()
-		g.Address, g.Compute, g.Memory, g.Available, g.Device = address, "", "", "", "0x740f"
+		g.Address, g.Compute, g.Memory, g.Available, g.Device = address, "", "", "", device
 		g.Nodes[0].GFX, g.Nodes[0].XCCs, g.Nodes[0].SIMD = gfx, 1, 416
 		return g
 	}
 	for _, test := range []struct {
-		name string
-		gfx  int
-		want bool
+		name   string
+		device string
+		gfx    int
+		want   bool
 	}{
-		{"MI100", 90008, true},
-		{"MI210", 90010, true},
-		{"the graphics of a processor", 100306, false},
-		{"a graphics GPU", 110000, false},
+		{"AMD Instinct MI100", "0x738c", 90008, true},
+		{"AMD Instinct MI210", "0x740f", 90010, true},
+		{"AMD Instinct MI210 VF", "0x7410", 90010, true},
+		{"the graphics of a processor", "0x1586", 100306, false},
+		{"a graphics GPU", "0x744c", 110000, false},
 	} {
-		_, d := onPaper(t, plain("0000:05:00.0", test.gfx))
+		_, d := onPaper(t, plain("0000:05:00.0", test.device, test.gfx))
 		gpus := inventoryOf(t, d)
 		if !test.want {
 			assert.Empty(t, gpus, test.name)
 			continue
 		}
 		require.Len(t, gpus, 1, test.name)
+		assert.Equal(t, test.name, gpus[0].ProductName, "without a file product_name")
 		assert.Empty(t, gpus[0].MemoryMode)
 		require.Len(t, gpus[0].Placements, 1)
 		assert.Empty(t, gpus[0].Placements[0].Profile, "it cannot be cut")
@@ -140,7 +143,7 @@ func TestWhichGPUsAreOurs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "GPU-e3a9f00d12345678", part.UUID)
 	}
-	display := plain("0000:05:00.0", 0)
+	display := plain("0000:05:00.0", "0x740f", 0)
 	display.Nodes = nil
 	files, d := onPaper(t, display)
 	assert.Empty(t, inventoryOf(t, d), "a GPU without KFD")

@@ -21,6 +21,18 @@ const (
 // without a reset of the GPU.
 const Hopper = 9
 
+// CoresPerMultiprocessor is the number of CUDA cores of an SM of a compute capability, zero if
+// it is not known (CUDA C++ Programming Guide, "Compute Capabilities").
+func CoresPerMultiprocessor(major, minor int) int {
+	switch {
+	case major == 7, minor == 0 && (major == 6 || major == 8):
+		return 64
+	case major >= 5 && major <= 12:
+		return 128
+	}
+	return 0
+}
+
 // Profile is a kind of GPU instance that a GPU offers, as NVML tells it.
 type Profile struct {
 	// ID is the number by which this GPU knows the profile.

@@ -141,3 +141,12 @@ func TestOther(t *testing.T) {
 		assert.Nil(t, Other(f, a100()), name)
 	}
 }
+
+func TestCoresPerMultiprocessor(t *testing.T) {
+	for capability, want := range map[[2]int]int{
+		{6, 0}: 64, {6, 1}: 128, {7, 0}: 64, {7, 5}: 64, {8, 0}: 64, {8, 6}: 128, {8, 9}: 128, {9, 0}: 128,
+		{10, 3}: 128, {11, 0}: 128, {12, 1}: 128, {3, 5}: 0, {13, 0}: 0,
+	} {
+		assert.Equal(t, want, CoresPerMultiprocessor(capability[0], capability[1]), "%v", capability)
+	}
+}

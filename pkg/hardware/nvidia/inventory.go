@@ -130,8 +130,7 @@ func (h *handle) abilities() (mig.Facts, []mig.Profile, error) {
 }
 
 // multiprocessors returns the number of SMs of the whole GPU. NVML reports only the number
-// of CUDA cores. An SM has as many of them as its generation determines (CUDA C++
-// Programming Guide, "Compute Capabilities"). Zero if the generation is unknown.
+// of CUDA cores. Zero if it is unknown how many an SM has.
 func (h *handle) multiprocessors() (int64, error) {
 	cores, err := session.Ask(h.Task, "DeviceGetNumGpuCores", h.Device.GetNumGpuCores)
 	if session.Unsupported(err) {
@@ -144,11 +143,8 @@ func (h *handle) multiprocessors() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch {
-	case major == 7, major == 8 && minor == 0:
-		return int64(cores / 64), nil
-	case major == 8, major == 9, major == 10, major == 12:
-		return int64(cores / 128), nil
+	if each := mig.CoresPerMultiprocessor(major, minor); each > 0 {
+		return int64(cores / each), nil
 	}
 	return 0, nil
 }

@@ -26,11 +26,17 @@ func TestGPUsOnPaper(t *testing.T) {
 			return models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: 2}, {model: L4-24GB, numaNode: -1}]", model))
 		}
 	}
+	machines["described"] = func() (*models.Inventory, error) {
+		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: "16608395777", computeUnits: 84}]`))
+	}
 	for name, load := range machines {
 		for _, mode := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, MIG %t", name, mode), func(t *testing.T) {
 				inv, err := load()
 				require.NoError(t, err)
+				if mode && !slices.ContainsFunc(inv.GPUs, func(g models.GPU) bool { return g.Model.HasMIG() }) {
+					t.Skip("no GPU has MIG")
+				}
 				for i := range inv.GPUs {
 					inv.GPUs[i].MIGMode = mode && inv.GPUs[i].Model.HasMIG()
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
@@ -108,8 +109,7 @@ func (d *device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 
 // GetMemoryInfo_v2 counts what the driver reserves apart.
 func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
-	m := d.gpu().Model
-	total, reserved := m.MemoryMiB<<20, m.ReservedMiB()<<20
+	total, reserved := d.gpu().Model.Memory()
 	if ret := d.check("GetMemoryInfo"); ret != nvml.SUCCESS {
 		return nvml.Memory_v2{}, ret
 	}
@@ -132,6 +132,10 @@ func (d *device) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
 // architecture translates to NVML's number.
 func architecture(m *models.NVIDIAModel) nvml.DeviceArchitecture {
 	switch m.Architecture {
+	case "volta":
+		return nvml.DEVICE_ARCH_VOLTA
+	case "turing":
+		return nvml.DEVICE_ARCH_TURING
 	case "ampere":
 		return nvml.DEVICE_ARCH_AMPERE
 	case "ada":
@@ -159,7 +163,7 @@ func (d *device) GetCudaComputeCapability() (int, int, nvml.Return) {
 // GetNumGpuCores counts CUDA cores.
 func (d *device) GetNumGpuCores() (int, nvml.Return) {
 	m := d.gpu().Model
-	return m.Multiprocessors * m.CoresPerMultiprocessor(), d.check("")
+	return m.Multiprocessors * mig.CoresPerMultiprocessor(m.ComputeCapability()), d.check("")
 }
 
 // GetNumaNodeId is answered NOT_SUPPORTED on GPUs that are not coherent with

@@ -26,6 +26,6 @@
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.
 //
-// Imports: pkg/models, pkg/simulate/amdgpu, pkg/simulate/disk, pkg/simulate/load,
-// pkg/simulate/nvfiles, pkg/simulate/nvstate, pkg/simulate/nvtools.
+// Imports: pkg/hardware/mig, pkg/models, pkg/simulate/amdgpu, pkg/simulate/disk,
+// pkg/simulate/load, pkg/simulate/nvfiles, pkg/simulate/nvstate, pkg/simulate/nvtools.
 package nvdriver

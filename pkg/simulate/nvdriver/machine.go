@@ -213,8 +213,8 @@ func filesOf(root string, st *nvstate.State) (*nvfiles.Layout, error) {
 	l := &nvfiles.Layout{Root: root, DriverVersion: st.DriverVersion}
 	for _, g := range st.GPUs {
 		m, ok := models.NVIDIAModelByKey(g.Model)
-		if !ok {
-			return nil, fmt.Errorf("state of %s: unknown model %q", root, g.Model)
+		if !ok { // an inventory describes it, so it has no MIG
+			m = &models.NVIDIAModel{Key: g.Model}
 		}
 		l.GPUs = append(l.GPUs, models.GPU{Model: m, PCI: g.PCI})
 	}

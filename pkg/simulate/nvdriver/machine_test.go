@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -137,4 +138,25 @@ func TestRebootNeedsAMachine(t *testing.T) {
 	for _, f := range []func(string) error{Reboot, ReloadDriver, func(r string) error { return ResetGPU(r, "0000:1b:00.0") }, func(r string) error { return RemoveProcess(r, 1) }} {
 		assert.ErrorContains(t, f(t.TempDir()), "no simulated machine in")
 	}
+}
+
+// A machine whose GPU its inventory describes restarts like others.
+func TestRebootWithADescribedGPU(t *testing.T) {
+	inv, err := models.ParseInventory([]byte("gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: 15839Mi, computeUnits: 84}]"))
+	require.NoError(t, err)
+	root := t.TempDir()
+	open := func() *NVML {
+		n, err := New(inv, Options{Root: root, Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
+		require.NoError(t, err)
+		require.Equal(t, nvml.SUCCESS, n.Init())
+		return n
+	}
+	name := func(n *NVML) string {
+		name, ret := handleOf(t, n, 0).GetName()
+		require.Equal(t, nvml.SUCCESS, ret)
+		return name
+	}
+	require.Equal(t, "NVIDIA GeForce RTX 5080", name(open()))
+	require.NoError(t, Reboot(root))
+	require.Equal(t, "NVIDIA GeForce RTX 5080", name(open()))
 }

@@ -54,7 +54,8 @@ func (d *device) memoryUsed() (used uint64, err error) {
 		used += process.Memory()
 	}
 	for _, l := range d.loads(nil) {
-		used += d.gpu().Model.MemoryMiB << 20 * uint64(l.Memory) / 100
+		total, _ := d.gpu().Model.Memory()
+		used += total / 100 * uint64(l.Memory)
 	}
 	return used, nil
 }
@@ -117,7 +118,7 @@ func (d *device) GetUtilizationRates() (nvml.Utilization, nvml.Return) {
 }
 
 // boardWatts are what boards of a generation draw at most, roughly.
-var boardWatts = map[string]float64{"ampere": 400, "ada": 300, "hopper": 700, "blackwell": 1000}
+var boardWatts = map[string]float64{"volta": 300, "turing": 70, "ampere": 400, "ada": 300, "hopper": 700, "blackwell": 1000}
 
 // GetPowerUsage grows with what is busy. The unit is milliwatts.
 func (d *device) GetPowerUsage() (uint32, nvml.Return) {

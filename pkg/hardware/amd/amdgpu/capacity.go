@@ -80,8 +80,8 @@ func (c *GPU) xccsOfChip(s *capacity) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if chip, ok := chips[device]; ok {
-		return chip.xccs, nil
+	if product, _, ok := xcp.ProductOf(device); ok {
+		return product.XCCs, nil
 	}
 	told, err := c.configs(s)
 	return told.xccs, err

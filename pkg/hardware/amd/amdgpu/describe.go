@@ -77,13 +77,13 @@ func (c *GPU) pciID(device, vendor string) (string, error) {
 }
 
 // device is the PCI device id, zero when the machine does not tell.
-func (c *GPU) device() (uint64, error) {
+func (c *GPU) device() (uint16, error) {
 	text, err := c.ReadOptional(c.File(sysfs.DeviceFile))
 	if err != nil {
 		return 0, err
 	}
-	id, _ := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
-	return id, nil
+	id, _ := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 16)
+	return uint16(id), nil
 }
 
 // name says what the GPU calls itself.
@@ -96,7 +96,9 @@ func (c *GPU) name(g *gpu.GPU) error {
 		return err
 	}
 	device, err := c.device()
-	g.ProductName = chips[device].name
+	if product, vf, ok := xcp.ProductOf(device); ok {
+		g.ProductName = product.FullName(vf)
+	}
 	return err
 }
 

@@ -99,7 +99,7 @@ func (c *GPU) ComputeModes(now xcp.Mode, memory xcp.MemoryMode, nodes []kfd.Node
 
 func (c *GPU) switchable() (bool, error) {
 	device, err := c.device()
-	if err != nil || chips[device].vf {
+	if _, vf, _ := xcp.ProductOf(device); err != nil || vf {
 		return false, err
 	}
 	info, err := c.Stat(c.File(sysfs.ComputeFile))

@@ -121,7 +121,7 @@ func TestTemplatesMistakes(t *testing.T) {
 		"read --profile: open ./none: ":                       {"--model", "l4x4", "--profile", "./none"},
 		`unknown inventory "h100": choose one of a100-40x8, `: {"--model", "h100"},
 		"no inventory named: choose one of a100-40x8, ":       {},
-		`unknown model "H100": choose one of A100-40GB, `:     {"--model", broken},
+		`"H100" is several models: choose one of H100-80GB, `: {"--model", broken},
 		"no such file":                                        {"--model", "./none"},
 		`unsupported output format "wide": use yaml or json`:  {"--model", "l4x4", "-o", "wide"},
 		`--node-name "Node A" is no name`:                     {"--model", "l4x4", "--node-name", "Node A"},

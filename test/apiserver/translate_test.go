@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -244,8 +245,12 @@ func offline(t *testing.T, project translate.Project, before, after *corev1.Pod,
 	pod := &corev1.PodTemplateSpec{ObjectMeta: before.ObjectMeta, Spec: before.Spec}
 	r := translate.Pod(project, pod)
 	if refused != nil {
-		require.NotEmpty(t, r.Problems, "%v", refused)
-		assert.Contains(t, translate.Of(pod), project)
+		if len(r.Problems) == 0 {
+			assert.Contains(t, refused.Error(), "select GPUs by more than 180 characters")
+			assert.True(t, slices.ContainsFunc(r.Claims, func(c translate.Claim) bool { return !strings.HasPrefix(c.Template, claimtemplate.Prefix) }),
+				"a policy can write the template, too: %v", r.Claims)
+			return
+		}
 		if strings.Contains(refused.Error(), "ValidatingAdmissionPolicy") {
 			assert.Contains(t, refused.Error(), strings.Join(r.Problems, "; "))
 		}
@@ -300,6 +305,8 @@ func TestTranslateKAI(t *testing.T) {
 		"all memory":  {memory("1048576"), only("tranche-memory-1048576mi")},
 		"nothing":     {nil, nil},
 		"scheduler":   {[]change{byScheduler("kai-scheduler")}, nil},
+		"Run:ai's":    {[]change{byScheduler("runai-scheduler"), withAnnotations("gpu-fraction", "0.5")}, only("tranche-fraction-500")},
+		"slices":      {[]change{withAnnotations("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", "time-slicing")}, only("tranche-fraction-500")},
 		"another's":   {[]change{byScheduler("mine")}, []string{"mine"}},
 		"whole GPU":   {[]change{byScheduler("kai-scheduler"), withLimits(0, "nvidia.com/gpu", "1")}, []string{"main: nvidia.com/gpu: 1"}},
 		"both":        {[]change{withAnnotations("gpu-fraction", "0.25"), byScheduler("kai-scheduler")}, only("tranche-fraction-250")},
@@ -321,6 +328,7 @@ func TestTranslateKAI(t *testing.T) {
 		"devices of nothing":  {[]change{withAnnotations("gpu-fraction-num-devices", "2")}, []string{"refused: annotation gpu-fraction-num-devices needs gpu-fraction or gpu-memory"}},
 		"MPS of nothing":      {[]change{withAnnotations("mps", "true")}, []string{"refused: annotation mps needs gpu-fraction or gpu-memory"}},
 		"MPS on two":          {[]change{withAnnotations("gpu-fraction", "0.5", "mps", "true", "gpu-fraction-num-devices", "2")}, []string{"refused: annotation mps with more than one device: a process can use one MPS daemon only"}},
+		"SM sharing":          {[]change{withAnnotations("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", "sm-sharing")}, []string{`refused: annotation kai.scheduler/gpu-compute-sharing-mode is 'sm-sharing': remove it, and write mps: "true" for GPUs that are shared by MPS`}},
 		"no devices":          {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "0")}, []string{"refused: annotation gpu-fraction-num-devices is '0', and it must be from 1 to 16"}},
 		"too many devices":    {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "17")}, []string{"refused: is '17', and it must be from 1 to 16"}},
 		"devices of no digit": {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "two")}, []string{"refused: is 'two', and it must be from 1 to 16"}},
@@ -373,6 +381,9 @@ func TestTranslateHAMi(t *testing.T) {
 		"whole GPU":     {limits("nvidia.com/gpu", "1"), []string{"main: nvidia.com/gpu: 1"}},
 		"scheduler":     {[]change{byScheduler("hami-scheduler"), withLimits(0, "nvidia.com/gpumem", "1")}, main("tranche-memory-1mi")},
 		"nothing":       {nil, nil},
+		"older count":   {limits("nvidia.com/vgpu", "2", "nvidia.com/gpumem", "3000"), main("tranche-memory-3000mi-x2")},
+		"count alone":   {limits("nvidia.com/vgpu", "2"), main("tranche-gpu-x2")},
+		"all of three":  {limits("nvidia.com/vgpu", "1", "nvidia.com/gpumem-percentage", "100", "nvidia.com/gpucores", "100"), main("tranche-gpu")},
 		"three": {[]change{withLimits(-1, "nvidia.com/gpumem", "1"), withLimits(0, "nvidia.com/gpumem", "2"), withLimits(1, "nvidia.com/gpumem", "3", "amd.com/gpumem", "4")}, []string{
 			"prepare: tranche-init-0=tranche-memory-1mi", "main: tranche-0=tranche-memory-2mi", "sidecar: tranche-1=tranche-memory-3mi", "sidecar: tranche-amd-1=tranche-amd-memory-4mi",
 		}},
@@ -397,6 +408,8 @@ func TestTranslateHAMi(t *testing.T) {
 		"much more":          {limits("nvidia.com/gpumem", "1e30"), []string{"refused: and it must be"}},
 		"no GPUs":            {limits("nvidia.com/gpu", "0", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpu is 0, and it must be from 1 to 16"}},
 		"too many GPUs":      {limits("nvidia.com/gpu", "17", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpu is 17, and it must be from 1 to 16"}},
+		"two counts":         {limits("nvidia.com/gpu", "1", "nvidia.com/vgpu", "1", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpu and nvidia.com/vgpu exclude each other: remove one"}},
+		"too many vGPUs":     {limits("nvidia.com/vgpu", "17"), []string{"refused: nvidia.com/vgpu is 17, and it must be from 1 to 16"}},
 		"percentage of 101":  {limits("nvidia.com/gpumem-percentage", "101"), []string{"refused: nvidia.com/gpumem-percentage is 101, and it must be a whole number from 1 to 100"}},
 		"two amounts":        {limits("nvidia.com/gpumem-percentage", "10", "nvidia.com/gpumem", "1"), []string{"refused: nvidia.com/gpumem and nvidia.com/gpumem-percentage exclude each other: remove one"}},
 		"too many cores":     {limits("nvidia.com/gpucores", "101"), []string{"refused: nvidia.com/gpucores is 101, and it must be a whole number from 0 to 100"}},
@@ -408,10 +421,48 @@ func TestTranslateHAMi(t *testing.T) {
 		"AMD cores":          {limits("amd.com/gpumem", "1", "amd.com/gpucores", "50"), []string{"refused: amd.com/gpucores is 50, and nothing limits the compute of a share of an AMD GPU"}},
 		"type with a slash":  {selecting("nvidia.com/use-gputype", "A/100"), []string{"refused: the annotations of nvidia.com select a type or UUID by 'a/100', and it may have letters, digits, spaces, underscores and dashes only"}},
 		"type that is long":  {selecting("nvidia.com/use-gputype", strings.Repeat("a", 64)), []string{"refused: the annotations of nvidia.com select a type or UUID by 'aaaa"}},
-		"types that are":     {selecting("nvidia.com/use-gputype", strings.Repeat("a100,", 36)), []string{"refused: the annotations of nvidia.com select GPUs by more than 180 characters: write a claim"}},
-		"types without end":  {selecting("nvidia.com/use-gputype", strings.Repeat("a100,", 10000)), []string{"refused: select a type or UUID by '(more"}},
+		"types that are":     {selecting("nvidia.com/use-gputype", strings.Repeat("a100,", 36)), []string{"refused: the annotations of nvidia.com select GPUs by more than 180 characters: write a claim, as kubectl tranche convert does"}},
+		"types without end":  {selecting("nvidia.com/use-gputype", strings.Repeat("a100,", 200)), []string{"refused: select GPUs by more than 180 characters"}},
+		"three UUIDs":        {selecting("nvidia.com/use-gpuuuid", uuids(3)), main("tranche-memory-3000mi" + strings.ReplaceAll(","+strings.ToLower(uuids(3)), ",", ".uuid-"))},
+		"four UUIDs":         {selecting("nvidia.com/use-gpuuuid", uuids(4)), []string{"refused: select GPUs by more than 180 characters"}},
 		"claim of that name": {[]change{withLimits(0, "nvidia.com/gpumem", "2"), withClaim("tranche-0", "mine")}, []string{"refused: the pod has a claim of its own with the name tranche-0"}},
 	})
+}
+
+// uuids are UUIDs of n GPUs.
+func uuids(n int) string {
+	return strings.TrimSuffix(strings.Repeat("GPU-03f69c50-207a-2038-9b45-23cac89cb67d,", n), ",")
+}
+
+// Whatever project a namespace has: what nobody translates or serves is refused, and what can be
+// served stays.
+func TestTranslateRefusesWhatNobodyServes(t *testing.T) {
+	tr := startTranslator(t)
+	tests := table{
+		"device plugin": {[]change{withLimits(0, "nvidia.com/gpu", "1")}, []string{"main: nvidia.com/gpu: 1"}},
+		"replica":       {[]change{withLimits(0, "nvidia.com/gpu.shared", "1")}, []string{"main: nvidia.com/gpu.shared: 1"}},
+		"partition":     {[]change{withLimits(0, "nvidia.com/mig-1g.10gb.me", "1")}, []string{"main: nvidia.com/mig-1g.10gb.me: 1"}},
+		"no GPU":        {[]change{withLimits(0, "nvidia.com/hostdev", "1")}, []string{"main: nvidia.com/hostdev: 1"}},
+	}
+	for _, key := range []string{
+		"nvidia.com/mig-1c.3g.20gb", "nvidia.com/mig-1g.5gb.shared", "amd.com/cpx_nps4", "hami.io/gpu", "hami.io/gpumem-percentage",
+		"4pd.io/vgpu", "volcano.sh/vgpu-number", "volcano.sh/gpu-memory", "org.instaslice/17b63565", "nvidia.com/accelerator-memory",
+	} {
+		tests[key] = table{"": {[]change{withLimits(-1, key, "1")}, []string{"refused: container prepare: " + key + " "}}}[""]
+	}
+	for _, key := range []string{"gpu-memory.request", "gpu-memory.limit", "gpu-compute.mode", "gpus.devices"} {
+		tests[key] = table{"": {[]change{withAnnotations("nvidia.com/container.main."+key, "8Gi"), byScheduler("kai-scheduler")},
+			[]string{"refused: annotation nvidia.com/container.main." + key + " asks for a share in the way of KAI 0.18 and Run:ai 3.0, which is not translated"}}}[""]
+	}
+	tests["several"] = table{"": {[]change{withAnnotations("nvidia.com/container.main.gpu-memory.request", "8Gi", "nvidia.com/container.main.gpu-memory.limit", "8Gi"), withLimits(0, "amd.com/cpx_nps4", "1", "amd.com/dpx_nps2", "1")},
+		[]string{"refused: container main: amd.com/cpx_nps4 is a partition"}}}[""]
+	for _, namespace := range []string{"kai", "hami", "nos"} {
+		tr.each(namespace, tests)
+	}
+	for _, test := range tests {
+		_, err := tr.create("other", podOf(test.pod...))
+		require.NoError(t, err, "the namespace has no project")
+	}
 }
 
 func TestTranslateNos(t *testing.T) {

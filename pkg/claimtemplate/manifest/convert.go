@@ -131,27 +131,28 @@ func (p pods) convert() (translate.Result, translate.Project, error) {
 		return translate.Result{}, "", fmt.Errorf("it is no pod: %w", err)
 	}
 	projects := translate.Of(&pod)
-	if len(projects) == 0 {
-		return translate.Result{}, "", nil
-	}
 	if len(projects) > 1 {
 		return translate.Result{}, "", fmt.Errorf("the pod asks for GPUs in the ways of %s: keep one, since a namespace has one", names(projects))
 	}
-	if err := onlyRequested(&pod); err != nil {
+	if err := errors.Join(onlyRequested(&pod), gated(&pod)); err != nil {
 		return translate.Result{}, "", err
 	}
-	result := translate.Pod(projects[0], &pod)
+	project := translate.Project("")
+	if len(projects) > 0 {
+		project = projects[0]
+	}
+	result := translate.Pod(project, &pod)
 	if len(result.Problems) > 0 {
 		return result, "", errors.New(strings.Join(result.Problems, "; "))
 	}
-	return result, projects[0], p.edit(result)
+	return result, project, p.edit(result)
 }
 
 // onlyRequested is an error if a GPU is requested without a limit, which the API server refuses.
 func onlyRequested(pod *corev1.PodTemplateSpec) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name, requested := range c.Resources.Requests {
-			if !strings.HasPrefix(string(name), "nvidia.com/") && !strings.HasPrefix(string(name), "amd.com/") {
+			if !translate.Known(string(name)) {
 				continue
 			}
 			if limit, has := c.Resources.Limits[name]; !has || limit.Cmp(requested) != 0 {
@@ -162,33 +163,40 @@ func onlyRequested(pod *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// queues and policies of other schedulers, as labels and annotations.
-var queues, policies = []string{"kai.scheduler/queue", "runai/queue"}, []string{"hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy"}
+// gated is an error if the pods wait for, or cannot go without, a project that is not there any more.
+func gated(pod *corev1.PodTemplateSpec) error {
+	for _, gate := range pod.Spec.SchedulingGates {
+		if translate.Known(gate.Name) {
+			return fmt.Errorf("schedulingGates: %s: the pod waits until %s is removed: remove it", gate.Name, gate.Name)
+		}
+	}
+	for _, name := range pod.Finalizers {
+		if translate.Known(name) {
+			return fmt.Errorf("finalizers: %s: the pod cannot be deleted until it is removed: remove it", name)
+		}
+	}
+	return nil
+}
 
-// notCarriedOver are notes about labels and annotations anywhere in the object.
+// notCarriedOver are notes about labels and annotations of known projects anywhere in the object.
 func notCarriedOver(root *yamlv3.Node) (notes []string) {
 	add := func(note string) {
 		if !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}
 	}
-	var look func(n *yamlv3.Node)
-	look = func(n *yamlv3.Node) {
-		for _, key := range queues {
-			if value(value(n, "labels"), key) != nil {
-				add("label " + key + " has no counterpart: use a ResourceQuota or Kueue")
+	anyNode(root, func(n *yamlv3.Node) bool {
+		for _, in := range []struct{ list, kind string }{{"labels", "label "}, {"annotations", "annotation "}} {
+			for _, key := range keys(value(n, in.list)) {
+				if text := translate.Counterpart(key); text != "" {
+					add(in.kind + key + " has no counterpart: " + text)
+				} else if translate.Known(key) {
+					add(in.kind + key + " stays as it is; Tranche does not read it")
+				}
 			}
 		}
-		for _, key := range policies {
-			if value(value(n, "annotations"), key) != nil {
-				add("annotation " + key + " has no counterpart: the default scheduler chooses the GPU")
-			}
-		}
-		for _, child := range n.Content {
-			look(child)
-		}
-	}
-	look(root)
+		return false
+	})
 	return notes
 }
 

@@ -66,6 +66,17 @@ func TestConvertRefuses(t *testing.T) {
 		"a key twice":   {pod("{}", "{containers: [], containers: [{name: main}]}"), "it is no pod: "},
 		"no container":  {pod(`{annotations: {gpu-fraction: "0.5"}}`, "{containers: [null]}"), "containers[0] is no container with a name: write one"},
 		"not YAML":      {"a: [", "yaml"},
+		"two counts":    {limits("{nvidia.com/gpu: 1, nvidia.com/vgpu: 2, nvidia.com/gpumem: 1}"), "container main: nvidia.com/gpu and nvidia.com/vgpu exclude each other: remove one"},
+		"hami.io":       {pod("{}", "{schedulerName: hami-scheduler, containers: [{name: one, resources: {limits: {hami.io/gpu: 1}}}]}"), "container one: hami.io/gpu is not translated: write nvidia.com/gpu"},
+		"Volcano":       {limits("{volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 3000}"), "volcano.sh/vgpu-memory is not translated: write nvidia.com/gpu"},
+		"compute":       {limits("{nvidia.com/gpu: 1, nvidia.com/mig-1c.3g.20gb: 1}"), "nvidia.com/mig-1c.3g.20gb is a compute instance"},
+		"a replica":     {limits("{nvidia.com/mig-1g.5gb.shared: 1}"), "nvidia.com/mig-1g.5gb.shared is a replica of a partition"},
+		"AMD's mode":    {limits("{amd.com/cpx_nps4: 1}"), "amd.com/cpx_nps4 is a partition, and those have no resource name: ask for one by a claim"},
+		"InstaSlice":    {limits("{nvidia.com/mig-1g.5gb: 2, org.instaslice/17b63565: 1}"), "org.instaslice/17b63565 was written by InstaSlice's webhook: remove it"},
+		"its gate":      {pod("{}", "{schedulingGates: [{name: org.instaslice/accelarator}], containers: [{name: main}]}"), "schedulingGates: org.instaslice/accelarator: the pod waits until"},
+		"its finalizer": {pod("{finalizers: [org.instaslice/accelarator]}", "{containers: [{name: main}]}"), "finalizers: org.instaslice/accelarator: the pod cannot be deleted until"},
+		"KAI 0.18":      {pod("{annotations: {nvidia.com/container.main.gpu-memory.request: 8Gi}}", "{schedulerName: kai-scheduler, containers: [{name: main}]}"), "annotation nvidia.com/container.main.gpu-memory.request asks for a share in the way of KAI 0.18 and Run:ai 3.0, which is not translated: write annotation gpu-memory"},
+		"sm-sharing":    {pod(`{annotations: {gpu-fraction: "0.5", kai.scheduler/gpu-compute-sharing-mode: sm-sharing}}`, "{containers: [{name: main}]}"), `annotation kai.scheduler/gpu-compute-sharing-mode is 'sm-sharing': remove it, and write mps: "true"`},
 		"a list":        {"- a", "it must be an object: keys with values"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,6 +100,16 @@ func value(n *yamlv3.Node, key string) *yamlv3.Node {
 	return nil
 }
 
+// keys are those of an object, in order.
+func keys(n *yamlv3.Node) (all []string) {
+	if n != nil && n.Kind == yamlv3.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			all = append(all, n.Content[i].Value)
+		}
+	}
+	return all
+}
+
 // child is the object or list under a key, which can be new.
 func child(n *yamlv3.Node, key string, kind yamlv3.Kind) *yamlv3.Node {
 	c := value(n, key)

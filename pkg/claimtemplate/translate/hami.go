@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"regexp"
 	"slices"
@@ -8,15 +9,23 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // vendor has HAMi's names: https://github.com/Project-HAMi/HAMi, pkg/device/{nvidia,amd}/device.go.
-type vendor struct{ name, prefix, uuid string }
+// NVIDIA's count was vgpu in older releases, and is where resourceCountName says so.
+type vendor struct {
+	name, prefix, uuid string
+	limits             []string
+}
 
-var vendors = []vendor{{"nvidia", "nvidia.com/", "gpuuuid"}, {"amd", "amd.com/", "gpu-uuid"}}
+var vendors = []vendor{
+	{"nvidia", "nvidia.com/", "gpuuuid", []string{"gpu", "vgpu", "gpumem", "gpumem-percentage", "gpucores"}},
+	{"amd", "amd.com/", "gpu-uuid", []string{"gpu", "gpumem", "gpumem-percentage", "gpucores"}},
+}
 
 // termValue is the value of a term of a template's name.
 var termValue = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -26,8 +35,8 @@ const (
 	modeKey     = "nvidia.com/vgpu-mode"
 	numaKey     = "nvidia.com/numa-bind"
 
+	// mostSelection is the length of terms in the name of a template, with the dots between them.
 	mostSelection = 180
-	mostValue     = 200
 )
 
 // selection is an annotation that selects GPUs.
@@ -46,11 +55,7 @@ func (v vendor) selections() []selection {
 // terms are those of the template.
 func (v vendor) terms(pod *corev1.PodTemplateSpec) (terms []claimtemplate.Term) {
 	for _, s := range v.selections() {
-		text := pod.Annotations[s.key]
-		if len([]rune(text)) > mostValue {
-			text = "(more than 200 characters)"
-		}
-		for value := range strings.SplitSeq(text, ",") {
+		for value := range strings.SplitSeq(pod.Annotations[s.key], ",") {
 			value = strings.NewReplacer(" ", "-", "_", "-").Replace(lower(strings.TrimSpace(value)))
 			if value != "" {
 				terms = append(terms, claimtemplate.Term{Kind: s.kind, Value: value})
@@ -77,7 +82,7 @@ func (v vendor) asking(pod *corev1.PodTemplateSpec) (all []Container) {
 	for _, c := range containers(pod) {
 		if slices.ContainsFunc(c.limits(), func(n corev1.ResourceName) bool {
 			name, own := strings.CutPrefix(string(n), v.prefix)
-			return own && (slices.Contains([]string{"gpumem", "gpumem-percentage", "gpucores"}, name) || name == "gpu" && selects)
+			return own && slices.Contains(v.limits, name) && (name != "gpu" || selects)
 		}) {
 			all = append(all, c)
 		}
@@ -115,9 +120,6 @@ func hami(pod *corev1.PodTemplateSpec) (r Result) {
 		if len(asking) == 0 {
 			continue
 		}
-		if lengthOf(terms) > mostSelection {
-			r.Problems = append(r.Problems, "the annotations of "+v.name+".com select GPUs by more than 180 characters: write a claim")
-		}
 		for _, t := range terms {
 			if !termValue.MatchString(t.Value) {
 				r.Problems = append(r.Problems, fmt.Sprintf("the annotations of %s.com select a type or UUID by '%s', and it may have letters, digits, spaces, underscores and dashes only, at most 63", v.name, shown(t.Value)))
@@ -127,7 +129,13 @@ func hami(pod *corev1.PodTemplateSpec) (r Result) {
 			for _, p := range v.problems(c) {
 				r.Problems = append(r.Problems, "container "+c.Name+": "+p)
 			}
-			r.Claims = append(r.Claims, v.ask(c, terms))
+			claim := v.ask(c, terms)
+			if claim.Spec.Devices.Requests != nil && slices.ContainsFunc(claim.Spec.Devices.Requests[0].Exactly.Selectors, func(s resourceapi.DeviceSelector) bool {
+				return len(s.CEL.Expression) > resourceapi.CELSelectorExpressionMaxLength
+			}) {
+				r.Problems = append(r.Problems, fmt.Sprintf("the annotations of %s.com select more GPUs than a claim can: a selector has at most %d characters", v.name, resourceapi.CELSelectorExpressionMaxLength))
+			}
+			r.Claims = append(r.Claims, claim)
 		}
 		for _, s := range v.selections() {
 			r.Annotations = append(r.Annotations, s.key)
@@ -137,12 +145,22 @@ func hami(pod *corev1.PodTemplateSpec) (r Result) {
 	return r
 }
 
-// lengthOf is the length of terms in the name of a template, with the dots between them.
-func lengthOf(terms []claimtemplate.Term) (n int) {
+// tooLong tells whether the name of a template cannot carry the terms. The policies refuse them.
+func tooLong(terms []claimtemplate.Term) bool {
+	n := -1
 	for _, t := range terms {
 		n += len(t.Kind) + len("-") + utf8.RuneCountInString(t.Value) + len(".")
 	}
-	return n - 1
+	return n > mostSelection
+}
+
+// shortTemplate is a template for any number of terms. Its name does not carry them, so only convert
+// can have it.
+func shortTemplate(request claimtemplate.Request) (name string, spec resourceapi.ResourceClaimSpec) {
+	sum := sha256.Sum256([]byte(request.String()))
+	spec = request.Spec()
+	request.Terms = nil
+	return fmt.Sprintf("selected-%s-%x", strings.TrimPrefix(request.String(), claimtemplate.Prefix), sum[:4]), spec
 }
 
 func (v vendor) problems(c Container) []string {
@@ -154,7 +172,7 @@ func (v vendor) problems(c Container) []string {
 		return v.prefix + name + " is " + q.String() + ", and it must be " + must
 	}
 	all := []string{
-		number("gpu", 1, 16, "from 1 to 16"),
+		number("gpu", 1, claimtemplate.MostDevices, "from 1 to 16"),
 		number("gpumem", 1, 1048576, "a whole number of MiB from 1 to 1048576"),
 	}
 	_, hasMemory := c.limit(v.prefix + "gpumem")
@@ -168,6 +186,12 @@ func (v vendor) problems(c Container) []string {
 			all = append(all, "amd.com/gpucores is "+cores.String()+", and nothing limits the compute of a share of an AMD GPU: remove it, or ask for a partition by a claim")
 		}
 		return withoutEmpty(all)
+	}
+	all = append(all, number("vgpu", 1, claimtemplate.MostDevices, "from 1 to 16"))
+	if _, older := c.limit("nvidia.com/vgpu"); older {
+		if _, has := c.limit("nvidia.com/gpu"); has {
+			all = append(all, "nvidia.com/gpu and nvidia.com/vgpu exclude each other: remove one")
+		}
 	}
 	all = append(all, number("gpumem-percentage", 1, 100, "a whole number from 1 to 100"))
 	if hasPercentage && hasMemory {
@@ -188,7 +212,7 @@ func (v vendor) ask(c Container, terms []claimtemplate.Term) Claim {
 		}
 		return without
 	}
-	request := claimtemplate.Request{Vendor: gpu.Vendor(v.name), Memory: number("gpumem", 0), Count: number("gpu", 1), Terms: terms}
+	request := claimtemplate.Request{Vendor: gpu.Vendor(v.name), Memory: number("gpumem", 0), Count: number("gpu", number("vgpu", 1)), Terms: terms}
 	percentage := int64(100)
 	if v.name == "nvidia" {
 		percentage = number("gpumem-percentage", 100)
@@ -198,7 +222,10 @@ func (v vendor) ask(c Container, terms []claimtemplate.Term) Claim {
 		request.Fraction = percentage * 10
 	}
 	claim := Claim{Container: c, Name: c.claim(v.name), Template: request.String()}
-	for _, name := range []string{"gpu", "gpumem", "gpumem-percentage", "gpucores"} {
+	if tooLong(terms) {
+		claim.Template, claim.Spec = shortTemplate(request)
+	}
+	for _, name := range v.limits {
 		claim.Remove = append(claim.Remove, corev1.ResourceName(v.prefix+name))
 	}
 	return claim

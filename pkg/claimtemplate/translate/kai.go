@@ -19,6 +19,7 @@ const (
 	devicesKey   = "gpu-fraction-num-devices"
 	containerKey = "gpu-fraction-container-name"
 	mpsKey       = "mps"
+	computeKey   = "kai.scheduler/gpu-compute-sharing-mode"
 
 	kaiClaim = "tranche"
 )
@@ -75,6 +76,8 @@ func kai(pod *corev1.PodTemplateSpec) (r Result) {
 	problem(!kaiDevices.MatchString(devices) || count < 1 || count > 16,
 		"annotation gpu-fraction-num-devices is '%s', and it must be from 1 to 16", shown(devices))
 	problem(shares && mps && devices != "1", "annotation mps with more than one device: a process can use one MPS daemon only")
+	problem(shares && pod.Annotations[computeKey] != "" && pod.Annotations[computeKey] != "time-slicing",
+		"annotation kai.scheduler/gpu-compute-sharing-mode is '%s': remove it, and write mps: \"true\" for GPUs that are shared by MPS", shown(pod.Annotations[computeKey]))
 	problem(shares && chosen == nil, "annotation gpu-fraction-container-name names '%s', and the pod has no such container", shown(name))
 	problem(shares && wholeGPU, "the pod asks for a part of a GPU by an annotation and for nvidia.com/gpu by a limit: remove one")
 	if !shares || len(r.Problems) > 0 {

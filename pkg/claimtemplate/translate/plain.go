@@ -3,6 +3,7 @@ package translate
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,9 @@ import (
 
 // migResource is a MIG profile by the name of NVIDIA's device plugin, which has a dot for a plus.
 var migResource = regexp.MustCompile(`^nvidia[.]com/mig-([0-9]+g[.][0-9]+gb)([.](?:me|gfx|me[.]all))?$`)
+
+// sharedResource is a replica of a GPU.
+const sharedResource = "nvidia.com/gpu.shared"
 
 // plainRequest is what a resource of a device plugin stands for: a whole GPU, or a MIG profile.
 func plainRequest(name corev1.ResourceName) (vendor gpu.Vendor, profile string, is bool) {
@@ -113,17 +117,20 @@ func migTemplate(profile string, count int64) (name string, spec resourceapi.Res
 	}}}}
 }
 
-// stays is a note for limits that a project leaves to the device plugin.
+// stays are notes for limits of known projects that stay.
 func stays(pod *corev1.PodTemplateSpec, claims []Claim) (notes []string) {
-	for _, a := range served(pod) {
-		taken := false
-		for _, c := range claims {
-			for _, name := range c.Remove {
-				taken = taken || name == a.key && c.Init == a.Init && c.Index == a.Index
+	for _, c := range containers(pod) {
+		for _, name := range c.limits() {
+			if !Known(string(name)) || slices.ContainsFunc(claims, func(made Claim) bool {
+				return made.Init == c.Init && made.Index == c.Index && slices.Contains(made.Remove, name)
+			}) {
+				continue
 			}
-		}
-		if !taken {
-			notes = append(notes, fmt.Sprintf("container %s: %s stays as it is; the chart's legacyResources and extendedResources have it served", a.Name, a.key))
+			who := "Tranche does not serve it"
+			if _, _, is := plainRequest(name); is || name == sharedResource {
+				who = "the chart's legacyResources and extendedResources have it served"
+			}
+			notes = append(notes, fmt.Sprintf("container %s: %s stays as it is; %s", c.Name, name, who))
 		}
 	}
 	return notes

@@ -59,7 +59,10 @@ type Result struct {
 }
 
 // schedulers are those of the projects.
-var schedulers = map[Project]string{KAI: "kai-scheduler", HAMi: "hami-scheduler", Nos: "nos-scheduler"}
+var schedulers = map[string]Project{"kai-scheduler": KAI, "runai-scheduler": KAI, "hami-scheduler": HAMi, "nos-scheduler": Nos}
+
+// SchedulerOf is the project whose scheduler has a name; empty: none.
+func SchedulerOf(name string) Project { return schedulers[name] }
 
 // Of tells whose ways a pod has. There can be none.
 func Of(pod *corev1.PodTemplateSpec) (all []Project) {
@@ -67,7 +70,7 @@ func Of(pod *corev1.PodTemplateSpec) (all []Project) {
 		project Project
 		is      func(*corev1.PodTemplateSpec) bool
 	}{{KAI, isKAI}, {HAMi, isHAMi}, {Nos, isNos}} {
-		if pod.Spec.SchedulerName == schedulers[p.project] || p.is(pod) {
+		if SchedulerOf(pod.Spec.SchedulerName) == p.project || p.is(pod) {
 			all = append(all, p.project)
 		}
 	}
@@ -77,7 +80,7 @@ func Of(pod *corev1.PodTemplateSpec) (all []Project) {
 	return all
 }
 
-// Pod translates a pod in the way of a project.
+// Pod translates a pod in the way of a project. Without one, it says what of the pod is not served.
 func Pod(project Project, pod *corev1.PodTemplateSpec) Result {
 	var r Result
 	switch project {
@@ -90,6 +93,7 @@ func Pod(project Project, pod *corev1.PodTemplateSpec) Result {
 	case Plain:
 		r = plain(pod)
 	}
+	r.Problems = append(r.Problems, untranslated(pod)...)
 	for i := range r.Claims {
 		c := &r.Claims[i]
 		if len(r.Problems) > 0 {
@@ -108,12 +112,13 @@ func Pod(project Project, pod *corev1.PodTemplateSpec) Result {
 	if len(r.Problems) > 0 {
 		return Result{Problems: r.Problems}
 	}
-	if s := schedulers[project]; s != "" && pod.Spec.SchedulerName == s {
-		r.Scheduler = s
+	if SchedulerOf(pod.Spec.SchedulerName) == project && project != "" {
+		r.Scheduler = pod.Spec.SchedulerName
 	}
-	if project != Plain {
-		r.Notes = append(r.Notes, stays(pod, r.Claims)...)
+	if r.Scheduler != "" && len(r.Claims) == 0 && len(served(pod)) == 0 {
+		r.Notes = append(r.Notes, "the pod asks for no GPU: it gets none, and the default scheduler places it")
 	}
+	r.Notes = append(r.Notes, stays(pod, r.Claims)...)
 	return r
 }
 

@@ -8,5 +8,5 @@
 //
 // reconciler.go decides for one namespace, setup.go adds it to a manager.
 //
-// Imports: api/v1alpha1, pkg/claimtemplate, pkg/text.
+// Imports: api/v1alpha1, pkg/claimtemplate, pkg/claimtemplate/translate, pkg/text.
 package claimtemplates

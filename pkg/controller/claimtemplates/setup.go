@@ -20,6 +20,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 )
 
 // Projects are the values of the namespace label tranche.dev/translate.
@@ -68,10 +69,8 @@ func trimPod(o any) (any, error) {
 	out := &corev1.Pod{TypeMeta: p.TypeMeta}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = p.Namespace, p.Name, p.UID, p.ResourceVersion, p.DeletionTimestamp
 	out.Spec.SchedulerName, out.Status.Phase = p.Spec.SchedulerName, p.Status.Phase
-	for _, key := range kaiAnnotations {
-		if _, ok := p.Annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&out.ObjectMeta, key, "")
-		}
+	if key, _ := translate.AsksFor(p.Annotations); key != "" {
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, key, "")
 	}
 	for _, c := range p.Spec.ResourceClaims {
 		if c.ResourceClaimTemplateName != nil && strings.HasPrefix(*c.ResourceClaimTemplateName, claimtemplate.Prefix) {

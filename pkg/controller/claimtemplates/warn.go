@@ -9,46 +9,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
 	// kai is the value of the namespace label for KAI's annotations. Other projects use limits:
 	// a pod whose limits nobody serves waits, and its owner sees why.
-	kai = "kai"
-	// kaiScheduler is the name of KAI's scheduler, which reads the annotations itself.
-	kaiScheduler = "kai-scheduler"
-
+	kai      = "kai"
 	mostNote = 1024
 )
 
-// kaiAnnotations ask for a part of a GPU.
-var kaiAnnotations = []string{"gpu-fraction", "gpu-memory"}
-
 // ignored is the annotation of a pod that asks for a GPU although the pod has none; empty: there
-// is no such annotation.
-func ignored(pod *corev1.Pod) string {
-	if ended(pod) || pod.Spec.SchedulerName == kaiScheduler || len(pod.Spec.ResourceClaims) > 0 {
-		return ""
+// is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
+// translates it.
+func ignored(pod *corev1.Pod) (key, refusal string) {
+	if ended(pod) || translate.SchedulerOf(pod.Spec.SchedulerName) == translate.KAI || len(pod.Spec.ResourceClaims) > 0 {
+		return "", ""
 	}
-	for _, key := range kaiAnnotations {
-		if _, ok := pod.Annotations[key]; ok {
-			return key
-		}
-	}
-	return ""
+	return translate.AsksFor(pod.Annotations)
 }
 
 // warnIgnored tells the owners of pods that run without the GPU that an annotation asks for.
 func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 	for i := range pods {
-		key := ignored(&pods[i])
+		key, refusal := ignored(&pods[i])
 		if key == "" {
 			continue
 		}
 		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+
 			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, v1alpha1.LabelTranslate, kai)
-		if project == kai {
+		switch {
+		case refusal != "":
+			note = "This pod has no GPU: annotation " + refusal
+		case project == kai:
 			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because the pod is older than the label %s=%s of namespace %s: "+
 				"create the pod again", key, v1alpha1.LabelTranslate, kai, namespace)
 		}

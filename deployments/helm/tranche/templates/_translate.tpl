@@ -39,11 +39,26 @@ quantity(string({{ . }})).asInteger()
   expression: >-
     object.spec.?initContainers.orValue([]).map(c, {"of": dyn(c), "list": dyn("initContainers"), "claim": dyn("-init"), "index": dyn(object.spec.initContainers.map(o, o.name).indexOf(c.name))}) +
     object.spec.?containers.orValue([]).map(c, {"of": dyn(c), "list": dyn("containers"), "claim": dyn(""), "index": dyn(object.spec.containers.map(o, o.name).indexOf(c.name))})
+{{- /* Written by a test of pkg/claimtemplate/translate. */}}
+{{- $refused := .Files.Get "files/translate.yaml" | fromYaml }}
+# What asks for a GPU in a way that nobody translates.
+- name: untranslated
+  expression: >-
+    variables.containers.map(c, c.of.?resources.?limits.orValue({}).map(k, k).sort().map(k, [
+    {{- range $refused.limits }}
+    k.matches({{ .pattern | toJson }}) ? "container " + c.of.name + ": " + k + {{ print " " .text | toJson }} : "",
+    {{- end }}
+    ""].filter(m, m != "")).flatten()).flatten() +
+    variables.annotations.map(k, k).sort().map(k, [
+    {{- range $refused.annotations }}
+    k.matches({{ .pattern | toJson }}) ? "annotation " + k + {{ print " " .text | toJson }} : "",
+    {{- end }}
+    ""].filter(m, m != "")).flatten()
 {{- end }}
 
-{{/* The operations that let the default scheduler place a pod: (name of the other scheduler). */}}
+{{/* The operations that let the default scheduler place a pod: (names of the other schedulers). */}}
 {{- define "tranche.translate.scheduler" -}}
-(object.spec.?schedulerName.orValue("") == "{{ . }}" ? [JSONPatch{op: "replace", path: "/spec/schedulerName", value: "default-scheduler"}] : [])
+(object.spec.?schedulerName.orValue("") in {{ . | toJson }} ? [JSONPatch{op: "replace", path: "/spec/schedulerName", value: "default-scheduler"}] : [])
 {{- end }}
 
 {{/*
@@ -100,11 +115,13 @@ variables.asks.map(a, a.remove.map(k, JSONPatch{op: "remove", path: string(a.pat
     "annotation gpu-fraction-num-devices is '" + {{ include "tranche.cel.shown" "variables.devices" }} + "', and it must be from 1 to 16" : "",
     variables.shares && variables.mps && variables.devices != "1" ?
     "annotation mps with more than one device: a process can use one MPS daemon only" : "",
+    variables.shares && !(variables.annotations[?"kai.scheduler/gpu-compute-sharing-mode"].orValue("") in ["", "time-slicing"]) ?
+    "annotation kai.scheduler/gpu-compute-sharing-mode is '" + {{ include "tranche.cel.shown" "variables.annotations[?\"kai.scheduler/gpu-compute-sharing-mode\"].orValue(\"\")" }} + "': remove it, and write mps: \"true\" for GPUs that are shared by MPS" : "",
     variables.shares && variables.chosen.size() == 0 ?
     "annotation gpu-fraction-container-name names '" + {{ include "tranche.cel.shown" "variables.annotations[?\"gpu-fraction-container-name\"].orValue(\"\")" }} + "', and the pod has no such container" : "",
     variables.shares && variables.containers.exists(c, "nvidia.com/gpu" in c.of.?resources.?limits.orValue({})) ?
     "the pod asks for a part of a GPU by an annotation and for nvidia.com/gpu by a limit: remove one" : ""
-    ].filter(m, m != "")
+    ].filter(m, m != "") + variables.untranslated
 - name: template
   expression: >-
     "tranche-" + ("gpu-fraction" in variables.annotations ?
@@ -148,17 +165,21 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
 {{ include "tranche.translate.containers" . }}
 {{- range $vendor := list "nvidia" "amd" }}
 {{- $uuid := eq $vendor "nvidia" | ternary "gpuuuid" "gpu-uuid" }}
+# vgpu is an older name of the number of GPUs.
+- name: {{ $vendor }}Limits
+  expression: >-
+    ["gpu", {{ if eq $vendor "nvidia" }}"vgpu", {{ end }}"gpumem", "gpumem-percentage", "gpucores"].map(n, "{{ $vendor }}.com/" + n)
 # Terms of the template's name: type-a100.
 - name: {{ $vendor }}Terms
   expression: >-
     [["type-", "{{ $vendor }}.com/use-gputype"], ["nottype-", "{{ $vendor }}.com/nouse-gputype"],
     ["uuid-", "{{ $vendor }}.com/use-{{ $uuid }}"], ["notuuid-", "{{ $vendor }}.com/nouse-{{ $uuid }}"]].map(p,
-    [variables.annotations[?p[1]].orValue("")].map(v, v.size() > 200 ? "(more than 200 characters)" : v)[0]
+    [variables.annotations[?p[1]].orValue("")].map(v, v.size() > 200 ? "(too long)" : v)[0]
     .split(",").map(t, t.trim().lowerAscii().replace(" ", "-").replace("_", "-")).filter(t, t != "").map(t, p[0] + t)).flatten()
 - name: {{ $vendor }}
   expression: >-
-    variables.containers.filter(c, c.of.?resources.?limits.orValue({}).exists(k, k in ["{{ $vendor }}.com/gpumem", "{{ $vendor }}.com/gpumem-percentage", "{{ $vendor }}.com/gpucores"] ||
-    (k == "{{ $vendor }}.com/gpu" && variables.{{ $vendor }}Terms.size() > 0)))
+    variables.containers.filter(c, c.of.?resources.?limits.orValue({}).exists(k, k in variables.{{ $vendor }}Limits &&
+    (k != "{{ $vendor }}.com/gpu" || variables.{{ $vendor }}Terms.size() > 0)))
 {{- end }}
 - name: problems
   expression: >-
@@ -172,9 +193,9 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
     "nvidia.com/priority has no counterpart: remove it" : ""
     ],
     {{- range $vendor := list "nvidia" "amd" }}
-    variables.{{ $vendor }}.size() > 0 && variables.{{ $vendor }}Terms.join(".").size() > 180 ?
-    ["the annotations of {{ $vendor }}.com select GPUs by more than 180 characters: write a claim"] : [],
-    variables.{{ $vendor }}.size() == 0 ? [] : variables.{{ $vendor }}Terms.filter(t, !t.matches("^[a-z]+-[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")).map(t,
+    variables.{{ $vendor }}.size() > 0 && (variables.{{ $vendor }}Terms.join(".").size() > 180 || variables.{{ $vendor }}Terms.exists(t, t.endsWith("-(too-long)"))) ?
+    ["the annotations of {{ $vendor }}.com select GPUs by more than 180 characters: write a claim, as kubectl tranche convert does"] : [],
+    variables.{{ $vendor }}.size() == 0 ? [] : variables.{{ $vendor }}Terms.filter(t, !t.endsWith("-(too-long)") && !t.matches("^[a-z]+-[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")).map(t,
     "the annotations of {{ $vendor }}.com select a type or UUID by '" + {{ include "tranche.cel.shown" "t.substring(t.indexOf(\"-\") + 1)" }} + "', and it may have letters, digits, spaces, underscores and dashes only, at most 63"),
     variables.{{ $vendor }}.map(c, [c.of.resources.limits].map(l, [
     "{{ $vendor }}.com/gpu" in l && !{{ include "tranche.cel.whole" (dict "of" (printf "l[\"%s.com/gpu\"]" $vendor) "least" 1 "most" 16) }} ?
@@ -182,6 +203,10 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
     "{{ $vendor }}.com/gpumem" in l && !{{ include "tranche.cel.whole" (dict "of" (printf "l[\"%s.com/gpumem\"]" $vendor) "least" 1 "most" 1048576) }} ?
     "{{ $vendor }}.com/gpumem is " + string(l["{{ $vendor }}.com/gpumem"]) + ", and it must be a whole number of MiB from 1 to 1048576" : "",
     {{- if eq $vendor "nvidia" }}
+    "nvidia.com/vgpu" in l && !{{ include "tranche.cel.whole" (dict "of" "l[\"nvidia.com/vgpu\"]" "least" 1 "most" 16) }} ?
+    "nvidia.com/vgpu is " + string(l["nvidia.com/vgpu"]) + ", and it must be from 1 to 16" : "",
+    "nvidia.com/vgpu" in l && "nvidia.com/gpu" in l ?
+    "nvidia.com/gpu and nvidia.com/vgpu exclude each other: remove one" : "",
     "nvidia.com/gpumem-percentage" in l && !{{ include "tranche.cel.whole" (dict "of" "l[\"nvidia.com/gpumem-percentage\"]" "least" 1 "most" 100) }} ?
     "nvidia.com/gpumem-percentage is " + string(l["nvidia.com/gpumem-percentage"]) + ", and it must be a whole number from 1 to 100" : "",
     "nvidia.com/gpumem-percentage" in l && "nvidia.com/gpumem" in l ?
@@ -199,7 +224,8 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
     ].filter(m, m != "").map(m, "container " + c.of.name + ": " + m))[0]).flatten(),
     {{- end }}
     object.spec.?resourceClaims.orValue([]).filter(k, (variables.nvidia + variables.amd).exists(c, k.name in ["tranche" + c.claim + "-" + string(c.index), "tranche-amd" + c.claim + "-" + string(c.index)])).map(k,
-    "the pod has a claim of its own with the name " + k.name + ", which the claim for its limits gets: give it another name")
+    "the pod has a claim of its own with the name " + k.name + ", which the claim for its limits gets: give it another name"),
+    variables.untranslated
     ].flatten().filter(m, m != "")
 {{- range $vendor := list "nvidia" "amd" }}
 - name: {{ $vendor }}Asks
@@ -218,10 +244,10 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
     {{- if eq $vendor "nvidia" }}
     [l[?"nvidia.com/gpucores"].optMap(n, {{ include "tranche.cel.number" "n" }}).orValue(0)].map(n, n > 0 && n < 100 ? "-compute-" + string(n) : "")[0] +
     {{- end }}
-    [l[?"{{ $vendor }}.com/gpu"].optMap(n, {{ include "tranche.cel.number" "n" }}).orValue(1)].map(n, n > 1 ? "-x" + string(n) : "")[0] +
+    [l[?"{{ $vendor }}.com/gpu"]{{ if eq $vendor "nvidia" }}.or(l[?"nvidia.com/vgpu"]){{ end }}.optMap(n, {{ include "tranche.cel.number" "n" }}).orValue(1)].map(n, n > 1 ? "-x" + string(n) : "")[0] +
     variables.{{ $vendor }}Terms.map(t, "." + t).join("")),
-    "remove": dyn(["gpu", "gpumem", "gpumem-percentage", "gpucores"].map(n, ["limits", "requests"].map(s,
-    (s == "limits" ? l : c.of.resources.?requests.orValue({})).exists(k, k == "{{ $vendor }}.com/" + n) ? s + "/{{ $vendor }}.com~1" + n : "")).flatten().filter(k, k != ""))
+    "remove": dyn(variables.{{ $vendor }}Limits.map(n, ["limits", "requests"].map(s,
+    (s == "limits" ? l : c.of.resources.?requests.orValue({})).exists(k, k == n) ? s + "/" + n.replace("/", "~1") : "")).flatten().filter(k, k != ""))
     })[0])
 {{- end }}
 - name: asks
@@ -257,7 +283,8 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
     variables.containers.filter(c, "nos.nebuly.com/gpu-memory" in c.of.?resources.?limits.orValue({})).map(c,
     "container " + c.of.name + ": nos.nebuly.com/gpu-memory is for quotas of nos: ask for nvidia.com/gpu-10gb"),
     object.spec.?resourceClaims.orValue([]).filter(k, variables.slices.exists(c, k.name == "tranche" + c.of.claim + "-" + string(c.of.index))).map(k,
-    "the pod has a claim of its own with the name " + k.name + ", which the claim for its limits gets: give it another name")
+    "the pod has a claim of its own with the name " + k.name + ", which the claim for its limits gets: give it another name"),
+    variables.untranslated
     ].flatten()
 - name: asks
   expression: >-

@@ -178,7 +178,8 @@ func gated(pod *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// notCarriedOver are notes about labels and annotations of known projects anywhere in the object.
+// notCarriedOver are notes about labels, annotations and node selectors of known projects anywhere in
+// the object.
 func notCarriedOver(root *yamlv3.Node) (notes []string) {
 	add := func(note string) {
 		if !slices.Contains(notes, note) {
@@ -186,6 +187,11 @@ func notCarriedOver(root *yamlv3.Node) (notes []string) {
 		}
 	}
 	anyNode(root, func(n *yamlv3.Node) bool {
+		for _, key := range keys(value(n, "nodeSelector")) {
+			if translate.Known(key) {
+				add("nodeSelector " + key + " stays as it is; nodes must keep the label")
+			}
+		}
 		for _, in := range []struct{ list, kind string }{{"labels", "label "}, {"annotations", "annotation "}} {
 			for _, key := range keys(value(n, in.list)) {
 				if text := translate.Counterpart(key); text != "" {

@@ -2,7 +2,7 @@
 // chart's admission policies do (templates/_translate.tpl): a test of both has the same pods. It
 // also has claims for the resources of device plugins, which the policies leave alone.
 //
-// pod.go tells whose way a pod has, kai.go, hami.go, nos.go and plain.go have one each.
+// keys.go has the keys of all projects, pod.go tells whose way a pod has, kai.go, hami.go, nos.go and plain.go have one each.
 //
 // Everything is pure.
 //

@@ -97,8 +97,8 @@ const (
 	EventSeveralMIGPartitions = "SeveralMIGPartitions"
 	// EventReleaseFailed (Warning, on the pod): a device cannot be released yet: why.
 	EventReleaseFailed = "ReleaseFailed"
-	// EventReleaseNotFinished (Warning): a claim was released while its GPU was unreachable;
-	// what it had cannot be removed yet.
+	// EventReleaseNotFinished (Warning, also on the pod): a claim was released, and what it had
+	// cannot be removed from the hardware yet: why.
 	EventReleaseNotFinished = "ReleaseNotFinished"
 	// EventClaimConflict (Warning): a claim was allocated a device that another claim still
 	// holds.

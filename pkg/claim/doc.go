@@ -6,11 +6,13 @@
 // repairs differences; keepup.go keeps records and CDI files current.
 //
 // locks.go has a lock for each GPU, and exclusive.go keeps claims off GPUs that are being
-// repartitioned. postpone.go and lost.go release claims whose GPUs cannot be reached.
+// repartitioned. leftovers.go remembers what released claims have left on GPUs. unusable.go keeps
+// claims off GPUs with records that cannot be used.
 //
 // Shares are devices that several claims can hold. A Sharer sets them up (shares.go). wait.go
 // waits without a lock for MPS daemons that it has started; running.go stops daemons that no
 // claim needs, and restarts those that died.
 //
-// Imports: api/v1alpha1, pkg/cdi, pkg/claim/ledger, pkg/claim/plan, pkg/gpu, pkg/hardware.
+// Imports: api/v1alpha1, pkg/cdi, pkg/claim/ledger, pkg/claim/plan, pkg/gpu, pkg/hardware,
+// pkg/text.
 package claim

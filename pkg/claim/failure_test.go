@@ -166,13 +166,9 @@ func TestUnprepareFails(t *testing.T) {
 		mend    func(*place)
 		message string
 	}{
-		"cannot be destroyed": {
-			func(p *place) { p.hardware.onDestroy = at(one, errScripted) }, func(p *place) { p.hardware.onDestroy = nil },
-			"destroy " + one.Name() + ": scripted failure",
-		},
-		"cannot be listed": {
-			func(p *place) { p.hardware.onLive = func(string) error { return errScripted } }, func(p *place) { p.hardware.onLive = nil },
-			"list the partitions of GPU gpu-0000-01-00-0: scripted failure",
+		"a process uses it": {
+			func(p *place) { p.hardware.onDestroy = at(one, usedBy7) }, func(p *place) { p.hardware.onDestroy = nil },
+			"destroy " + one.Name() + ": gpu: in use by process 7",
 		},
 		"CDI file cannot be removed": {
 			func(p *place) {
@@ -217,10 +213,13 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 	p.nothingHeld(m)
 }
 
+// usedBy7 is what a vendor says of a partition that a process uses.
+var usedBy7 = &gpu.ProcessesError{Err: fmt.Errorf("gpu: %w by process 7", gpu.ErrInUse)}
+
 // However the waiting ends, the message says who is in the way.
 func TestUnprepareInUse(t *testing.T) {
 	for name, atLast := range map[string]func(context.Context) error{
-		"the caller gives up": func(context.Context) error { return fmt.Errorf("gpu: %w by process 7", gpu.ErrInUse) },
+		"the caller gives up": func(context.Context) error { return usedBy7 },
 		"the call ends with its time": func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
@@ -236,7 +235,7 @@ func TestUnprepareInUse(t *testing.T) {
 			tries := 0
 			p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error {
 				if tries++; tries == 1 {
-					return fmt.Errorf("gpu: %w by process 7", gpu.ErrInUse)
+					return usedBy7
 				}
 				cancel()
 				return atLast(ctx)

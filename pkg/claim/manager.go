@@ -47,8 +47,8 @@ type Config struct {
 	Shares Sharer
 	// GPUs returns the GPUs of the node, as they are published.
 	GPUs func() []gpu.GPU
-	// LoadID identifies the current boot and load of the driver of a GPU. Partitions
-	// survive neither a reboot nor a reload.
+	// LoadID identifies the current boot and load of the driver of a GPU; empty: it is not
+	// known. Partitions survive neither a reboot nor a reload.
 	LoadID func(pciAddress string) string
 	// Static tells whether a profile keeps a partition at a placement, by GPU, type,
 	// profile and start. Such a partition is neither foreign nor destroyed with a claim; a
@@ -100,13 +100,17 @@ func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 	return all, current
 }
 
-// current returns the record with only those devices that were prepared under the current load
-// of their driver; nil if there are none.
+// Lapsed tells whether the driver of a device's GPU was reloaded since the device was prepared.
+// While one of the two loads is not known, the device counts as one that still exists.
+func (m *Manager) Lapsed(d ledger.Device) bool {
+	now := m.LoadID(d.Placement.GPU)
+	return now != "" && d.LoadID != "" && now != d.LoadID
+}
+
+// current returns the record with only those devices that have not lapsed; nil if there are none.
 func (m *Manager) current(r *ledger.Record) *ledger.Record {
 	now := *r
-	now.Devices = slices.DeleteFunc(slices.Clone(r.Devices), func(d ledger.Device) bool {
-		return d.LoadID != m.LoadID(d.Placement.GPU)
-	})
+	now.Devices = slices.DeleteFunc(slices.Clone(r.Devices), m.Lapsed)
 	if len(now.Devices) == 0 {
 		return nil
 	}

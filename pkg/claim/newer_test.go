@@ -44,7 +44,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 	require.Empty(t, m.Recover(nil))
 
 	// Its own claim is neither prepared nor released.
-	newer := (*ledger.NewerError)(nil)
+	newer := (*ledger.UnusableError)(nil)
 	_, err := m.Prepare(t.Context(), claims.For("n", theirs))
 	require.ErrorAs(t, err, &newer)
 	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("n")), &newer)

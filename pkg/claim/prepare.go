@@ -105,7 +105,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	if wanted, err = m.want(claim); err != nil {
 		return ledger.Record{}, err
 	}
-	if err := m.checkNewer(wanted); err != nil {
+	if err := m.checkUnusable(wanted); err != nil {
 		return ledger.Record{}, err
 	}
 
@@ -116,7 +116,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	}
 	if ok && !plan.SameDevices(held, wanted) {
 		// The claim was allocated again, and the old allocation was not released.
-		if err := m.release(ctx, held); err != nil {
+		if err := m.releaseAsAsked(ctx, held); err != nil {
 			return ledger.Record{}, fmt.Errorf("release what claim %s held before: %w", wanted.Claim, err)
 		}
 	}
@@ -152,13 +152,15 @@ func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
 	return nil
 }
 
-// isStale tells whether the driver of one of a record's GPUs was reloaded since the device was
-// prepared. A driver that is not loaded does not count.
+// isStale tells whether a device of a record has lapsed.
 func (m *Manager) isStale(r ledger.Record) bool {
-	return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
-		now := m.LoadID(d.Placement.GPU)
-		return now != "" && now != d.LoadID
-	})
+	return slices.ContainsFunc(r.Devices, m.Lapsed)
+}
+
+// preparedOnPaper tells whether a claim is prepared according to the ledger, without the driver.
+// A kubelet that restarts prepares the claims of running pods again.
+func preparedOnPaper(s plan.Situation) bool {
+	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && plan.SameDevices(*s.Held, s.Wanted)
 }
 
 // planRun reads the ledger and the hardware, and plans the steps.
@@ -183,7 +185,7 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []pl
 	}
 	var err error
 	if s.Live, err = m.live(ctx, gpusOf(wanted)); err != nil {
-		if withoutDriver(err) && preparedOnPaper(s) {
+		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && preparedOnPaper(s) {
 			return &run{Manager: m, operation: "prepare", record: *s.Held}, nil, nil
 		}
 		return nil, nil, err

@@ -192,12 +192,19 @@ func TestPrepareReallocatedClaim(t *testing.T) {
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
 	assert.Equal(t, now.Name(), r.Devices[0].Name)
 
-	// If the old one cannot go, the new one is not made.
-	p.hardware.onLive = func(string) error { return errScripted }
+	// While a process uses the old one, the new one is not made.
+	p.hardware.onDestroy = at(now, usedBy7)
 	_, err = m.Prepare(t.Context(), claims.For("a", before))
 	require.ErrorContains(t, err, "release what claim team/claim-a held before")
-	p.hardware.onLive = nil
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
+
+	// A GPU that does not answer keeps it from nothing else.
+	p.hardware.onDestroy = at(now, errScripted)
+	_, err = m.Prepare(t.Context(), claims.For("a", before))
+	require.NoError(t, err)
+	p.hardware.onDestroy = nil
+	assert.Empty(t, m.FinishReleases(t.Context()))
+	assert.Equal(t, []string{before.Name()}, p.hardware.names())
 }
 
 func TestPrepareRefusesBeforeTouching(t *testing.T) {

@@ -96,7 +96,7 @@ func (m *Manager) recoverOne(uid types.UID) error {
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	findings := m.FinishReleases(ctx)
 	findings = append(findings, m.releaseLeftovers(ctx, getClaim)...)
-	findings = append(findings, m.reportNewer()...)
+	findings = append(findings, m.reportUnusable()...)
 	findings = append(findings, m.removeOrphanFiles(ctx)...)
 	return append(findings, m.stopStrays(ctx)...)
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // Unprepare releases the devices of a claim. It cancels a Prepare of the claim that is in
-// progress. A claim that holds nothing is no error. If the driver cannot be used now, FinishReleases
-// removes the partitions later.
+// progress. A claim that holds nothing is no error. What the hardware does not let go is left to
+// FinishReleases (see Leftovers), except while the driver names processes that use it.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
 	if err := m.prepares.end(ctx, claim.UID); err != nil {
 		return err
 	}
-	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true }, m.releaseOrPostpone)
+	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true }, m.releaseAsAsked)
 }
 
 // unprepare releases the claim's record if meant returns true for it under the locks of its
@@ -50,19 +50,30 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	return release(ctx, held)
 }
 
-// release undoes a record. The caller holds the locks of its GPUs.
+// release undoes a record that nobody asked to release. The caller holds the locks of its GPUs.
 func (m *Manager) release(ctx context.Context, held ledger.Record) error {
-	if err := m.checkNewerSharers(held); err != nil {
+	return m.perform(ctx, &run{record: held})
+}
+
+// releaseAsAsked undoes a record whose pods have ended. The caller holds the locks of its GPUs.
+func (m *Manager) releaseAsAsked(ctx context.Context, held ledger.Record) error {
+	return m.perform(ctx, &run{record: held, asked: true})
+}
+
+// perform performs a release.
+func (m *Manager) perform(ctx context.Context, r *run) error {
+	held := r.record
+	if err := m.checkSharers(held); err != nil {
 		return err
 	}
-	_, sharers := m.others(held)
-	r := &run{Manager: m, operation: "unprepare", record: held, live: map[string][]gpu.Partition{}, sharers: sharers}
+	r.Manager, r.operation, r.live = m, "unprepare", map[string][]gpu.Partition{}
+	_, r.sharers = m.others(held)
 	if now := m.current(&held); now != nil {
 		if err := r.lookAt(ctx, madeOn(*now)); err != nil {
 			return err
 		}
 	}
-	if err := r.do(ctx, plan.Release(held, r.live, sharers, m.static)); err != nil {
+	if err := r.do(ctx, plan.Release(held, r.live, r.sharers, m.static)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)

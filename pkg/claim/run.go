@@ -32,8 +32,10 @@ type run struct {
 	live map[string][]gpu.Partition
 	// sharers are the current records of other claims on the GPUs.
 	sharers []ledger.Record
-	// left are indexes of devices that could not be released because their GPU is lost.
-	left map[int]bool
+	// asked: the kubelet asks for this release, so the pods of the claim have ended.
+	asked bool
+	// left is why devices are left behind, by their index.
+	left map[int]error
 }
 
 // do performs the steps in order. If a step of a Prepare fails, this step and those before it
@@ -81,11 +83,11 @@ func (r *run) step(ctx context.Context, step plan.Step) error {
 	case plan.OpRemoveCDI:
 		return r.CDI.Remove(r.record.Claim.UID)
 	case plan.OpLeave:
-		return r.unlessLost(step.Device, r.leave(ctx, step.Device))
+		return r.orLeave(step.Device, r.leave(ctx, step.Device))
 	case plan.OpDestroy:
-		return r.unlessLost(step.Device, r.destroy(ctx, r.record.Devices[step.Device].Placement))
+		return r.orLeave(step.Device, r.destroy(ctx, step.Device))
 	case plan.OpForget:
-		return r.forget()
+		return r.forget(ctx)
 	}
 	return fmt.Errorf("unknown step %q", step.Op)
 }
@@ -113,10 +115,7 @@ func (r *run) undoStep(ctx context.Context, step plan.Step) error {
 		if !d.Made || d.HandedOut || plan.HeldByOthers(d, r.sharers) {
 			return nil
 		}
-		if err := r.Hardware.Destroy(ctx, d.Placement.Base()); err != nil {
-			return fmt.Errorf("destroy %s: %w", d.Placement.Base().Name(), err)
-		}
-		return nil
+		return named("destroy", d.Placement.Base(), r.Hardware.Destroy(ctx, d.Placement.Base()))
 	case plan.OpJoin:
 		if r.record.Devices[step.Device].HandedOut {
 			return nil
@@ -183,7 +182,7 @@ func (r *run) create(ctx context.Context, d *ledger.Device) error {
 	base := d.Placement.Base()
 	part, err := r.Hardware.Create(ctx, base)
 	if err != nil {
-		return &HardwareError{fmt.Errorf("create %s: %w", base.Name(), err)}
+		return &HardwareError{named("create", base, err)}
 	}
 	if base.Type != gpu.TypeGPU && (!part.Complete || !part.Is(base)) {
 		return &HardwareError{fmt.Errorf("create %s: the hardware reports %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)}
@@ -208,7 +207,11 @@ func (r *run) leave(ctx context.Context, device int) error {
 		return nil // this plugin was started without sharing
 	}
 	h := holder(r.record, device, r.sharers)
-	h.Lapsed = h.Device.LoadID != r.LoadID(h.Device.Placement.GPU)
+	h.Lapsed = r.Lapsed(h.Device)
+	// The daemon of leftovers has the name of their claim, unless the claim was prepared again.
+	if claim := ledger.ClaimOf(h.Claim.UID); !r.Ledger.Has(claim) {
+		h.Claim.UID = claim
+	}
 	if err := r.Shares.Leave(ctx, h); err != nil {
 		return fmt.Errorf("release %s: %w", h.Device.Name, err)
 	}
@@ -217,8 +220,14 @@ func (r *run) leave(ctx context.Context, device int) error {
 
 // destroy destroys a partition. Processes of a container that has just been stopped may use it a
 // moment longer.
-func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
-	p = p.Base()
+func (r *run) destroy(ctx context.Context, device int) error {
+	if err := r.whyLeft(device); err != nil {
+		return err // a daemon may still use it
+	}
+	p := r.record.Devices[device].Placement.Base()
+	if r.record.Released {
+		return named("destroy", p, r.Hardware.Destroy(ctx, p)) // the next look tries again
+	}
 	var inUse error
 	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(context.Context) (bool, error) {
 		// The call has the context of the whole release: if the patience ended it, its
@@ -233,10 +242,15 @@ func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
 	if inUse != nil && wait.Interrupted(err) {
 		err = inUse
 	}
-	if err != nil {
-		return fmt.Errorf("destroy %s: %w", p.Name(), err)
+	return named("destroy", p, err)
+}
+
+// named adds to an error what was tried with which placement.
+func named(verb string, p gpu.Placement, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s %s: %w", verb, p.Name(), err)
 }
 
 func (r *run) writeCDI(ctx context.Context) error {

@@ -70,7 +70,7 @@ func (m *Manager) gpusServedBy(name string) []string {
 
 // explained tells whether a daemon serves a share in a record.
 func (m *Manager) explained(name string) bool {
-	return m.explainedByNewer(name) || slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
+	return m.explainedByUnusable(name) || slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
 		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
 			return d.IsShare() && m.Shares.Serves(r.Claim, d) == name
 		})
@@ -97,7 +97,7 @@ func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
 	r := &run{Manager: m, operation: "reconcile", record: held}
 	_, r.sharers = m.others(held)
 	for i, d := range held.Devices {
-		if !d.IsShare() || d.LoadID != m.LoadID(d.Placement.GPU) {
+		if !d.IsShare() || m.Lapsed(d) {
 			continue
 		}
 		err := r.join(ctx, i)

@@ -165,12 +165,13 @@ func TestLeaveFails(t *testing.T) {
 	m := p.start()
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	p.shares.onLeave = func(Holder) error { return errScripted }
-	err := m.Unprepare(t.Context(), claims.Ref("a"))
-	require.ErrorContains(t, err, "release "+claims.MIGShare(0).Name()+": scripted failure")
-	assert.Empty(t, p.hardware.destroyed, "it may be in use")
-	assert.Len(t, m.Ledger.List(), 1)
-	p.shares.onLeave = nil
 	mustRelease(t, m, "a")
+	assert.Empty(t, p.hardware.destroyed, "a daemon may use it")
+	left := m.Leftovers(claims.Ref("a"))
+	require.Len(t, left, 1)
+	assert.Equal(t, "release "+claims.MIGShare(0).Name()+": scripted failure", left[0].Cause)
+	p.shares.onLeave = nil
+	assert.Empty(t, m.FinishReleases(t.Context()))
 	p.nothingShared(m)
 }
 

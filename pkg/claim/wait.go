@@ -34,7 +34,7 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	defer cancel()
 	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
 		return now.State == ledger.Preparing && !now.HandedOut() && plan.SameDevices(now, wanted)
-	}, m.releaseOrPostpone)
+	}, m.release)
 	if err != nil {
 		return fmt.Errorf("and it could not be undone, which the next attempt retries: %w", err)
 	}

@@ -10,6 +10,15 @@ import (
 // should be destroyed or switched.
 var ErrInUse = errors.New("in use")
 
+// ProcessesError is an ErrInUse in which the vendor names the processes. Without it, what uses the
+// GPU is not known, or the driver is wrong.
+type ProcessesError struct{ Err error }
+
+func (e *ProcessesError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *ProcessesError) Unwrap() error { return e.Err }
+
 // ErrNotSupported is what a vendor returns, wrapped, when a GPU cannot be set as
 // it was asked to be, and never will.
 var ErrNotSupported = errors.New("not supported by the GPU")

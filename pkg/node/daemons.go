@@ -90,7 +90,8 @@ func (p *plugin) currentRecords() []ledger.Record {
 	records := claim.InUse(p.claims.Ledger.List())
 	for i := range records {
 		records[i].Devices = slices.DeleteFunc(records[i].Devices, func(d ledger.Device) bool {
-			return d.LoadID != p.hardware.LoadID(d.Placement.GPU)
+			// Without a driver, no daemon can run.
+			return p.hardware.LoadID(d.Placement.GPU) == "" || p.claims.Lapsed(d)
 		})
 	}
 	return records

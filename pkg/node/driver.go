@@ -169,6 +169,7 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
 	start := time.Now()
+	held, _ := d.claims.Ledger.Get(c.UID)
 	err := d.claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
 	d.metrics.Operation("unprepare", start, err)
 	if d.trouble != nil {
@@ -180,7 +181,19 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 		d.tellPods(ctx, c.UID, err)
 		return fmt.Errorf("release claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
+	d.tellLeftovers(ctx, held)
 	return nil
+}
+
+// tellLeftovers writes events about the node and the pods of a claim that was released although
+// its devices could not be removed from the hardware.
+func (d *driver) tellLeftovers(ctx context.Context, held ledger.Record) {
+	for _, left := range d.claims.Leftovers(held.Claim) {
+		d.publisher.Events.Warn(ctx, v1alpha1.EventReleaseNotFinished, claim.WhyLeft(left))
+		for _, pod := range held.Pods {
+			d.publisher.Events.WarnPod(ctx, held.Claim.Namespace, pod, v1alpha1.EventReleaseNotFinished, claim.WhyLeft(left))
+		}
+	}
 }
 
 // tellDetail writes an event about the node for administrators. It names objects of other

@@ -54,6 +54,9 @@ func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 	if err := p.claims.Refresh(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.claims.Ledger.CheckGPUs([]string{pciAddress}); err != nil {
+		return nil, err
+	}
 	var held []gpu.Placement
 	for _, d := range p.devicesOn(pciAddress) {
 		if d.IsShare() {
@@ -76,14 +79,14 @@ func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 	return held
 }
 
-// holdingClaims lists the claims that hold devices, including those whose records only a newer
-// version can use.
+// holdingClaims lists the claims that hold devices, including those whose records cannot be used
+// now.
 func (p *plugin) holdingClaims() []ledger.ClaimRef {
 	var claims []ledger.ClaimRef
 	for _, r := range claim.InUse(p.claims.Ledger.List()) {
 		claims = append(claims, r.Claim)
 	}
-	for _, n := range p.claims.Ledger.Newer() {
+	for _, n := range p.claims.Ledger.Unusable() {
 		claims = append(claims, n.Claim)
 	}
 	return claims

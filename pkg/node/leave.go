@@ -22,12 +22,12 @@ func (c *Config) leave(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	held, err := filepath.Glob(filepath.Join(c.DataDir(), "claims", "*.json"))
+	held, err := filepath.Glob(filepath.Join(c.DataDir(), "claims", "*.json*"))
 	if err != nil {
 		return fmt.Errorf("list the records of claims on node %s: %w", c.NodeName, err)
 	}
 	if len(held) > 0 {
-		klog.FromContext(ctx).Info("Claims hold GPUs of this node, so no files are removed: they are needed to release the claims", "claims", len(held))
+		klog.FromContext(ctx).Info("There are records of claims that hold GPUs of this node, or that have left partitions on them, so no files are removed: they are needed to release the claims. Remove broken records by hand", "records", held)
 		return nil
 	}
 	var errs []error

@@ -165,6 +165,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	endTurn, err := handoff.TakeTurn(ctx, p.DataDir(), func() {
+		p.claims.Ledger.ReadAgain()
 		p.follow.FirstOrder(ctx)
 		p.publisher.TakeOver(ctx)
 		p.follow.TakeOver()

@@ -153,7 +153,11 @@ func TestLeaveIdleNode(t *testing.T) {
 	require.NoError(t, os.WriteFile(record, nil, 0o600))
 	require.NoError(t, c.leave(ctx))
 	assert.FileExists(t, record, "a claim holds something")
-	require.NoError(t, os.Remove(record))
+	broken := record + ".broken"
+	require.NoError(t, os.Rename(record, broken))
+	require.NoError(t, c.leave(ctx))
+	assert.FileExists(t, broken, "it may be of a claim that holds something")
+	require.NoError(t, os.Remove(broken))
 	require.NoError(t, c.leave(ctx))
 	assert.NoDirExists(t, c.DataDir())
 }

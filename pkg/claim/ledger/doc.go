@@ -16,7 +16,7 @@
 //     record again.
 //   - A reader leaves every other record alone. The record stays where it is, and
 //     its claim can be neither prepared nor released by this reader. New claims get
-//     nothing on the GPUs that the record names (see Newer).
+//     nothing on the GPUs that the record names (see Unusable).
 //   - The fields version, minReader, claim and devices[].placement.gpu keep their
 //     names and meanings in all versions.
 //   - A field that an older plugin may ignore needs no new version. A new state, or

@@ -38,36 +38,36 @@ type Ledger struct {
 	// mu protects the fields below.
 	mu      sync.RWMutex
 	records map[types.UID]Record
-	// newer has the records that only a newer version can use.
-	newer map[types.UID]Newer
-	// seen is the number of changes that records and newer include.
+	// unusable has the records that cannot be used now.
+	unusable map[types.UID]Unusable
+	// seen is the number of changes that records and unusable include.
 	seen uint64
+	// again: the next Refresh reads everything, because files could not be read or changes may
+	// not have been counted.
+	again bool
 }
 
-// Broken is a record file that could not be read and was set aside.
+// Broken is a file that is no valid record and was set aside.
 type Broken struct {
 	// UID is the claim's UID, taken from the name of the file.
 	UID types.UID
 	// Path is the new path of the file.
 	Path string
-	// Err says why it cannot be read.
+	// Err says what is wrong with it.
 	Err error
 }
 
 // Open reads all records in the folder, which it creates if it does not exist. A file that is
-// not a valid record is renamed and returned, so that it does not stop the plugin.
+// not a valid record is renamed and returned, so that it does not stop the plugin. A file that
+// cannot be read stays where it is (see Unusable), and the next Refresh reads it again.
 func Open(dir string) (*Ledger, []Broken, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("create the folder of the ledger: %w", err)
 	}
-	changes, err := openGeneration(filepath.Clean(dir) + generationSuffix)
-	if err != nil {
-		return nil, nil, err
-	}
-	l := &Ledger{dir: dir, changes: changes}
+	l := &Ledger{dir: dir, changes: &generation{path: filepath.Clean(dir) + generationSuffix}}
 	broken, err := l.readAll()
 	if err != nil {
-		return nil, nil, errors.Join(err, changes.close())
+		return nil, nil, errors.Join(err, l.changes.close())
 	}
 	return l, broken, nil
 }
@@ -76,7 +76,7 @@ func Open(dir string) (*Ledger, []Broken, error) {
 // of GPUs, the records on these GPUs are current afterwards.
 func (l *Ledger) Refresh() ([]Broken, error) {
 	l.mu.RLock()
-	current := l.changes.shared() && l.seen == l.changes.get()
+	current := !l.again && l.changes.shared() && l.seen == l.changes.get()
 	l.mu.RUnlock()
 	if current {
 		return nil, nil
@@ -84,17 +84,41 @@ func (l *Ledger) Refresh() ([]Broken, error) {
 	return l.readAll()
 }
 
+// ReadAgain makes the next Refresh read all records.
+func (l *Ledger) ReadAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = true
+}
+
+// share shares the counter of changes with other processes. Their changes from before were not
+// counted.
+func (l *Ledger) share() error {
+	begun, err := l.changes.share()
+	if begun {
+		l.ReadAgain()
+	}
+	return err
+}
+
 // readAll reads all records and sets broken files aside.
 func (l *Ledger) readAll() ([]Broken, error) {
 	l.files.Lock()
 	defer l.files.Unlock()
-	// Read before the files: a later change is read by the next Refresh.
+	if err := l.share(); err != nil {
+		return nil, err
+	}
+	// Before the files are read: a later change is read by the next Refresh.
 	seen := l.changes.get()
+	l.mu.Lock()
+	l.again = false
+	l.mu.Unlock()
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read the folder of the ledger: %w", err)
 	}
-	records, newer := map[types.UID]Record{}, map[types.UID]Newer{}
+	records, unusable := map[types.UID]Record{}, map[types.UID]Unusable{}
+	unread := false
 	var broken []Broken
 	for _, entry := range entries {
 		if entry.IsDir() || !strings.HasSuffix(entry.Name(), fileSuffix) {
@@ -102,12 +126,13 @@ func (l *Ledger) readAll() ([]Broken, error) {
 		}
 		uid := types.UID(strings.TrimSuffix(entry.Name(), fileSuffix))
 		record, err := l.load(uid)
-		needsNewer := (*NewerError)(nil)
+		cannot := (*UnusableError)(nil)
 		switch {
 		case err == nil:
 			records[uid] = record
-		case errors.As(err, &needsNewer):
-			newer[uid] = needsNewer.Newer
+		case errors.As(err, &cannot):
+			unusable[uid] = cannot.Unusable
+			unread = unread || cannot.Unreadable != nil
 		case errors.Is(err, fs.ErrNotExist):
 			// another process has just removed it
 		default:
@@ -120,7 +145,7 @@ func (l *Ledger) readAll() ([]Broken, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records, l.newer, l.seen = records, newer, seen
+	l.records, l.unusable, l.seen, l.again = records, unusable, seen, l.again || unread
 	return broken, nil
 }
 
@@ -138,12 +163,15 @@ func (l *Ledger) path(uid types.UID) string {
 
 func (l *Ledger) load(uid types.UID) (Record, error) {
 	data, err := os.ReadFile(l.path(uid))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return Record{}, err
+	case err != nil:
+		return Record{}, &UnusableError{Unusable{Claim: ClaimRef{UID: uid}, Unreadable: err}}
 	}
 	record, err := Decode(data)
-	if needsNewer := (*NewerError)(nil); errors.As(err, &needsNewer) {
-		needsNewer.Claim.UID = uid
+	if cannot := (*UnusableError)(nil); errors.As(err, &cannot) {
+		cannot.Claim.UID = uid
 	}
 	if err != nil {
 		return Record{}, err
@@ -162,14 +190,13 @@ func (l *Ledger) Get(uid types.UID) (Record, bool) {
 	return r.Clone(), ok
 }
 
-// Has tells whether there is a record of a claim, including one that only a newer version can
-// use.
+// Has tells whether there is a record of a claim, including one that cannot be used now.
 func (l *Ledger) Has(uid types.UID) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	_, ok := l.records[uid]
-	_, isNewer := l.newer[uid]
-	return ok || isNewer
+	_, unusable := l.unusable[uid]
+	return ok || unusable
 }
 
 // List returns all records in the order of their claims' UIDs.
@@ -219,6 +246,9 @@ func (l *Ledger) Put(r Record) error {
 	}
 	l.files.RLock()
 	defer l.files.RUnlock()
+	if err := l.share(); err != nil {
+		return err
+	}
 	if err := durable.WriteFile(l.path(r.Claim.UID), data); err != nil {
 		return fmt.Errorf("write the record of claim %s to %s (is the disk full or read-only?): %w", r.Claim, l.dir, err)
 	}
@@ -241,12 +271,18 @@ func (l *Ledger) changed(apply func()) {
 	}
 }
 
-// Delete removes a record. It is no error if there is none.
+// Delete removes a record, and the broken file that it was rebuilt from. It is no error if there is
+// none.
 func (l *Ledger) Delete(uid types.UID) error {
 	l.files.RLock()
 	defer l.files.RUnlock()
-	if err := os.Remove(l.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the record of claim %s: %w", uid, err)
+	if err := l.share(); err != nil {
+		return err
+	}
+	for _, file := range []string{l.path(uid) + brokenSuffix, l.path(uid)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the record of claim %s: %w", uid, err)
+		}
 	}
 	if err := durable.SyncDir(l.dir); err != nil {
 		return err

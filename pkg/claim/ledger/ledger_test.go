@@ -110,6 +110,8 @@ func TestOpenSetsBrokenFilesAside(t *testing.T) {
 			require.NoError(t, l.Put(record("a")), "and the claim can be prepared again")
 			_, broken = open(t, dir)
 			assert.Empty(t, broken)
+			require.NoError(t, l.Delete("a"))
+			assert.NoFileExists(t, filepath.Join(dir, "a.json.broken"), "it is out of date")
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,12 +37,13 @@ type Record struct {
 	Claim     ClaimRef `json:"claim"`
 	State     State    `json:"state"`
 	Devices   []Device `json:"devices"`
-	// Released: the kubelet has released the claim while its GPUs could not be reached,
-	// because their driver could not be used or a GPU was lost. No container uses the
-	// devices, but they must be removed from the hardware before another claim gets them.
-	// The state is Preparing. If a GPU was lost, the claim's UID in the record is a
-	// LeftoverUID, so that the claim can be prepared elsewhere.
+	// Released: the claim was released, but its devices on one GPU could not be removed from
+	// the hardware. No container uses them; they must be removed before another claim gets
+	// them. The state is Preparing. The claim's UID in the record is a LeftoverUID, so that
+	// the claim can be prepared elsewhere.
 	Released bool `json:"released,omitempty"`
+	// Cause is why the devices of a released claim could not be removed, for messages.
+	Cause string `json:"cause,omitempty"`
 	// Pods are the pods that use the claim, in its namespace. Messages and metrics name
 	// them.
 	Pods []Pod `json:"pods,omitempty"`
@@ -59,7 +61,16 @@ type Pod struct {
 // LeftoverUID is the UID in the record of a claim's leftovers on one GPU. gpuID is a result of
 // gpu.NameOf.
 func LeftoverUID(claim types.UID, gpuID string) types.UID {
-	return claim + "-left-on-" + types.UID(gpuID)
+	return claim + leftoverMark + types.UID(gpuID)
+}
+
+// leftoverMark is between the claim's UID and the GPU in a LeftoverUID.
+const leftoverMark = "-left-on-"
+
+// ClaimOf returns the UID of the claim that a LeftoverUID is of. Every other UID is that of a claim.
+func ClaimOf(uid types.UID) types.UID {
+	claim, _, _ := strings.Cut(string(uid), leftoverMark)
+	return types.UID(claim)
 }
 
 // PodNames returns the names of the pods.
@@ -180,7 +191,7 @@ func Encode(r Record) ([]byte, error) {
 	return data, nil
 }
 
-// Decode reads and validates a record. It fails with a *NewerError if the record needs a newer
+// Decode reads and validates a record. It fails with an *UnusableError if the record needs a newer
 // version.
 func Decode(data []byte) (Record, error) {
 	var version struct {

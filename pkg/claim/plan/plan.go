@@ -124,14 +124,22 @@ func checkHolders(s Situation) error {
 				}
 				if s.GPUs[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
 					return conflict(s.Wanted, []ledger.Record{other}, func(holder string) string {
-						return fmt.Sprintf("%s cannot be prepared: %s still holds %s on the same GPU and its release is not finished; this is retried",
-							d.Name, holder, theirs.Name)
+						return fmt.Sprintf("%s cannot be prepared: %s", d.Name, whyHeld(other, theirs.Name, holder))
 					})
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// whyHeld says why the device of another claim is in the way, and what to do.
+func whyHeld(other ledger.Record, device, holder string) string {
+	if other.Released {
+		return fmt.Sprintf("%s of %s, which was released, could not be removed from the GPU: %s; this is retried, or delete the pod so that it is scheduled again; if it lasts, the node must be drained and rebooted",
+			device, holder, other.Cause)
+	}
+	return fmt.Sprintf("%s still holds %s on the same GPU and its release is not finished; this is retried", holder, device)
 }
 
 // checkForeign refuses devices that overlap partitions of others.

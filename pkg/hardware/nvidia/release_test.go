@@ -27,7 +27,16 @@ func TestRelease(t *testing.T) {
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.root), nvdriver.ErrModuleInUse)
 
 	cancel()
+	closing := make(chan struct{})
+	library.ending = func() { close(closing) }
+	waits := make(chan error, 1)
+	go func() {
+		<-closing
+		_, err := m.Live(context.WithoutCancel(t.Context()), gpuID)
+		waits <- err
+	}()
 	require.NoError(t, m.Release(t.Context()))
+	require.ErrorIs(t, <-waits, session.ErrReleased, "who comes meanwhile does not wait for ever")
 	watch.Wait()
 	assert.Equal(t, []int64{0}, library.ended, "no set of events outlives the session")
 	_, err := m.Live(t.Context(), gpuID)

@@ -22,6 +22,8 @@ type countedSets struct {
 	open  atomic.Int64
 	made  chan struct{}
 	ended []int64
+	// ending is called before the library is closed; may be nil.
+	ending func()
 }
 
 func (l *countedSets) EventSetCreate() (nvml.EventSet, nvml.Return) {
@@ -36,6 +38,9 @@ func (l *countedSets) EventSetCreate() (nvml.EventSet, nvml.Return) {
 
 func (l *countedSets) Shutdown() nvml.Return {
 	l.ended = append(l.ended, l.open.Load())
+	if l.ending != nil {
+		l.ending()
+	}
 	return l.Interface.Shutdown()
 }
 

@@ -9,20 +9,43 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // smiPatience is how long nvidia-smi may take: it reads all GPUs first.
 const smiPatience = 30 * time.Second
 
-// smiNotAvailable is the exit code of nvidia-smi if "the requested operation is not
-// available on target device" (nvidia-smi(1), RETURN VALUE).
-const smiNotAvailable = 3
+// smiInterrupts is the one exit code of nvidia-smi that is not NVML's number: "NVIDIA Kernel
+// detected an interrupt issue with a GPU" (nvidia-smi(1), RETURN VALUE).
+const smiInterrupts = 10
+
+// smiError returns what the exit code of nvidia-smi says, or err if it says nothing. The other
+// codes below 255 are NVML's. 6 says that there is no such GPU, though NVML has just told its UUID:
+// it fell off the bus.
+func smiError(err error, pciAddress, what string) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() <= 0 || exit.ExitCode() >= 255 {
+		return err
+	}
+	answer := &session.CallError{Subject: "GPU " + pciAddress, Call: what, Return: nvml.Return(exit.ExitCode())}
+	if answer.Return == smiInterrupts {
+		answer.Return = nvml.ERROR_IRQ_ISSUE
+	}
+	switch {
+	case session.Unsupported(answer):
+		return fmt.Errorf("%w: %w", gpu.ErrNotSupported, answer)
+	case answer.Return == nvml.ERROR_NOT_FOUND:
+		return fmt.Errorf("%w: %w", gpu.ErrLost, answer)
+	}
+	return answer
+}
 
 // sliceNumbers are the time slices by nvidia-smi's numbers (nvidia-smi compute-policy
 // --help). NVML cannot set them.
@@ -43,27 +66,34 @@ func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.
 	defer cancel()
 	out, err := d.cfg.Run(ctx, "nvidia-smi", "compute-policy", "-i", uuid, "--set-timeslice", strconv.Itoa(number))
 	said := strings.Join(strings.Fields(string(out)), " ")
-	var exit *exec.ExitError
 	switch {
 	// Some versions call it a warning and exit with 0. Then only their words tell: neither
 	// NVML nor another option of nvidia-smi reads the time slice back.
-	case errors.As(err, &exit) && exit.ExitCode() == smiNotAvailable,
-		err == nil && strings.Contains(strings.ToLower(said), "not supported"):
-		return fmt.Errorf("GPU %s: set its time slice to %s: %w (nvidia-smi: %s)", pciAddress, slice, gpu.ErrNotSupported, said)
+	case err == nil && strings.Contains(strings.ToLower(said), "not supported"):
+		err = gpu.ErrNotSupported
 	case ctx.Err() != nil:
 		return fmt.Errorf("GPU %s: set its time slice to %s: nvidia-smi does not end: %w", pciAddress, slice, context.Cause(ctx))
-	case err != nil:
-		return fmt.Errorf("GPU %s: set its time slice to %s: nvidia-smi: %w: %s", pciAddress, slice, err, said)
+	}
+	if err != nil {
+		return fmt.Errorf("GPU %s: set its time slice to %s: nvidia-smi: %w: %s", pciAddress, slice, smiError(err, pciAddress, "of nvidia-smi compute-policy"), said)
 	}
 	return nil
 }
 
-// runBelow runs programs of a driver root as children of this process.
+// runBelow runs programs of a driver root as children of this process. A program that hangs in the
+// driver cannot be killed: the caller gives up on it when ctx ends, and the same command is refused
+// until it has ended.
 func runBelow(root string) func(context.Context, string, ...string) ([]byte, error) {
+	var commands sync.Map // the gate of each command
 	return func(ctx context.Context, program string, args ...string) ([]byte, error) {
-		cmd := exec.CommandContext(ctx, filepath.Join(root, "usr/bin", program), args...)
-		cmd.WaitDelay = time.Second
-		return cmd.CombinedOutput()
+		key := strings.Join(append([]string{program}, args...), " ")
+		command, _ := commands.LoadOrStore(key, gate.New(program, ""))
+		return gate.Through(ctx, command.(*gate.Gate), func(t *gate.Task) ([]byte, error) {
+			t.Note(key)
+			cmd := exec.CommandContext(ctx, filepath.Join(root, "usr/bin", program), args...)
+			cmd.WaitDelay = time.Second
+			return cmd.CombinedOutput()
+		})
 	}
 }
 

@@ -3,7 +3,9 @@ package nvidia
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,8 +45,18 @@ func TestSetTimeSlice(t *testing.T) {
 		answer, failure = text, exit
 		assert.ErrorIs(t, m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, text)
 	}
-	answer, failure = "Not Supported\n", exec.CommandContext(t.Context(), "sh", "-c", "exit 4").Run()
-	assert.NotErrorIs(t, m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, "the exit code counts")
+	for code, want := range map[string]error{
+		"4": nvml.ERROR_NO_PERMISSION, "6": gpu.ErrLost, "8": nvml.ERROR_INSUFFICIENT_POWER, "9": nvml.ERROR_DRIVER_NOT_LOADED,
+		"10": nvml.ERROR_IRQ_ISSUE, "13": gpu.ErrNotSupported, "14": nvml.ERROR_CORRUPTED_INFOROM, "15": gpu.ErrLost, "255": nil,
+	} {
+		answer, failure = "Not Supported\n", exec.CommandContext(t.Context(), "sh", "-c", "exit "+code).Run()
+		err := m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice)
+		require.Error(t, err)
+		assert.Equal(t, want == gpu.ErrNotSupported, errors.Is(err, gpu.ErrNotSupported), "the exit code counts, not the words: %s", code)
+		if want != nil {
+			assert.ErrorIs(t, err, want, code)
+		}
+	}
 	answer, failure = "No devices were found\n", errors.New("exit status 6")
 	err := m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice)
 	require.ErrorContains(t, err, "No devices were found")
@@ -99,4 +111,24 @@ func TestComputeModeUnderMIG(t *testing.T) {
 	settings, err := m.Settings(t.Context(), address)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Settings{ComputeMode: gpu.ComputeDefault}, settings)
+}
+
+// A program that does not end holds up neither its caller nor another command. The same command
+// waits for it.
+func TestProgramThatDoesNotEnd(t *testing.T) {
+	root, first := t.TempDir(), make(chan error, 1)
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755))
+	script := "#!/bin/sh\n[ $1 = quick ] && echo done && exit 15\nexec sleep 600\n"
+	require.NoError(t, os.WriteFile(filepath.Join(root, "usr/bin/nvidia-smi"), []byte(script), 0o755)) //nolint:gosec // a program
+	run := runBelow(root)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, err := run(ctx, "nvidia-smi", "slow")
+		first <- err
+	}()
+	out, err := run(t.Context(), "nvidia-smi", "quick")
+	assert.Equal(t, "done\n", string(out))
+	assert.ErrorIs(t, smiError(err, "0000:01:00.0", "of nvidia-smi"), gpu.ErrLost)
+	cancel()
+	require.Error(t, <-first)
 }

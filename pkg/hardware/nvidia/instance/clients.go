@@ -28,11 +28,11 @@ func (g *GPU) refuseClients(what string) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("GPU %s: cannot %s: %w by %s", g.PCIAddress, what, gpu.ErrInUse, PIDList(pids))
+	return &gpu.ProcessesError{Err: fmt.Errorf("GPU %s: cannot %s: %w by %s", g.PCIAddress, what, gpu.ErrInUse, PIDList(pids))}
 }
 
-// explainClients adds the processes to a gpu.ErrInUse. instance is the id of the GPU
-// instance, or wholeGPUClients.
+// explainClients adds the processes to a gpu.ErrInUse, which becomes a gpu.ProcessesError. instance
+// is the id of the GPU instance, or wholeGPUClients.
 func (g *GPU) explainClients(err error, instance int) error {
 	if !errors.Is(err, gpu.ErrInUse) {
 		return err
@@ -41,7 +41,7 @@ func (g *GPU) explainClients(err error, instance int) error {
 	if listErr != nil || len(pids) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %s", err, PIDList(pids))
+	return &gpu.ProcessesError{Err: fmt.Errorf("%w: %s", err, PIDList(pids))}
 }
 
 // clients lists the processes that use a GPU instance, or all with wholeGPUClients.

@@ -110,6 +110,10 @@ func (s *Session) HoldSet(ctx context.Context) (release func(), err error) {
 	if err := s.sets.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
+	if s.released.Load() {
+		s.sets.Release(1)
+		return nil, ErrReleased
+	}
 	return func() { s.sets.Release(1) }, nil
 }
 
@@ -126,6 +130,10 @@ func (s *Session) enter(ctx context.Context, t *gate.Task) (leave func(), err er
 		if err := s.tasks.Acquire(ctx, 1); err != nil {
 			return nil, fmt.Errorf("%s: waiting for NVML, which is closed while a GPU is reset: %w", t.Subject(), err)
 		}
+	}
+	if s.released.Load() { // meanwhile
+		s.tasks.Release(1)
+		return nil, fmt.Errorf("%s: %w", t.Subject(), ErrReleased)
 	}
 	return func() { s.tasks.Release(1) }, nil
 }
@@ -172,6 +180,10 @@ func (s *Session) keepOut(ctx context.Context) (letIn func(), err error) {
 		}
 		before := letIn
 		letIn = func() { used.Release(everyone); before() }
+	}
+	if s.released.Load() {
+		letIn()
+		return nil, ErrReleased
 	}
 	return letIn, nil
 }
@@ -222,13 +234,15 @@ func (s *Session) Release(ctx context.Context) error {
 	if err := s.resets.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("waiting for the reset of a GPU: %w", err)
 	}
-	if _, err := s.keepOut(ctx); err != nil {
-		s.resets.Release(1)
+	defer s.resets.Release(1)
+	letIn, err := s.keepOut(ctx)
+	if err != nil {
 		return err
 	}
 	if err := s.inPrivate(ctx, s.end); err != nil {
 		return fmt.Errorf("close NVML: %w", err)
 	}
 	s.released.Store(true)
+	letIn() // who has waited is told
 	return nil
 }

@@ -92,6 +92,7 @@ func TestPreparedAgainAfterReleaseWithoutTheDriver(t *testing.T) {
 	_, err = m.Prepare(t.Context(), c)
 	require.ErrorContains(t, err, "its library is missing", "what was released is not prepared on paper")
 	back()
+	assert.Empty(t, m.FinishReleases(t.Context()))
 
 	record, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)

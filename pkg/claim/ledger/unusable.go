@@ -9,9 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Newer is a record that only a newer version can use. It is never changed.
-type Newer struct {
+// Unusable is a record that this process cannot use now: only a newer version can, or its file
+// cannot be read. It is never changed.
+type Unusable struct {
 	Claim ClaimRef
+	// Unreadable is why the file cannot be read; nil: the record needs a newer version.
+	Unreadable error
 	// Version wrote the record, MinReader is the oldest version that can use it.
 	Version, MinReader int
 	// GPUs are the PCI addresses of the GPUs of its devices; empty: unknown, so it may be
@@ -20,14 +23,17 @@ type Newer struct {
 }
 
 // On tells whether the record may hold devices of one of the GPUs.
-func (n Newer) On(gpus []string) bool {
+func (n Unusable) On(gpus []string) bool {
 	return len(n.GPUs) == 0 || slices.ContainsFunc(n.GPUs, func(g string) bool { return slices.Contains(gpus, g) })
 }
 
-// NewerError says that only a newer version can use a record.
-type NewerError struct{ Newer }
+// UnusableError says why a record cannot be used now.
+type UnusableError struct{ Unusable }
 
-func (e *NewerError) Error() string {
+func (e *UnusableError) Error() string {
+	if e.Unreadable != nil {
+		return fmt.Sprintf("the record of claim %s cannot be read, which is retried: %v", e.Claim.UID, e.Unreadable)
+	}
 	return fmt.Sprintf("the record of claim %s has version %d and needs a plugin that reads version %d, this one reads %d: run the newer version of Tranche on this node again",
 		e.Claim, e.Version, e.MinReader, Version)
 }
@@ -42,7 +48,7 @@ func newerError(data []byte, version, minReader int) error {
 			} `json:"placement"`
 		} `json:"devices"`
 	}
-	n := Newer{Version: version, MinReader: minReader}
+	n := Unusable{Version: version, MinReader: minReader}
 	if err := json.Unmarshal(data, &r); err == nil {
 		n.Claim = r.Claim
 		for _, d := range r.Devices {
@@ -53,39 +59,37 @@ func newerError(data []byte, version, minReader int) error {
 			n.GPUs = append(n.GPUs, d.Placement.GPU)
 		}
 	}
-	return &NewerError{n}
+	return &UnusableError{n}
 }
 
-// Newer returns the records that only a newer version can use, in the order of
-// their claims' UIDs.
-func (l *Ledger) Newer() []Newer {
+// Unusable returns the records that cannot be used now, in the order of their claims' UIDs.
+func (l *Ledger) Unusable() []Unusable {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	var all []Newer
-	for _, n := range l.newer {
+	var all []Unusable
+	for _, n := range l.unusable {
 		all = append(all, n)
 	}
-	slices.SortFunc(all, func(a, b Newer) int { return strings.Compare(string(a.Claim.UID), string(b.Claim.UID)) })
+	slices.SortFunc(all, func(a, b Unusable) int { return strings.Compare(string(a.Claim.UID), string(b.Claim.UID)) })
 	return all
 }
 
-// CheckClaim fails with a *NewerError if only a newer version can use the claim's
-// record.
+// CheckClaim fails with an *UnusableError if the claim's record cannot be used now.
 func (l *Ledger) CheckClaim(uid types.UID) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if n, ok := l.newer[uid]; ok {
-		return &NewerError{n}
+	if n, ok := l.unusable[uid]; ok {
+		return &UnusableError{n}
 	}
 	return nil
 }
 
-// CheckGPUs fails with a *NewerError if a record that only a newer version can use may hold
-// devices of one of the GPUs.
+// CheckGPUs fails with an *UnusableError if a record that cannot be used now may hold devices of
+// one of the GPUs.
 func (l *Ledger) CheckGPUs(pciAddresses []string) error {
-	for _, n := range l.Newer() {
+	for _, n := range l.Unusable() {
 		if n.On(pciAddresses) {
-			return &NewerError{n}
+			return &UnusableError{n}
 		}
 	}
 	return nil

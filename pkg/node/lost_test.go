@@ -1,7 +1,9 @@
 package node
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,6 +14,11 @@ import (
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
@@ -36,6 +43,61 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 	m.faults(nvdriver.Faults{})
 	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, nodetest.Patience, nodetest.Tick)
+	awaitDevices(t, m.api, false, untainted)
+	m.nothingHeld()
+}
+
+// A GPU answers a call of the release with each code that nvml.h has for it, or does not answer. The
+// pod leaves, its events say what became of the partition, and the partition goes when the GPU works
+// again.
+func TestReleaseOnAFailingGPU(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	for call, codes := range map[string][]nvml.Return{
+		"GetHandle":          {nvml.ERROR_INSUFFICIENT_POWER, nvml.ERROR_IRQ_ISSUE, nvml.ERROR_NO_PERMISSION, nvml.ERROR_UNKNOWN, nvml.ERROR_RESET_REQUIRED},
+		"GetGpuInstances":    {nvml.ERROR_UNKNOWN},
+		"GpuInstanceDestroy": {nvml.ERROR_UNKNOWN, nvml.ERROR_RESET_REQUIRED, nvml.SUCCESS},
+	} {
+		for _, code := range codes {
+			fault := nvdriver.CallFault{Call: call, GPU: address0, Error: nvdriver.Return(code), Hang: code == nvml.SUCCESS}
+			uid := strings.ToLower(fmt.Sprintf("%s-%d", call, code))
+			c := nodetest.Allocate(t, m.api, uid, small0)
+			k.mustPrepare(c)
+			m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{fault}})
+			require.Empty(t, k.unprepare(c), uid)
+			nodetest.AwaitEvent(t, m.api, "ReleaseNotFinished", "Claim team/claim-"+uid+" was released, but "+small0+" could not be removed from the hardware")
+			require.Len(t, m.records(), 1, uid)
+			m.faults(nvdriver.Faults{})
+			require.Eventually(t, func() bool { return len(m.partitions())+len(m.records()) == 0 }, nodetest.Patience, nodetest.Tick, uid)
+			awaitDevices(t, m.api, false, untainted)
+		}
+	}
+	m.nothingHeld()
+}
+
+// NVML does not open after a restart of the plugin: the load of the driver is not known, which is no
+// proof that the partitions are gone.
+func TestReleaseWhileTheDriverDoesNotOpen(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := nodetest.Allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	stop()
+	set := &drivers.Set{}
+	set.Expect([]gpu.GPU{{PCIAddress: address0, Vendor: gpu.NVIDIA}})
+	require.Empty(t, set.LoadID(address0), "as with a driver that hangs while it is opened")
+	records, _, err := ledger.Open(filepath.Join(m.config.DataDir(), "claims"))
+	require.NoError(t, err)
+	files, err := cdi.Open(m.config.CDIDir)
+	require.NoError(t, err)
+	manager := claim.NewManager(claim.Config{Node: nodetest.NodeName, Hardware: set, Ledger: records, CDI: files, LoadID: set.LoadID, GPUs: func() []gpu.GPU { return nil }})
+	require.NoError(t, manager.Unprepare(t.Context(), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name}))
+	require.Len(t, m.records(), 1)
+
+	m.start()
+	require.Eventually(t, func() bool { return len(m.partitions())+len(m.records()) == 0 }, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
 }

@@ -2,7 +2,9 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -176,8 +178,9 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	}
 	findings := make([]Finding, 0, len(forgotten))
 	for _, uid := range forgotten {
-		if data, err := m.CDI.Record(uid); err == nil && copyIsNewer(data) {
-			continue
+		data, err := m.CDI.Record(uid)
+		if unread := (*fs.PathError)(nil); errors.As(err, &unread) || err == nil && copyIsNewer(data) {
+			continue // what cannot be read now may be a newer version's
 		}
 		findings = append(findings, Finding{
 			Reason:  v1alpha1.EventOrphanFileRemoved,

@@ -165,6 +165,16 @@ func TestAdopt(t *testing.T) {
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 }
 
+// A CDI file that cannot be read now may have the only copy of a record.
+func TestReconcileKeepsFilesThatCannotBeRead(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	require.NoError(t, os.Symlink(p.cdiFile("a"), p.cdiFile("a"))) // ELOOP, for root too
+	assert.Empty(t, m.Reconcile(t.Context(), noClaims))
+	_, err := os.Lstat(p.cdiFile("a"))
+	require.NoError(t, err)
+}
+
 func TestReconcileRemovesOrphanFiles(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()

@@ -68,7 +68,7 @@ func OpenRoster(path string) (*Roster, error) {
 }
 
 // Update records the result of a check: the GPUs that answered, the problems of others that a
-// driver still lists, and the vendors whose drivers listed all of their GPUs. While a GPU does
+// driver still lists, and the vendors whose drivers listed all of their GPUs. bootID is empty if it is not known. While a GPU does
 // not answer, Update restores the indexes of the others of its vendor, because the driver
 // counts without it. It returns the addresses of the GPUs that were removed from the machine.
 func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
@@ -78,7 +78,7 @@ func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[strin
 	for _, c := range r.gpus {
 		c.answers = slices.ContainsFunc(found, func(g gpu.GPU) bool { return g.PCIAddress == c.PCIAddress })
 		_, named := problems[c.PCIAddress]
-		if c.answers || named || c.BootID == bootID || !slices.Contains(told, c.Vendor) {
+		if c.answers || named || bootID == "" || c.BootID == bootID || !slices.Contains(told, c.Vendor) {
 			c.missed = 0
 			continue
 		}

@@ -65,6 +65,7 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 		documents = append(documents, read...)
 		errs = append(errs, err)
 	}
+	documents = formats.Combine(documents)
 	if err := formats.Distinct(documents); err != nil {
 		return err
 	}

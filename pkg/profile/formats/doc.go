@@ -4,9 +4,10 @@
 // read.go splits files into documents and unwraps ConfigMaps and lists. detect.go tells whose a file
 // is, objects.go reads the objects of projects, the labels of nodes, and
 // objects with pods. parse.go has files
-// converted, and names the PartitionProfiles. distinct.go finds names that are there twice.
+// converted, and names the PartitionProfiles. helm.go finds files in the values of Helm charts, combine.go
+// combines two labels of a Node, distinct.go finds names that are there twice.
 //
-// Imports: api/v1alpha1, pkg/claimtemplate/manifest, pkg/claimtemplate/nvidiadra, pkg/profile, pkg/profile/converted,
-// pkg/profile/dcm, pkg/profile/deviceplugin, pkg/profile/kaiwo, pkg/profile/migparted, pkg/profile/nos,
+// Imports: api/v1alpha1, pkg/claimtemplate/manifest, pkg/claimtemplate/nvidiadra, pkg/gpu, pkg/profile,
+// pkg/profile/converted, pkg/profile/dcm, pkg/profile/deviceplugin, pkg/profile/kaiwo, pkg/profile/migparted, pkg/profile/nos,
 // pkg/profile/strict.
 package formats

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -17,7 +18,7 @@ import (
 )
 
 // object converts an object that is no ConfigMap.
-func object(kind string, text strict.Text) ([]Document, error) {
+func object(kind string, text strict.Text, root *yamlv3.Node) ([]Document, error) {
 	d := Document{Name: text.File}
 	var err error
 	switch {
@@ -36,7 +37,10 @@ func object(kind string, text strict.Text) ([]Document, error) {
 		if d.Object, err = manifest.Convert(text.Data, text.Before); err != nil {
 			err = fmt.Errorf("%s: %w", text.File, err)
 		} else if d.Object == nil {
-			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods", text.File, strings.Join(slices.Concat(kaiwo.Kinds, nos.Kinds, nvidiadra.Kinds), ", "))
+			if read, err := helmValues(text, root); len(read) > 0 || err != nil {
+				return read, err
+			}
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(kaiwo.Kinds, nos.Kinds, nvidiadra.Kinds), ", "))
 		}
 	}
 	if err != nil {
@@ -69,7 +73,8 @@ func node(text strict.Text) (documents []Document, err error) {
 			name, err = profiles[0].Name, profiles[0].Err
 		}
 		if err == nil {
-			d.Notes = []string{fmt.Sprintf("run: kubectl label node %s %s=%s", n.Metadata.Name, v1alpha1.LabelProfile, name)}
+			d.Notes = []string{command(n.Metadata.Name, name)}
+			d.node, d.partitioned = n.Metadata.Name, name
 		} else if len(profiles) == 0 {
 			d.Notes = []string{err.Error()}
 		}
@@ -87,8 +92,15 @@ func node(text strict.Text) (documents []Document, err error) {
 			break
 		}
 	}
-	if len(documents) == 0 {
+	shared := labels[deviceplugin.Label]
+	switch {
+	case shared == "":
+	case len(documents) == 0:
 		add(DevicePlugin, deviceplugin.Label, nil)
+	case documents[0].Format == Kaiwo:
+		documents[0].Notes = append(documents[0].Notes, fmt.Sprintf("the label %s=%s does not count beside Kaiwo's", deviceplugin.Label, shared))
+	case documents[0].partitioned != "":
+		documents[0].shared = shared
 	}
 	return documents, nil
 }

@@ -42,6 +42,10 @@ type Document struct {
 	Object *manifest.Object
 	// Notes say what of the document has no counterpart, for people.
 	Notes []string
+
+	// node is a Node of which one label names the PartitionProfile partitioned, and another the
+	// configuration shared of the device plugin. Empty: there is none.
+	node, partitioned, shared string
 }
 
 // parse converts a text whose format is known. key is the key of the ConfigMap, or the name of the

@@ -102,14 +102,14 @@ func document(text strict.Text) ([]Document, error) {
 	case "List":
 		return list(text)
 	}
-	return object(meta.Kind, text)
+	return object(meta.Kind, text, root.Content[0])
 }
 
 // file converts a document that is no object: a file as in a ConfigMap.
 func file(text strict.Text) ([]Document, error) {
 	format := detect(text.Data)
 	if format == "" {
-		return nil, fmt.Errorf("%s: is of no known project: mig-parted has the key mig-configs, the device plugin sharing or flags, the device config manager gpu-config-profiles", text.File)
+		return nil, fmt.Errorf("%s: is of no known project: mig-parted has the key mig-configs, the device plugin sharing or flags, the device config manager gpu-config-profiles; %s", text.File, lookedFor)
 	}
 	name := filepath.Base(text.File)
 	d, err := parse(format, strings.TrimSuffix(name, filepath.Ext(name)), text)
@@ -125,22 +125,6 @@ func configMap(text strict.Text, root *yamlv3.Node) ([]Document, error) {
 		return nil, err
 	}
 	return files(text, child(root, "data"))
-}
-
-// inValues are the paths of the files in the values of Helm charts: the GPU operator's, and the
-// device plugin's.
-var inValues = [][]string{{"migManager", "config", "data"}, {"devicePlugin", "config", "data"}, {"config", "map"}}
-
-// helmValues converts the files in the values of a Helm chart. There can be none.
-func helmValues(text strict.Text, root *yamlv3.Node) (documents []Document, err error) {
-	var errs []error
-	for _, path := range inValues {
-		if in := child(root, path...); in != nil && len(in.Content) > 0 {
-			read, err := files(strict.Text{File: text.File + ": " + strings.Join(path, "."), Before: text.Before}, in)
-			documents, errs = append(documents, read...), append(errs, err)
-		}
-	}
-	return documents, errors.Join(errs...)
 }
 
 // child is the object at a path, nil if there is none.
@@ -169,13 +153,13 @@ func files(text strict.Text, in *yamlv3.Node) ([]Document, error) {
 	var unknown []string
 	for i := 0; in != nil && i+1 < len(in.Content); i += 2 {
 		key, value := in.Content[i].Value, in.Content[i+1]
-		// The lines of a literal block (|) are lines of the file.
-		inner := strict.Text{File: text.File + ", key " + key, Data: []byte(value.Value), Before: -1}
-		if value.Style&yamlv3.LiteralStyle != 0 && text.Before >= 0 {
-			inner.Before = text.Before + value.Line
-		}
+		inner := inside(text, text.File+", key "+key, value)
 		format := detect(inner.Data)
 		if format == "" {
+			if read, err := valuesIn(inner, deepestValues); len(read) > 0 || err != nil {
+				documents, errs = append(documents, read...), append(errs, err)
+				continue
+			}
 			unknown = append(unknown, key)
 			continue
 		}

@@ -1,0 +1,77 @@
+package formats
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+)
+
+// Combine makes PartitionProfiles for Nodes of which one label says how GPUs are partitioned, and that
+// of the device plugin how NVIDIA's are shared. Where the file of one of them is not among the
+// documents, a note says what to do.
+func Combine(documents []Document) []Document {
+	for i := range documents {
+		d := &documents[i]
+		if d.shared == "" {
+			continue
+		}
+		sharing, err := ObjectName(d.shared)
+		base, shared := find(documents, d.Format, d.partitioned), find(documents, DevicePlugin, sharing)
+		if err != nil || base == nil || shared == nil {
+			d.Notes = []string{fmt.Sprintf("the label %s=%s says how these GPUs are shared, and %s has precedence over both labels: "+
+				"convert the Node together with the files that have both configurations, or keep both labels, with formats.devicePlugin of the chart",
+				deviceplugin.Label, d.shared, v1alpha1.LabelProfile)}
+			continue
+		}
+		p := Profile{Original: base.Original + "_" + shared.Original, Notes: slices.Concat(base.Notes, shared.Notes)}
+		p.Spec.Rules = combined(base.Spec.Rules, shared.Spec.Rules[0])
+		p.Notes = append(p.Notes, fmt.Sprintf("GPUs are partitioned as by %s, and NVIDIA's are shared as by %s", base.Original, shared.Original))
+		all := []Profile{p}
+		finish(all)
+		d.Notes = []string{command(d.node, all[0].Name)}
+		d.Profiles, d.Format = all, d.Format+" and "+DevicePlugin
+	}
+	return documents
+}
+
+// find is a configuration that can be used; nil: there is none.
+func find(documents []Document, format Format, name string) *Profile {
+	for i := range documents {
+		for j := range documents[i].Profiles {
+			if p := &documents[i].Profiles[j]; documents[i].Format == format && p.Name == name && p.Err == nil {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// combined are rules in which NVIDIA's GPUs are shared as another rule says.
+func combined(rules []v1alpha1.Rule, sharing v1alpha1.Rule) (all []v1alpha1.Rule) {
+	for _, r := range rules {
+		vendor := ""
+		if r.GPUs != nil {
+			vendor = r.GPUs.Vendor
+		}
+		if vendor != string(gpu.AMD) {
+			own := *r.DeepCopy()
+			if own.GPUs == nil {
+				own.GPUs = &v1alpha1.GPUSelector{}
+			}
+			own.GPUs.Vendor, own.Sharing, own.LegacyResource = string(gpu.NVIDIA), sharing.Sharing.DeepCopy(), sharing.LegacyResource
+			all = append(all, own)
+		}
+		if vendor != string(gpu.NVIDIA) {
+			all = append(all, r)
+		}
+	}
+	return append(all, sharing) // for those that no other rule selects
+}
+
+// command labels a node with a PartitionProfile.
+func command(node, profile string) string {
+	return fmt.Sprintf("run: kubectl label node %s %s=%s", node, v1alpha1.LabelProfile, profile)
+}

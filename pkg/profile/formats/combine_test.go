@@ -1,0 +1,68 @@
+package formats
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+const bothLabels = "---\nkind: Node\nmetadata: {name: node-a, labels: {nvidia.com/mig.config: All_1g.5gb, nvidia.com/device-plugin.config: slice-10}}\n"
+
+// Two labels of a Node mean in a converted profile what they mean on a node that keeps them.
+func TestCombine(t *testing.T) {
+	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfig)+"---\n"+configMapOf("slice-10", shared)+bothLabels))
+	require.NoError(t, err)
+	documents = Combine(documents)
+	require.Len(t, documents, 3)
+	assert.Equal(t, []string{"run: kubectl label node node-a tranche.dev/profile=all-1g.5gb-slice-10"}, documents[2].Notes)
+	both := documents[2].Profiles[0]
+	require.NoError(t, both.Err)
+	checkValid(t, both)
+
+	inventory, err := models.LoadInventory("a100-40x8")
+	require.NoError(t, err)
+	gpus := inventory.Hardware("node-a")
+	combined, err := profile.FromRules(both.Name, both.Spec.Rules)
+	require.NoError(t, err)
+	got, err := combined.Resolve(gpus, nil)
+	require.NoError(t, err)
+
+	// As the plugin does with both labels.
+	base, err := profile.FromRules("all-1g.5gb", documents[0].Profiles[0].Spec.Rules)
+	require.NoError(t, err)
+	layouts, err := base.Resolve(gpus, nil)
+	require.NoError(t, err)
+	config, err := profile.FromRules("", documents[1].Profiles[0].Spec.Rules)
+	require.NoError(t, err)
+	live := profile.Sources{
+		Applied: v1alpha1.ProfileSnapshot{Profile: "all-1g.5gb", Source: v1alpha1.FromMIGParted, Rules: documents[0].Profiles[0].Spec.Rules},
+		Layouts: map[string]profile.Layout{}, Config: config,
+		Current: func(string) (profile.Desired, bool) { return profile.Desired{}, false },
+	}
+	for address, d := range layouts {
+		live.Layouts[address] = d.Layout
+	}
+	want, err := live.Desired(gpus)
+	require.NoError(t, err)
+	for address, d := range want {
+		d.Profile = got[address].Profile
+		assert.Equal(t, d, got[address])
+		require.Len(t, got[address].Layout.Static, 7)
+		assert.Equal(t, []profile.SharedPartition{{Profile: "1g.5gb", Fractions: true, Replicas: 10}}, got[address].SharedPartitions())
+	}
+}
+
+// Without the files, no command drops the sharing.
+func TestCombineWithoutFiles(t *testing.T) {
+	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfig)+bothLabels))
+	require.NoError(t, err)
+	documents = Combine(documents)
+	require.Len(t, documents[1].Notes, 1)
+	assert.Contains(t, documents[1].Notes[0], "the label nvidia.com/device-plugin.config=slice-10 says how these GPUs are shared")
+	assert.Empty(t, documents[1].Profiles)
+}

@@ -12,6 +12,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 )
@@ -69,6 +72,9 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 	if err := formats.Distinct(documents); err != nil {
 		return err
 	}
+	if err := refuseImpossible(documents); err != nil {
+		return err
+	}
 	made := map[types.NamespacedName]bool{}
 	for _, d := range documents {
 		text, err := printed(&d, made)
@@ -78,6 +84,35 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// refuseImpossible makes errors of profiles with layouts that no GPU can hold.
+func refuseImpossible(documents []formats.Document) error {
+	gpus, err := oneOfEachModel()
+	if err != nil {
+		return err
+	}
+	for _, d := range documents {
+		for i := range d.Profiles {
+			p := &d.Profiles[i]
+			if err := profile.Possible(d.Name+": "+p.Original, p.Spec.Rules, gpus); err != nil {
+				*p = p.Fail(err)
+			}
+		}
+	}
+	return nil
+}
+
+// oneOfEachModel are GPUs of all NVIDIA models that are known.
+func oneOfEachModel() (all []gpu.GPU, err error) {
+	for _, model := range models.NVIDIAModels() {
+		inventory, err := models.ParseInventory([]byte(fmt.Sprintf("gpus: [{model: %q}]", model)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, inventory.Hardware("convert")...)
+	}
+	return all, nil
 }
 
 func readFormat(in io.Reader, file string) ([]formats.Document, error) {

@@ -87,7 +87,8 @@ metadata: {name: d}
 	var out strings.Builder
 	err := convert(strings.NewReader(pods), &out, []string{"-"})
 	require.EqualError(t, err, "standard input: Pod team/c: spec: container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576 (line 14)\n"+
-		"standard input: Service d: is of no known project; there are ConfigMap, Node, KaiwoNode, PartitioningProfile, PartitioningPlan, ElasticQuota, CompositeElasticQuota, ResourceClaim, ResourceClaimTemplate, DeviceClass, ComputeDomain, and objects with pods")
+		"standard input: Service d: is of no known project; there are ConfigMap, Node, KaiwoNode, PartitioningProfile, PartitioningPlan, ElasticQuota, CompositeElasticQuota, ResourceClaim, ResourceClaimTemplate, DeviceClass, ComputeDomain, and objects with pods; "+
+		"in values of Helm charts, of subcharts, and in objects that have them (HelmRelease, Application), files are below migManager.config.data, devicePlugin.config.data and config.map")
 	assert.Equal(t, `# standard input: Deployment team/a
 # kind: Secret (KAI)
 ---

@@ -149,7 +149,8 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 	case g.Vendor == gpu.AMD:
 		resolved.Layout = r.amd(g, rule, memory)
 	}
-	if rule != nil {
+	// Of a layout that does not fit, nothing is offered.
+	if unfit := rule != nil && rule.mig != nil && rule.mig.Mode == v1alpha1.MIGStatic && resolved.Layout.Static == nil; rule != nil && !unfit {
 		r.legacy(g, strict.Key(rule.path, "legacyResource"), resolved)
 	}
 	return resolved
@@ -209,6 +210,14 @@ func (r *resolver) profiles(g *gpu.GPU, path string, names []string) []string {
 }
 
 func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticPartition) []gpu.Placement {
+	found, err := packing.Solve(g, asParts(partitions), r.there(g.PCIAddress).Partitions)
+	if err != nil {
+		r.add(path, g, "%s", withoutGPU(g, err))
+	}
+	return found
+}
+
+func asParts(partitions []v1alpha1.StaticPartition) []packing.Part {
 	parts := make([]packing.Part, len(partitions))
 	for i, p := range partitions {
 		parts[i] = packing.Part{Profile: p.Profile}
@@ -216,11 +225,7 @@ func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticP
 			parts[i].Count = int(*p.Count)
 		}
 	}
-	found, err := packing.Solve(g, parts, r.there(g.PCIAddress).Partitions)
-	if err != nil {
-		r.add(path, g, "%s", withoutGPU(g, err))
-	}
-	return found
+	return parts
 }
 
 // withoutGPU is an error without the GPU's name at its beginning.

@@ -1,0 +1,43 @@
+package profile
+
+import (
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile/packing"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
+)
+
+// Possible is an error for static layouts of rules that no GPU can hold. The GPUs are one of each model
+// that there is; those that lack a profile of a layout are not asked, so a layout for an unknown model
+// is possible.
+func Possible(origin string, rules []v1alpha1.Rule, gpus []gpu.GPU) error {
+	problems := strict.NewProblems(origin)
+	for i, r := range rules {
+		if r.MIG == nil || len(r.MIG.Partitions) == 0 {
+			continue
+		}
+		parts := asParts(r.MIG.Partitions)
+		problem := ""
+		for j := range gpus {
+			g := &gpus[j]
+			lacks := func(p packing.Part) bool { _, err := packing.Profile(g, p.Profile); return err != nil }
+			if len(packing.Profiles(g)) == 0 || slices.ContainsFunc(parts, lacks) {
+				continue
+			}
+			_, err := packing.Solve(g, parts, nil)
+			if err == nil {
+				problem = ""
+				break
+			}
+			if problem == "" {
+				problem = "no known GPU can hold these, for example " + g.ProductName + ": " + withoutGPU(g, err)
+			}
+		}
+		if problem != "" {
+			problems.Add(strict.Key(strict.Key(strict.Index("spec.rules", i), "mig"), "partitions"), "%s", problem)
+		}
+	}
+	return problems.Err()
+}

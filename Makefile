@@ -168,6 +168,17 @@ test-apiserver:
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
 	@test/e2e.sh $(TESTS)
 
+# Those of pkg/node that create, find and destroy MIG partitions.
+MIG_TESTS = ^Test(Defect|ComputeInstance|InUse|MIGMode|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
+.PHONY: test-drivers
+test-drivers: compiler ## Run the tests of MIG with the simulated library of each driver (535, 580, 610)
+	@for driver in 535 580 610; do echo "driver $$driver …"; TRANCHE_TEST_DRIVER=$$driver $(GO) test ./pkg/hardware/nvidia/... ./pkg/partition && \
+	  TRANCHE_TEST_DRIVER=$$driver $(GO) test -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
+
+.PHONY: test-clients
+test-clients: compiler ## Look for every NVML call in the real library of the oldest driver (fetches Debian's libnvidia-ml1)
+	@test/clients.sh
+
 SOAK ?= 10m
 .PHONY: soak
 soak: ## Kill controllers, plugins and kubelets at random while profiles change (needs root; SOAK=10m)

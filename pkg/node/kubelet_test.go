@@ -85,8 +85,9 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	}}
 	m.simulated = &simulate.Machine{
 		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: filepath.Join(dir, "sim"), Node: nodetest.NodeName,
-		NVIDIA: nvidia.Vendor{HostRoot: "/", CDIHook: filepath.Join(dir, "hook"), CDIHookPath: m.hookPath()},
-		AMD:    amd.Vendor{HostRoot: "/", Marker: filepath.Join(m.config.DataDir(), "amdgpu-is-out"), BusyPatience: 300 * time.Millisecond},
+		Library: nvdriver.LibraryForTest(t.Name()),
+		NVIDIA:  nvidia.Vendor{HostRoot: "/", CDIHook: filepath.Join(dir, "hook"), CDIHookPath: m.hookPath()},
+		AMD:     amd.Vendor{HostRoot: "/", Marker: filepath.Join(m.config.DataDir(), "amdgpu-is-out"), BusyPatience: 300 * time.Millisecond},
 	}
 	m.config.Machine = m.simulated.Hardware()
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))

@@ -29,6 +29,9 @@ type Machine struct {
 	// Tools is the program that stands in for those of NVIDIA's driver. Empty: none of
 	// them runs, and there is no MPS.
 	Tools string
+	// Library is the version or branch of NVIDIA's driver whose NVML answers. Empty: that of
+	// the inventory.
+	Library string
 	// NVIDIA and AMD say how the drivers are used. Where they are is not read.
 	NVIDIA nvidia.Vendor
 	AMD    amd.Vendor
@@ -95,7 +98,7 @@ func (v nvidiaVendor) Open(ctx context.Context) (*hardware.Opened, error) {
 	case missing:
 		return nvidia.WithoutLibrary(m.Root, sys, errors.New("no library: faults.yaml says that it is missing"))
 	}
-	library, err := nvdriver.New(inv, nvdriver.Options{Root: m.Root, Seed: m.Node, Tools: m.Tools})
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: m.Root, Seed: m.Node, Tools: m.Tools, Library: m.Library})
 	if err != nil {
 		return nil, fmt.Errorf("simulate %s: %w", m.Inventory, err)
 	}

@@ -6,6 +6,9 @@
 // Below it, session makes the NVML calls, instance creates and destroys MIG partitions and
 // switches MIG mode, container describes GPUs to containers, and xid says what errors mean.
 //
+// calls.md lists every NVML call: since which driver it exists, what an older library answers, and
+// what is done then.
+//
 // It does not know whether the NVML below it is real or simulated.
 //
 // Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvfiles"
 )
 
 const firstGPU, secondGPU = "0000:1b:00.0", "0000:43:00.0"
@@ -165,7 +166,7 @@ func TestLoadID(t *testing.T) {
 		assert.False(t, seen[id()])
 		seen[id()] = true
 	}
-	require.NoError(t, os.RemoveAll(filepath.Join(m.root, "sys/module/nvidia")))
+	require.NoError(t, nvfiles.RetireModule(m.root))
 	_, err := m.LoadID()
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }

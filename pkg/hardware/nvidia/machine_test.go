@@ -27,10 +27,16 @@ type machine struct {
 // alters the configuration, for instance to put a trap before NVML.
 func simulated(t *testing.T, name string, change ...func(*Config)) *machine {
 	t.Helper()
+	return withLibrary(t, name, nvdriver.LibraryForTest(t.Name()), change...)
+}
+
+// withLibrary is simulated with the library of a driver.
+func withLibrary(t *testing.T, name, library string, change ...func(*Config)) *machine {
+	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	root := t.TempDir()
-	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Library: library, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	return machineWith(t, root, lib, change...)
 }
@@ -58,14 +64,8 @@ func machineWith(t *testing.T, root string, lib *nvdriver.NVML, change ...func(*
 // ofModel writes an inventory of one model and gives its path.
 func ofModel(t *testing.T, model, extra string) string {
 	t.Helper()
-	return ofDriver(t, "580.159.04", model, extra)
-}
-
-// ofDriver is ofModel with a version of the driver.
-func ofDriver(t *testing.T, version, model, extra string) string {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "inventory.yaml")
-	text := "driverVersion: \"" + version + "\"\ngpus:\n- model: " + model + "\n  count: 2\n  pci: [\"0000:1b:00.0\", \"0000:43:00.0\"]\n" + extra
+	text := "driverVersion: \"580.159.04\"\ngpus:\n- model: " + model + "\n  count: 2\n  pci: [\"0000:1b:00.0\", \"0000:43:00.0\"]\n" + extra
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

@@ -1,8 +1,6 @@
 package nvidia
 
 import (
-	"errors"
-
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
@@ -47,13 +45,13 @@ func (d *Driver) rememberMemory(key string, memory int64) {
 }
 
 // usableMemory returns what a process on the whole GPU can use, in bytes: the total less
-// what the driver reserves, if it reports that.
+// what the driver reserves, if it reports that. Zero if the GPU does not tell its memory.
 func (h *handle) usableMemory() (int64, error) {
 	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return h.Device.GetMemoryInfo_v2() })
 	if err == nil && v2.Reserved < v2.Total {
 		return int64(v2.Total - v2.Reserved), nil
 	}
-	if err != nil && !session.Unsupported(err) && !errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) {
+	if err != nil && !session.OldStructure(err) {
 		return 0, err
 	}
 	total, err := h.TotalMemory()

@@ -76,7 +76,7 @@ func TestModeThatDoesNotChangeIsNotBelieved(t *testing.T) {
 }
 
 func TestAmpereIsNeverSwitched(t *testing.T) {
-	on := simulated(t, "a100-40x8")
+	on := withLibrary(t, "a100-40x8", "580")
 	_, err := on.Create(t.Context(), gpu.Placement{GPU: "0000:07:00.0", Type: gpu.TypeGPU})
 	assert.ErrorContains(t, err, "has MIG mode on and must have it off: the driver says that the GPU needs a reset")
 
@@ -127,7 +127,7 @@ func TestSwitchingWithoutResetIsTheDriversWord(t *testing.T) {
 		"Ampere, unknown": {"A100-80GB", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := simulated(t, ofModel(t, tt.model, ""), trapping(func(d nvml.Device) nvml.Device { return resetless{d, tt.answer} }))
+			m := withLibrary(t, ofModel(t, tt.model, ""), "580", trapping(func(d nvml.Device) nvml.Device { return resetless{d, tt.answer} }))
 			modes, err := m.Modes(t.Context(), firstGPU)
 			require.NoError(t, err)
 			assert.Equal(t, tt.needsReset, modes.MIGNeedsReset)

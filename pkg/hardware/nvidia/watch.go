@@ -47,7 +47,7 @@ func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) 
 func (d *Driver) newWatcher(report func(gpu.HealthEvent)) *watcher {
 	return &watcher{
 		d: d, report: report, gate: session.NewGate("NVML events"), lookEvery: lookEvery,
-		said: map[string]string{}, energy: map[string]uint64{}, shunned: map[string]time.Time{},
+		said: map[string]string{}, energy: map[string]uint64{}, migOff: map[string]bool{}, shunned: map[string]time.Time{},
 	}
 }
 
@@ -79,8 +79,9 @@ type watcher struct {
 	lookEvery time.Duration
 	// said is what was last reported of a GPU that is not watched.
 	said map[string]string
-	// energy is what each GPU had used at the last look.
+	// energy is what each GPU had used at the last look, migOff whether its MIG mode was off.
 	energy map[string]uint64
+	migOff map[string]bool
 	// shunned are GPUs that broke the set, and when.
 	shunned map[string]time.Time
 }
@@ -164,6 +165,7 @@ type glance struct {
 	pciAddress string
 	// device is set if this look registered the GPU.
 	device nvml.Device
+	migOff bool
 	energy uint64
 	// unwatched is why the GPU has no events.
 	unwatched string
@@ -214,6 +216,8 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 		if g.energy, err = h.energy(); session.Lost(err) {
 			return g, err
 		}
+		mode, err := h.Mode()
+		g.migOff = err == nil && !mode.On
 		if !registered {
 			g.unwatched, err = h.register(s.set)
 			g.device = h.Device
@@ -244,6 +248,7 @@ func (s *watch) note(g glance) error {
 	if g.energy > 0 {
 		s.energy[g.pciAddress] = g.energy
 	}
+	s.migOff[g.pciAddress] = g.migOff
 	switch {
 	case g.err == nil && g.unwatched != "":
 		s.sayOnce(g.pciAddress, "unwatched", gpu.HealthEvent{Message: fmt.Sprintf(
@@ -296,7 +301,8 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	}
 	row := xid.Lookup(number)
 	e := gpu.HealthEvent{XID: number, Fatal: row.Class == xid.Fatal}
-	if event.GpuInstanceId != noInstance {
+	// Without MIG some libraries say 0, although it should be noInstance.
+	if event.GpuInstanceId != noInstance && !(event.GpuInstanceId == 0 && s.migOff[address]) {
 		id := int(event.GpuInstanceId)
 		e.GPUInstance = &id
 	}

@@ -118,6 +118,9 @@ func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 
 // sharesOf returns the share devices of one placement.
 func sharesOf(g *gpu.GPU, c profile.Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
+	if base.Memory == 0 {
+		return nil, fmt.Errorf("GPU %s: %s does not tell how much memory it has: it is not shared", g.Name(), base.Name())
+	}
 	kept := keptByMPS(s)
 	base.Memory = (base.Memory - kept) / gpu.MiB * gpu.MiB
 	// The API requires at least two steps.

@@ -163,6 +163,9 @@ func (d *device) GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileI
 	if ret != nvml.SUCCESS {
 		return nvml.GpuInstanceProfileInfo_v3{}, ret
 	}
+	if !d.nv.library.newProfiles {
+		return nvml.GpuInstanceProfileInfo_v3{}, nvml.ERROR_INVALID_ARGUMENT // "if info->version is invalid" (nvml.h)
+	}
 	p, _ := d.gpu().Model.ProfileByEnum(enum)
 	info := nvml.GpuInstanceProfileInfo_v3{
 		Id: v1.Id, SliceCount: v1.SliceCount, InstanceCount: v1.InstanceCount,
@@ -175,6 +178,22 @@ func (d *device) GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileI
 	if p.Graphics() {
 		info.Capabilities = nvml.GPU_INSTANCE_PROFILE_CAPS_GFX
 	}
+	return info, nvml.SUCCESS
+}
+
+// GetGpuInstanceProfileInfoV2 is version 2 of the same, which every library has.
+func (d *device) GetGpuInstanceProfileInfoV2(enum int) (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
+	v1, ret := d.GetGpuInstanceProfileInfo(enum)
+	if ret != nvml.SUCCESS {
+		return nvml.GpuInstanceProfileInfo_v2{}, ret
+	}
+	p, _ := d.gpu().Model.ProfileByEnum(enum)
+	info := nvml.GpuInstanceProfileInfo_v2{
+		Id: v1.Id, SliceCount: v1.SliceCount, InstanceCount: v1.InstanceCount,
+		MultiprocessorCount: v1.MultiprocessorCount, MemorySizeMB: v1.MemorySizeMB,
+	}
+	info.Version = nvml.STRUCT_VERSION(info, 2)
+	setString(info.Name[:], "MIG "+p.Name)
 	return info, nvml.SUCCESS
 }
 

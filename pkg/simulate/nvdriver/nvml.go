@@ -1,6 +1,7 @@
 package nvdriver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log"
@@ -31,6 +32,9 @@ type Options struct {
 	// Tools is the program cmd/simulated-nvidia-tools, which becomes those of NVIDIA's
 	// driver. Empty: nothing of the driver's runs, and there is no MPS.
 	Tools string
+	// Library is the version or branch of the driver whose library answers. Empty: that of
+	// the inventory's driver.
+	Library string
 	// Sleep waits for the hardware; nil is time.Sleep.
 	Sleep func(time.Duration)
 	// Logf reports what no NVML answer can say, like a broken faults.yaml;
@@ -89,7 +93,7 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	}
 	n := &NVML{
 		Interface: missingLibrary,
-		inventory: inv, library: libraryOf(inv.DriverVersion), root: root, seed: o.Seed,
+		inventory: inv, library: libraryOf(cmp.Or(o.Library, inv.DriverVersion), inv.GPUs), root: root, seed: o.Seed,
 		store:    nvstate.Store(root),
 		sleepFor: o.Sleep, logf: o.Logf,
 	}
@@ -284,15 +288,19 @@ func (n *NVML) handle(d *device) (nvml.Device, nvml.Return) {
 
 // Extensions says which symbols the library has: libraries above NVML ask
 // before they call.
-func (n *NVML) Extensions() nvml.ExtendedInterface { return symbols{} }
+func (n *NVML) Extensions() nvml.ExtendedInterface { return symbols{n.library} }
 
-type symbols struct{}
+type symbols struct{ library }
 
 // LookupSymbol knows the optional calls that are simulated.
-func (symbols) LookupSymbol(name string) error {
+func (s symbols) LookupSymbol(name string) error {
 	switch name {
+	case "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetSupportedClocksEventReasons":
+		if s.clocksEvents {
+			return nil
+		}
 	case "nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmQueryDeviceSupport":
+		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2", "nvmlGpmQueryDeviceSupport":
 		return nil
 	}
 	return fmt.Errorf("simulated libnvidia-ml.so.1: undefined symbol: %s", name)

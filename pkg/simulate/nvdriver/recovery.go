@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,29 +53,32 @@ func (r Recovery) check() error {
 const firstRecoveryDriver = 565
 
 // GetFieldValues knows the recovery action, and whether MIG mode changes without a
-// reset. As in nvml.h each value has an answer of its own.
+// reset. As in nvml.h each value has an answer of its own, and the call succeeds "if any values
+// were populated". What it answers otherwise is not documented.
 func (d *device) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	if ret := d.check("GetFieldValues"); ret != nvml.SUCCESS {
 		return ret
 	}
+	ret := nvml.ERROR_INVALID_ARGUMENT
 	for i := range values {
 		v := &values[i]
 		v.NvmlReturn = uint32(nvml.ERROR_NOT_SUPPORTED)
 		value, known := d.fieldValue(v.FieldId)
 		if known {
+			ret = nvml.SUCCESS
 			v.NvmlReturn, v.ValueType = uint32(nvml.SUCCESS), uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
 			binary.NativeEndian.PutUint32(v.Value[:], value)
 		}
 	}
-	return nvml.SUCCESS
+	return ret
 }
 
 func (d *device) fieldValue(field uint32) (value uint32, known bool) {
 	m := d.gpu().Model
 	switch {
-	case field == nvml.FI_DEV_GET_GPU_RECOVERY_ACTION && d.nv.driverBranch() >= firstRecoveryDriver:
+	case field == nvml.FI_DEV_GET_GPU_RECOVERY_ACTION && branchOf(d.nv.inventory.DriverVersion) >= firstRecoveryDriver:
 		return uint32(d.recoveryAction()), true
-	case field == nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED && m.HasMIG():
+	case field == nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED && m.HasMIG() && d.nv.library.resetless:
 		if m.KeepsMIGMode() {
 			return 0, true
 		}
@@ -93,13 +95,6 @@ func (d *device) recoveryAction() nvml.DeviceGpuRecoveryAction {
 		}
 	}
 	return nvml.GPU_RECOVERY_ACTION_NONE
-}
-
-// driverBranch is the first part of the driver's version.
-func (n *NVML) driverBranch() int {
-	major, _, _ := strings.Cut(n.inventory.DriverVersion, ".")
-	branch, _ := strconv.Atoi(major)
-	return branch
 }
 
 // idleMilliwatts is what a simulated GPU draws, whatever it does.

@@ -60,8 +60,9 @@ func TestOldDriversHaveNoRecoveryAction(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"))
 	require.NoError(t, err)
 	n := open(t, inv, t.TempDir())
-	_, ret := recoveryOf(t, handleOf(t, n, 0))
-	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, handleOf(t, n, 0).GetFieldValues(values), "it knows none of the fields")
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, nvml.Return(values[0].NvmlReturn))
 }
 
 func TestBrokenRecoveryNamesTheKey(t *testing.T) {

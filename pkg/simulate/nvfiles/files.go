@@ -1,7 +1,9 @@
 package nvfiles
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,8 +94,7 @@ func (l *Layout) writeNodes(st *nvstate.State) error {
 func (l *Layout) writeProc(st *nvstate.State) error {
 	proc := filepath.Join(l.Root, "proc")
 	files := map[string]string{
-		"driver/nvidia/version": fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (simulated)\nGCC version:  none\n", l.DriverVersion),
-		"driver/nvidia/params":  "ModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
+		"driver/nvidia/params": "ModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
 
 		"driver/nvidia-caps/mig-minors": migMinors(),
 		"devices": fmt.Sprintf("Character devices:\n%3d nvidia-frontend\n%3d nvidia-uvm\n%3d nvidia-caps\n\nBlock devices:\n",
@@ -139,13 +140,14 @@ func (l *Layout) writeSys(st *nvstate.State) error {
 	return l.WriteModule(false)
 }
 
-// WriteModule writes sys/module/nvidia. A module that is reloaded has another inode
+// WriteModule writes sys/module/nvidia, and then /proc/driver/nvidia/version, which the module
+// makes when it starts. A module that is reloaded has another inode
 // number, as in the kernel's sysfs: by it one load of the driver differs from the next
 // within a boot.
 func (l *Layout) WriteModule(reload bool) error {
 	dir := moduleDir(l.Root)
 	if _, err := os.Stat(dir); err == nil && !reload {
-		return nil
+		return l.writeVersion()
 	}
 	// Made beside the old one, which keeps its inode from being used again.
 	next := dir + ".next"
@@ -160,14 +162,28 @@ func (l *Layout) WriteModule(reload bool) error {
 	if err := RetireModule(l.Root); err != nil {
 		return err
 	}
-	return os.Rename(next, dir)
+	if err := os.Rename(next, dir); err != nil {
+		return err
+	}
+	return l.writeVersion()
 }
+
+func (l *Layout) writeVersion() error {
+	return disk.WriteFile(versionFile(l.Root), fmt.Sprintf(
+		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (simulated)\nGCC version:  none\n", l.DriverVersion))
+}
+
+func versionFile(root string) string { return filepath.Join(root, "proc/driver/nvidia/version") }
 
 func moduleDir(root string) string { return filepath.Join(root, "sys/module/nvidia") }
 
 // RetireModule moves the folder of an earlier load away. It is kept because the kernel never
-// uses an inode number again within a boot, and most file systems would.
+// uses an inode number again within a boot, and most file systems would. What the module made
+// goes before it.
 func RetireModule(root string) error {
+	if err := os.Remove(versionFile(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	dir := moduleDir(root)
 	id, err := disk.Identify(dir)
 	if err != nil || id == (disk.FileID{}) {

@@ -46,6 +46,10 @@ func (g *GPU) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 	if err := g.setMIG(false); err != nil {
 		return gpu.Partition{}, err
 	}
+	// The calls so far may be answered by the library, also for a GPU that must be reset.
+	if _, err := g.TotalMemory(); err != nil {
+		return gpu.Partition{}, err
+	}
 	uuid, err := g.UUID()
 	if err != nil {
 		return gpu.Partition{}, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
@@ -20,6 +21,9 @@ type Mode struct {
 	Switchable bool
 	// NeedsReset: we can change the mode, with a reset of the GPU.
 	NeedsReset bool
+	// NeedsReboot: only a reboot resets the GPU, because the machine is virtual and has the
+	// GPU passed through.
+	NeedsReboot bool
 	// Why is the reason why the mode is not switchable.
 	Why string
 }
@@ -42,11 +46,11 @@ func (g *GPU) Mode() (Mode, error) {
 		On:      now.current == nvml.DEVICE_MIG_ENABLE,
 		Pending: now.pending == nvml.DEVICE_MIG_ENABLE,
 	}
-	virtual, err := g.isVirtual()
+	virtualization, err := g.virtualization()
 	if err != nil {
 		return m, err
 	}
-	if virtual {
+	if virtualization == nvml.GPU_VIRTUALIZATION_MODE_VGPU {
 		m.Why = "the GPU is a vGPU, whose mode belongs to the hypervisor"
 		return m, nil
 	}
@@ -54,6 +58,7 @@ func (g *GPU) Mode() (Mode, error) {
 		return m, err
 	}
 	m.NeedsReset = !m.Switchable
+	m.NeedsReboot = m.NeedsReset && virtualization == nvml.GPU_VIRTUALIZATION_MODE_PASSTHROUGH
 	return m, nil
 }
 
@@ -77,13 +82,13 @@ func (g *GPU) switchesWithoutReset() (bool, string, error) {
 	return false, fmt.Sprintf("compute capability %d.%d needs a reset of the GPU for it", major, minor), nil
 }
 
-// isVirtual tells whether the GPU is a vGPU in a guest.
-func (g *GPU) isVirtual() (bool, error) {
+// virtualization tells how a virtual machine has the GPU, NONE on a real one.
+func (g *GPU) virtualization() (nvml.GpuVirtualizationMode, error) {
 	mode, err := session.Ask(g.Task, "DeviceGetVirtualizationMode", g.Device.GetVirtualizationMode)
 	if session.Unsupported(err) {
-		return false, nil
+		return nvml.GPU_VIRTUALIZATION_MODE_NONE, nil
 	}
-	return mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU, err
+	return mode, err
 }
 
 // setMIG sets the MIG mode and reads it back. If it fails, it restores the pending mode,
@@ -121,14 +126,8 @@ func (g *GPU) setMIG(want bool) error {
 
 // switchMIG switches the mode and checks that it did.
 func (g *GPU) switchMIG(want bool) error {
-	const call = "DeviceSetMigMode"
-	status, err := session.Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(want)) })
-	if err != nil {
-		return g.explainClients(err, wholeGPUClients)
-	}
-	// The call succeeds even if the new mode is only pending. The activation status tells.
-	if status != nvml.SUCCESS {
-		err := &session.CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}
+	activation, err := g.requestMIG(want)
+	if err = errors.Join(err, activation); err != nil {
 		return g.explainClients(err, wholeGPUClients)
 	}
 	mode, err := g.Mode()
@@ -142,6 +141,23 @@ func (g *GPU) switchMIG(want bool) error {
 	return nil
 }
 
+// requestMIG asks NVML for a mode. The call succeeds even if the new mode is only pending:
+// activation is why.
+func (g *GPU) requestMIG(on bool) (activation, err error) {
+	const call = "DeviceSetMigMode"
+	status, err := session.Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(on)) })
+	switch {
+	case session.Unsupported(err):
+		return nil, fmt.Errorf("%w: this driver does not switch MIG mode on GPU %s, although it tells the mode: use a driver for data centers, and look whether a hypervisor keeps the mode: %w",
+			gpu.ErrNotSupported, g.PCIAddress, err)
+	case err != nil:
+		return nil, err
+	case status != nvml.SUCCESS:
+		return &session.CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}, nil
+	}
+	return nil, nil
+}
+
 // putBackMIG sets the pending mode to the current one.
 func (g *GPU) putBackMIG(on bool) error {
 	mode, err := g.Mode()
@@ -151,11 +167,23 @@ func (g *GPU) putBackMIG(on bool) error {
 	if mode.On == on && mode.Pending == on {
 		return nil
 	}
-	_, err = session.Ask(g.Task, "DeviceSetMigMode", func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(on)) })
+	_, err = g.requestMIG(on)
 	if errors.Is(err, nvml.ERROR_IN_USE) {
 		return nil // a GPU in use did not accept the other mode either
 	}
 	return err
+}
+
+// errUnusable is a GPU that a failed switch of the MIG mode left in need of a reset that it
+// cannot have (kubernetes-sigs/dra-driver-nvidia-gpu#883).
+var errUnusable = errors.New("the GPU is unusable until the node is rebooted")
+
+// survived asks the GPU after a failed switch. The error wraps errUnusable if it must be reset.
+func (g *GPU) survived() error {
+	if _, err := g.TotalMemory(); errors.Is(err, nvml.ERROR_RESET_REQUIRED) {
+		return fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	return nil
 }
 
 func modeNumber(on bool) int {

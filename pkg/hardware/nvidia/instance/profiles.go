@@ -38,7 +38,8 @@ func enumerate[T any](known int, ask func(number int) (T, error)) ([]T, error) {
 }
 
 // profiles is Profiles without the positions. A profile that the driver lists again under
-// another number is dropped, because device names must be unique.
+// another number is dropped, because device names must be unique. So is one with the name of
+// another, which happens only where names are computed.
 func (g *GPU) profiles() ([]mig.Profile, error) {
 	if g.known != nil {
 		return g.known, nil
@@ -53,8 +54,12 @@ func (g *GPU) profiles() ([]mig.Profile, error) {
 	}
 	var all []mig.Profile
 	for _, p := range listed {
-		if !slices.ContainsFunc(all, func(q mig.Profile) bool { return q.ID == p.ID || q.Name == p.Name }) {
+		n := slices.IndexFunc(all, func(q mig.Profile) bool { return q.ID == p.ID || q.Name == p.Name })
+		if n < 0 {
 			all = append(all, p)
+		} else if all[n].ID != p.ID {
+			g.Logger.Info("A MIG profile is not offered: another has the same name", "gpu", g.PCIAddress,
+				"profile", p.Name, "id", p.ID, "other", all[n].ID)
 		}
 	}
 	g.known = all
@@ -88,35 +93,36 @@ func (g *GPU) profile(enum int, totalBytes uint64) (mig.Profile, error) {
 // profileTeller is implemented by simulated devices. go-nvml's handler for versioned
 // answers can only call the C library.
 type profileTeller interface {
+	GetGpuInstanceProfileInfoV2(enum int) (nvml.GpuInstanceProfileInfo_v2, nvml.Return)
 	GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
 }
 
-// nameTold returns the profile's name as drivers since R525 report it, empty for others.
+// nameTold returns the profile's name as drivers since R525 report it, empty for others. A
+// library without version 3 of the structure may have version 2.
 func (g *GPU) nameTold(enum int) (string, error) {
+	var newer func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
+	var older func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return)
 	if device, ok := g.Device.(profileTeller); ok {
-		v3, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return) {
-			return device.GetGpuInstanceProfileInfoV3(enum)
-		})
-		return toldName(v3.Name[:]), err
+		newer = func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return) { return device.GetGpuInstanceProfileInfoV3(enum) }
+		older = func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) { return device.GetGpuInstanceProfileInfoV2(enum) }
+	} else if !g.Has("nvmlDeviceGetGpuInstanceProfileInfoV") {
+		return "", nil
+	} else {
+		handler := g.Device.GetGpuInstanceProfileInfoV(enum)
+		newer, older = handler.V3, handler.V2
 	}
-	// A call to a function that the library does not have would end the process.
-	extensions := g.NVML.Extensions()
-	if extensions == nil || extensions.LookupSymbol("nvmlDeviceGetGpuInstanceProfileInfoV") != nil {
-		return "", nil //nolint:nilerr // no symbol, no name
-	}
-	handler := g.Device.GetGpuInstanceProfileInfoV(enum)
-	v3, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", handler.V3)
+	v3, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", newer)
 	if err == nil {
 		return toldName(v3.Name[:]), nil
 	}
-	if g.Context().Err() != nil {
+	if !session.OldStructure(err) {
 		return "", err
 	}
-	v2, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", handler.V2)
-	if err == nil {
+	v2, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", older)
+	if err == nil || session.OldStructure(err) {
 		return toldName(v2.Name[:]), nil
 	}
-	return "", g.Context().Err()
+	return "", err
 }
 
 // Profiles lists the kinds of GPU instances that the GPU offers, with their positions. It

@@ -76,6 +76,9 @@ func (w *Switcher) SetMIG(ctx context.Context, pciAddress string, on, leavePendi
 		}
 		return s.finish(g, mode), nil
 	})
+	if errors.Is(err, nvml.ERROR_RESET_REQUIRED) {
+		err = fmt.Errorf("%w: %w", errUnusable, err)
+	}
 	if err != nil {
 		return s.errorf("%w", errors.Join(s.reset, fmt.Errorf("and the GPU cannot be read after that: %w", err)))
 	}
@@ -120,6 +123,9 @@ func (s *migSwitch) ask(g *GPU) (activation, err error) {
 		return nil, g.setMIG(s.on)
 	case mode.On == s.on:
 		return nil, g.putBackMIG(s.on) // somebody else requested the other mode
+	case mode.NeedsReboot && !s.leavePending:
+		// A try would leave the GPU in need of a reset that it cannot have.
+		return nil, s.errorf("%w: the GPU is passed through to this virtual machine, which cannot reset it: permit a reboot of the node, after which the mode holds", gpu.ErrNeedsReset)
 	}
 	if err := g.refuseClients("switch MIG mode " + OnOff(s.on)); err != nil {
 		return nil, err
@@ -141,11 +147,7 @@ func (s *migSwitch) refuseInstances(g *GPU) error {
 
 // request has NVML switch the mode of a GPU that needs a reset for it.
 func (s *migSwitch) request(g *GPU, before Mode) (activation, err error) {
-	const call = "DeviceSetMigMode"
-	status, err := session.Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(s.on)) })
-	if err == nil && status != nvml.SUCCESS {
-		activation = &session.CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}
-	}
+	activation, err = g.requestMIG(s.on)
 	if err == nil && activation == nil {
 		now, readErr := g.undoing().Mode()
 		switch {
@@ -172,7 +174,11 @@ func (s *migSwitch) giveUp(g *GPU, on bool, err error) error {
 	if s.leavePending {
 		return fmt.Errorf("%w; it is %s after the next reset of the GPU or reboot of the node", err, OnOff(s.on))
 	}
-	if back := g.putBackMIG(on); back != nil {
+	back := g.putBackMIG(on)
+	if unusable := g.survived(); unusable != nil {
+		return fmt.Errorf("%w; %w", err, unusable)
+	}
+	if back != nil {
 		return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
 	}
 	return fmt.Errorf("%w; it stays %s", err, OnOff(on))

@@ -146,9 +146,14 @@ func (g *GPU) Minor() (int, error) {
 	return Ask(g.Task, "DeviceGetMinorNumber", g.Device.GetMinorNumber)
 }
 
-// TotalMemory reads the GPU's memory in bytes, including what the driver reserves.
+// TotalMemory reads the GPU's memory in bytes, including what the driver reserves. It is zero
+// for a GPU that shares the memory of the host and tells none (nvml.h, nvmlDeviceGetMemoryInfo:
+// "certain SOC platforms", such as GB10 and Thor).
 func (g *GPU) TotalMemory() (uint64, error) {
 	memory, err := Ask(g.Task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return g.Device.GetMemoryInfo() })
+	if Unsupported(err) {
+		return 0, nil
+	}
 	return memory.Total, err
 }
 
@@ -166,7 +171,8 @@ func (g *GPU) ComputeCapability() (major, minor int, err error) {
 func (g *GPU) FieldValue(field uint32) (value uint64, known bool, err error) {
 	values := []nvml.FieldValue{{FieldId: field}}
 	err = Tell(g.Task, "DeviceGetFieldValues", func() nvml.Return { return g.Device.GetFieldValues(values) })
-	if Unsupported(err) {
+	// The call succeeds "if any values were populated" (nvml.h): not if it knows none of them.
+	if Unsupported(err) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT) {
 		return 0, false, nil
 	}
 	if err != nil {

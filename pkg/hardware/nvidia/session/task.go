@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/go-logr/logr"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
@@ -18,7 +19,8 @@ func NewGate(subject string) *gate.Gate { return gate.New(subject, "NVML call") 
 // Task is one holder of a gate. All NVML calls are made through it, with Ask and Tell.
 type Task struct {
 	*gate.Task
-	NVML nvml.Interface
+	NVML   nvml.Interface
+	Logger logr.Logger
 }
 
 // Through runs f alone at the gate. It returns when f does or when ctx ends, whichever
@@ -40,11 +42,18 @@ func OnLibrary[T any](ctx context.Context, s *Session, f func(*Task) (T, error))
 	return Through(ctx, s, s.library, f)
 }
 
-func (s *Session) task(t *gate.Task) *Task { return &Task{Task: t, NVML: s.nvml} }
+func (s *Session) task(t *gate.Task) *Task { return &Task{Task: t, NVML: s.nvml, Logger: s.logger} }
+
+// Has tells whether the library has a function. A call of one that it does not have would end
+// this process, because functions are bound at their first call.
+func (t *Task) Has(symbol string) bool {
+	extensions := t.NVML.Extensions()
+	return extensions != nil && extensions.LookupSymbol(symbol) == nil
+}
 
 // Undoing returns the same task for what must be done although the caller has given up:
 // to remove what would otherwise be left behind.
-func (t *Task) Undoing() *Task { return &Task{Task: t.Task.Undoing(), NVML: t.NVML} }
+func (t *Task) Undoing() *Task { return &Task{Task: t.Task.Undoing(), NVML: t.NVML, Logger: t.Logger} }
 
 // Ask makes one NVML call that returns a value. call is the name of the C function
 // without "nvml".

@@ -78,7 +78,7 @@ func (h *handle) free(buffer nvml.GpmSample) {
 
 // supportsGPM tells whether the GPU has GPM. Drivers before R525 do not have the calls.
 func (h *handle) supportsGPM() (bool, error) {
-	if !h.has("nvmlGpmQueryDeviceSupport") {
+	if !h.Has("nvmlGpmQueryDeviceSupport") {
 		return false, nil
 	}
 	support, err := session.Ask(h.Task, "GpmQueryDeviceSupport", h.Device.GpmQueryDeviceSupport)

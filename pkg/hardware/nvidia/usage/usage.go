@@ -111,12 +111,15 @@ func (h *handle) memory(device nvml.Device, to gpu.Measured) error {
 		to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v2.Used), float64(v2.Total)
 		return nil
 	}
-	if !session.Unsupported(err) && !errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) {
+	if !session.OldStructure(err) {
 		return err
 	}
 	v1, err := session.Ask(h.Task, "DeviceGetMemoryInfo", device.GetMemoryInfo)
 	if err == nil {
 		to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v1.Used), float64(v1.Total)
+	}
+	if session.Unsupported(err) {
+		return nil // see session.GPU.TotalMemory
 	}
 	return err
 }
@@ -164,7 +167,7 @@ var reasons = map[string]uint64{
 
 // throttled reads why the clocks are lower. Drivers before R535 do not have these calls.
 func (h *handle) throttled() (map[string]bool, error) {
-	if !h.has("nvmlDeviceGetCurrentClocksEventReasons") {
+	if !h.Has("nvmlDeviceGetCurrentClocksEventReasons") || !h.Has("nvmlDeviceGetSupportedClocksEventReasons") {
 		return nil, nil
 	}
 	supported, err := session.Ask(h.Task, "DeviceGetSupportedClocksEventReasons", h.Device.GetSupportedClocksEventReasons)
@@ -195,13 +198,6 @@ func (h *handle) throttled() (map[string]bool, error) {
 func isUntold(err error) bool {
 	var call *session.CallError
 	return errors.As(err, &call) && !session.Lost(err) && !errors.Is(err, nvml.ERROR_UNINITIALIZED)
-}
-
-// has tells whether the library has a function. A call of one that it does not have would end
-// this process.
-func (h *handle) has(symbol string) bool {
-	extensions := h.NVML.Extensions()
-	return extensions != nil && extensions.LookupSymbol(symbol) == nil
 }
 
 func percent(n uint32) float64 { return float64(n) / 100 }

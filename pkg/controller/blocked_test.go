@@ -172,19 +172,20 @@ func TestAPodThatPretendsToBeStaticIsAskedToLeave(t *testing.T) {
 	assert.False(t, w.podThere("pretender"))
 }
 
-// A budget that allows the dry run and not the eviction costs the others one eviction, and
-// no second one while it stands.
-func TestADrainThatEndedIsNotRepeatedWhileItsPodsCannotLeave(t *testing.T) {
+// A budget that allows the dry run and not the eviction costs the others one eviction, and no
+// second one, whatever its owner does. Another policy is tried at once.
+func TestADrainThatEndedEvictsNobodyAgain(t *testing.T) {
 	w, _ := begun(t)
 	w.evict = onlyFor("web")
 	w.pod("node-a", "other", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
-	require.Len(t, n.Status.Switch.Blockers, 1)
-	require.NotNil(t, n.Status.Switch.Retry, "not before that")
+	assert.Contains(t, ready(n).Message, "web")
+	assert.Nil(t, n.Status.Switch.Retry)
+	assert.Empty(t, n.Status.Switch.Blockers)
 	assert.False(t, w.podThere("other"))
-	w.tryEvict = w.evict
+	w.blocks(nil)
 	w.pod("node-a", "next", gpuA, gpuA+"-mig-1g-10gb-6")
 	for range 12 * 60 {
 		w.round("node-a")
@@ -192,6 +193,8 @@ func TestADrainThatEndedIsNotRepeatedWhileItsPodsCannotLeave(t *testing.T) {
 	}
 	assert.True(t, w.podThere("next"))
 	assert.Equal(t, n.Status.Switch.ID, w.gpuNode("node-a").Status.Switch.ID)
-	w.blocks(nil)
-	w.stays(w.run("node-a", 31*time.Minute, inProfile("cpx")), "cpx")
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) {
+		p.Spec.Switch = &v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Hour}}
+	})
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }

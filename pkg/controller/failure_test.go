@@ -102,7 +102,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
-	assert.Contains(t, ready(n).Message, "The node is unchanged, with profile old. It is retried when they can be evicted")
+	assert.Contains(t, ready(n).Message, "The node is unchanged, with profile old. Pods were evicted for it, and are not evicted again automatically. It is retried when the profile, its policy")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
 }
 

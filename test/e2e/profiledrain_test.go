@@ -41,7 +41,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
 	for _, part := range []string{
 		"profile cut-in-three could not be applied: not all pods left the GPUs within 6s",
-		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is unchanged, with no profile", "It is retried when they can be evicted",
+		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is unchanged, with no profile", "not evicted again automatically. It is retried when the profile, its policy",
 	} {
 		assert.Contains(t, said, part)
 	}

@@ -59,7 +59,7 @@ func TrimClaim(o any) (any, error) {
 			kept := resourceapi.DeviceRequestAllocationResult{
 				Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess, ShareID: r.ShareID, ConsumedCapacity: r.ConsumedCapacity,
 			}
-			if toleratesAll(r.Tolerations) {
+			if tolerates(r.Tolerations) {
 				kept.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
 			}
 			out.Status.Allocation.Devices.Results = append(out.Status.Allocation.Devices.Results, kept)
@@ -116,11 +116,12 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 	return !slices.ContainsFunc(users, func(uid types.UID) bool { return uid != owners[0].UID })
 }
 
-// toleratesAll tells whether tolerations make the taint of a switch ineffective.
-func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
+// tolerates tells whether tolerations can make the taint of a switch ineffective. Operator,
+// value and effect do not count: the value is the name of a profile, which everybody can read,
+// and the next claim can have another one.
+func tolerates(tolerations []resourceapi.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
-		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == v1alpha1.TaintRepartitioning) &&
-			(t.Effect == "" || t.Effect == resourceapi.DeviceTaintEffectNoSchedule)
+		return t.Key == "" || t.Key == v1alpha1.TaintRepartitioning
 	})
 }
 
@@ -147,7 +148,7 @@ func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[s
 		}
 		u.devices = append(u.devices, r.Device)
 		u.admin = u.admin && ptr.Deref(r.AdminAccess, false)
-		u.tolerates = u.tolerates || toleratesAll(r.Tolerations)
+		u.tolerates = u.tolerates || tolerates(r.Tolerations)
 	}
 	slices.Sort(u.devices)
 	u.devices = slices.Compact(u.devices)

@@ -25,7 +25,7 @@ type Holder struct {
 	// Pod is nil where the claim is reserved for something else, which Other names.
 	Pod   *Pod
 	Other string
-	// Tolerates: the claim tolerates the taint of a switch, so the next pod with such a
+	// Tolerates: the claim may tolerate the taint of a switch, so the next pod with such a
 	// claim could get a device of the same GPU.
 	Tolerates bool
 	// Outlives: the claim was not created for one pod. A replacement of the pod gets the

@@ -16,8 +16,9 @@ const (
 	mostBlockers = 16
 )
 
-// blocked ends a switch because of pods that cannot be evicted. It is not retried while they
-// cannot: other pods would be evicted again for nothing.
+// blocked ends a switch because of pods that do not leave. It is not retried while they cannot
+// be evicted, and after an eviction not for anything that a tenant can change: whoever owns a pod
+// that does not leave could have others evicted again and again.
 func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 	sw := t.Status.Switch
 	if t.begun() {
@@ -25,9 +26,13 @@ func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 		return
 	}
 	t.fail(v1alpha1.ResultFailed, reason, message)
+	isDevice := func(b v1alpha1.Blocker) bool { return b.UID == "" }
+	if sw.Evicted > 0 && slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return !isDevice(b) }) {
+		return
+	}
 	sw.Blockers = by[:min(len(by), mostBlockers)]
-	if len(by) == 0 || reason == v1alpha1.ReasonDrainDeadline || slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return b.UID == "" }) {
-		// Pods were evicted, or a dry run cannot check the blockers: do not retry at once.
+	if len(by) == 0 || reason == v1alpha1.ReasonDrainDeadline || slices.ContainsFunc(by, isDevice) {
+		// A dry run does not show whether they leave: do not retry at once.
 		t.retryLater()
 	}
 }
@@ -47,7 +52,7 @@ func (t *turn) unblock(desired *v1alpha1.ProfileSnapshot) {
 		return
 	}
 	if len(t.Blockers) == 0 {
-		t.begin(desired, sw.Attempt+1)
+		t.again(desired)
 		return
 	}
 	sw.Retry, sw.Blockers = nil, t.Blockers
@@ -69,6 +74,9 @@ func (t *turn) blockedText() string {
 	texts := make([]string, len(t.Blockers))
 	for i := range t.Blockers {
 		texts[i] = blockerText(&t.Blockers[i])
+	}
+	if t.Status.Switch.Evicted > 0 {
+		return "pods came that cannot be evicted: " + list(texts)
 	}
 	return "no pod was evicted, because these cannot be: " + list(texts)
 }

@@ -157,6 +157,9 @@ func (t *turn) failedText() string {
 	case sw.Reason == v1alpha1.ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
 		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
+	if sw.Evicted > 0 && sw.Retry == nil {
+		said += ". Pods were evicted for it, and are not evicted again automatically"
+	}
 	return said + ". It is retried when the profile, its policy, the GPUs or the plugin's settings change"
 }
 

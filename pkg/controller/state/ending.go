@@ -32,6 +32,10 @@ func triedAgain(sw *v1alpha1.Switch, reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonProfileDoesNotFit, v1alpha1.ReasonRebootRequired, v1alpha1.ReasonNeedsReset, v1alpha1.ReasonDrainBlocked:
 		return false
+	case v1alpha1.ReasonDrainDeadline:
+		if sw.Evicted > 0 {
+			return false
+		}
 	}
 	// Otherwise a GPU that fails after each boot would reboot the node forever.
 	return !sw.Rebooted
@@ -92,6 +96,14 @@ func (t *turn) succeed() {
 func (t *turn) rest() {
 	t.Status.State, t.Status.Switch = v1alpha1.Idle, nil
 	t.Wake = time.Time{}
+}
+
+// again begins the next attempt. If pods were evicted for the last one, a claim may have taken
+// the GPUs that they left, so free devices are not published from the start.
+func (t *turn) again(desired *v1alpha1.ProfileSnapshot) {
+	last := t.Status.Switch
+	t.begin(desired, last.Attempt+1)
+	t.Status.Switch.Withhold = last.Evicted > 0
 }
 
 // record adds a switch to the history.
@@ -185,7 +197,7 @@ func (t *turn) failed() {
 	case sw.Retry == nil && !sw.Rebooted && sw.InputHash != t.node.InputHash:
 		t.begin(desired, 1)
 	case sw.Retry != nil && !t.Now.Before(sw.Retry.Time):
-		t.begin(desired, sw.Attempt+1)
+		t.again(desired)
 	case sw.Retry != nil:
 		t.boundRetry()
 		t.wake(sw.Retry.Time)

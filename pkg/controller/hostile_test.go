@@ -70,7 +70,7 @@ func (h *hostile) newPod() {
 	}
 	h.pods++
 	h.pod("node-a", fmt.Sprint("theirs-", h.pods), gpuA, theirs, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
-		if h.slow {
+		if h.slow { // It takes what it was given to end, and more.
 			p.Finalizers = []string{"example.com/slow"}
 		}
 		if h.shared {
@@ -102,8 +102,10 @@ func (h *hostile) acts() {
 		h.refuses, h.tryEvict = onlyFor(fmt.Sprint("theirs-", h.pods)), nil
 	case 2:
 		h.refuses, h.tryEvict = nil, nil
-	case 3, 4:
-		h.releases()
+	case 3, 4, 5, 6:
+		if h.gpuNode("node-a").Status.State == v1alpha1.Failed {
+			h.releases()
+		}
 	}
 	if h.pods < mostPods && h.rand.IntN(2) == 0 {
 		h.newPod()

@@ -147,6 +147,11 @@ func unsupportedConstraint(pod *podInfo) string {
 	return ""
 }
 
+// KeepsPodsAway tells whether a pod has required anti-affinity, which can keep other pods off many nodes.
+func KeepsPodsAway(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && !isFinished(pod) && len(requiredAntiAffinity(pod)) > 0
+}
+
 func requiredAntiAffinity(pod *corev1.Pod) []corev1.PodAffinityTerm {
 	if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
 		return a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution

@@ -75,7 +75,7 @@ func TestAttemptThatCannotBeEnded(t *testing.T) {
 		return nil
 	}
 	w.pod(small, "node-2")
-	other := w.pod(large, "")
+	other := w.podIn("team-b", large)
 	w.clock.SetTime(w.clock.Now().Add(attemptTimeout))
 	busy, err := w.d.Step(t.Context())
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestAttemptThatCannotBeEnded(t *testing.T) {
 	require.NotNil(t, a)
 	assert.Nil(t, w.attempt("node-1").Ended)
 	assert.NotEqual(t, "node-1", a.Moves[0].Node, "a node with an attempt is not used")
-	assert.Equal(t, other, a.Pod.Name, "the pod of the other attempt is left alone for a while")
+	assert.Equal(t, other, a.Pod.Name, "pods of the namespace of the other attempt are left alone for a while")
 
 	w.fail = nil
 	require.True(t, w.pass(time.Second))

@@ -71,6 +71,9 @@ func (d *Defragmenter) check(ctx context.Context, node *v1alpha1.GPUNode, pod *c
 	if err := d.readRest(ctx, in, []*corev1.Pod{pod}); err != nil {
 		return err
 	}
+	if err := d.readAntiAffinity(ctx, in); err != nil {
+		return err
+	}
 	planner, err := defrag.New(in, defrag.Options{MaxPods: len(left), Timeout: planTimeout})
 	if err != nil {
 		return fmt.Errorf("prove again that there would be room for pod %s: %w", klog.KObj(pod), err)
@@ -155,6 +158,42 @@ func (d *Defragmenter) readRest(ctx context.Context, in *defrag.Input, waiting [
 		}
 	}
 	return d.readJobs(ctx, in)
+}
+
+// maxTerms limits the anti-affinity that is read, in bytes. Tenants write it.
+const maxTerms = 16 << 20
+
+// readAntiAffinity reads the pods on nodes that were not read and whose anti-affinity can keep pods off those
+// that were: a topology can be larger than a node. The same terms are kept once.
+func (d *Defragmenter) readAntiAffinity(ctx context.Context, in *defrag.Input) error {
+	isRead := map[string]bool{}
+	for i := range in.Nodes {
+		isRead[in.Nodes[i].Name] = true
+	}
+	known, size := map[string]bool{}, 0
+	err := eachPage(ctx, d.Reader, func(page *corev1.PodList) {
+		for i := range page.Items {
+			pod := &page.Items[i]
+			if size > maxTerms || isRead[pod.Spec.NodeName] || !defrag.KeepsPodsAway(pod) {
+				continue
+			}
+			only := corev1.Pod{Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: &corev1.Affinity{PodAntiAffinity: pod.Spec.Affinity.PodAntiAffinity}}}
+			key := pod.Namespace + "/" + only.Spec.Affinity.String()
+			if known[key] {
+				continue
+			}
+			known[key], size = true, size+2*len(key)
+			only.Namespace, only.Name = pod.Namespace, pod.Name
+			in.Pods = append(in.Pods, only)
+		}
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("list the pods whose anti-affinity can keep pods off nodes: %w", err)
+	case size > maxTerms:
+		return fmt.Errorf("the required podAntiAffinity of the cluster's pods has more than %d MiB, so no pods are moved", maxTerms>>20)
+	}
+	return nil
 }
 
 // readJobs reads the Jobs of pods with claims that may be moved: whether a pod is replaced depends on them.

@@ -24,8 +24,11 @@ import (
 const (
 	// searchInterval is the time between two searches that find no plan.
 	searchInterval = time.Minute
-	// abortBackoff is how long a node and a pod are left alone after an attempt was aborted.
+	// abortBackoff is how long a node, and pods of the namespace of the waiting pod, are left alone after an attempt
+	// was aborted; vainBackoff after one that had evicted pods. Any other pod of the namespace could be made to fail,
+	// too, whoever owns it.
 	abortBackoff = 10 * time.Minute
+	vainBackoff  = time.Hour
 	// maxWaitingPods limits the pods for which a plan is made in one search, and planTimeout the time for
 	// each.
 	maxWaitingPods = 16
@@ -57,24 +60,27 @@ func (d *Defragmenter) search(ctx context.Context, nodes []v1alpha1.GPUNode) (bo
 	if err != nil {
 		return false, err
 	}
-	planner, err := defrag.New(in, defrag.Options{MaxPods: min(d.MaxPods, left), Timeout: planTimeout})
-	if err != nil {
-		return false, fmt.Errorf("prepare a plan to move pods: %w", err)
+	options := defrag.Options{MaxPods: min(d.MaxPods, left), Timeout: planTimeout}
+	first, _, plan, err := firstPlan(ctx, in, options, waiting)
+	if plan == nil || err != nil {
+		return false, err
 	}
-	for _, pod := range waiting {
-		plan, err := planner.Plan(ctx, pod)
-		var refusal *defrag.Refusal
-		if errors.As(err, &refusal) {
-			klog.FromContext(ctx).V(2).Info("There is no plan to make room for a pod", "pod", klog.KObj(pod), "reason", refusal.Reason, "message", refusal.Message)
-			continue
+	// All pods of the cluster are read only if there would be a plan without them.
+	if err := d.readAntiAffinity(ctx, in); err != nil {
+		return false, err
+	}
+	waiting = waiting[first:]
+	for {
+		found, planner, plan, err := firstPlan(ctx, in, options, waiting)
+		if plan == nil || err != nil {
+			return false, err
 		}
-		if err != nil {
-			return false, fmt.Errorf("plan to make room for pod %s: %w", klog.KObj(pod), err)
-		}
+		pod := waiting[found]
 		begun, err := d.begin(ctx, plan, planner.Overlapping(plan), pod, ownersOf(in.Pods))
 		if apierrors.IsInvalid(err) {
 			// The plan has more than a GPUNode can hold. It must not keep room from other pods.
 			klog.FromContext(ctx).Error(err, "Cannot carry out a plan to make room for a pod; trying other pods", "pod", klog.KObj(pod), "gpunode", plan.Node)
+			waiting = waiting[found+1:]
 			continue
 		}
 		if begun {
@@ -82,7 +88,27 @@ func (d *Defragmenter) search(ctx context.Context, nodes []v1alpha1.GPUNode) (bo
 		}
 		return begun, err
 	}
-	return false, nil
+}
+
+// firstPlan plans for the first of the pods for which there is a plan, nil: there is none.
+func firstPlan(ctx context.Context, in *defrag.Input, options defrag.Options, waiting []*corev1.Pod) (int, *defrag.Planner, *defrag.Plan, error) {
+	planner, err := defrag.New(in, options)
+	if err != nil {
+		return 0, nil, nil, fmt.Errorf("prepare a plan to move pods: %w", err)
+	}
+	for i, pod := range waiting {
+		plan, err := planner.Plan(ctx, pod)
+		var refusal *defrag.Refusal
+		switch {
+		case errors.As(err, &refusal):
+			klog.FromContext(ctx).V(2).Info("There is no plan to make room for a pod", "pod", klog.KObj(pod), "reason", refusal.Reason, "message", refusal.Message)
+		case err != nil:
+			return 0, nil, nil, fmt.Errorf("plan to make room for pod %s: %w", klog.KObj(pod), err)
+		default:
+			return i, planner, plan, nil
+		}
+	}
+	return 0, nil, nil, nil
 }
 
 // ownersOf are the UIDs of the controllers of pods, by the UIDs of the pods.
@@ -99,17 +125,17 @@ func ownersOf(pods []corev1.Pod) map[types.UID]types.UID {
 // waitingPods are the pods that have waited for long enough, some of each namespace, and the oldest pods of a
 // namespace first.
 func (d *Defragmenter) waitingPods(ctx context.Context, nodes []v1alpha1.GPUNode, now time.Time) ([]*corev1.Pod, error) {
-	aborted := map[types.UID]bool{}
+	aborted := map[string]bool{}
 	for i := range nodes {
 		if a := nodes[i].Status.Defragmentation; abortedRecently(a, now) {
-			aborted[a.Pod.UID] = true
+			aborted[a.Pod.Namespace] = true
 		}
 	}
 	byNamespace := map[string][]*corev1.Pod{}
 	err := eachPage(ctx, d.Reader, func(page *corev1.PodList) {
 		for i := range page.Items {
 			pod := &page.Items[i]
-			if since, waits := unschedulableSince(pod); waits && now.Sub(since) >= d.After && !aborted[pod.UID] && mayRequestDevices(pod) {
+			if since, waits := unschedulableSince(pod); waits && now.Sub(since) >= d.After && !aborted[pod.Namespace] && mayRequestDevices(pod) {
 				byNamespace[pod.Namespace] = append(byNamespace[pod.Namespace], trimPod(pod))
 			}
 		}
@@ -171,13 +197,17 @@ func roundRobin(byNamespace map[string][]*corev1.Pod, offset int) (out []*corev1
 
 // abortedRecently tells whether an attempt was aborted, or could not be ended at its deadline, a short time ago.
 func abortedRecently(a *v1alpha1.Defragmentation, now time.Time) bool {
-	switch {
-	case a == nil || a.State == v1alpha1.DefragmentationSucceeded:
+	if a == nil || a.State == v1alpha1.DefragmentationSucceeded {
 		return false
-	case a.Ended == nil:
-		return now.Sub(a.Deadline.Time) < abortBackoff
 	}
-	return now.Sub(a.Ended.Time) < abortBackoff
+	backoff, ended := abortBackoff, a.Deadline
+	if slices.ContainsFunc(a.Moves, func(m v1alpha1.DefragmentationMove) bool { return m.Evicted != nil }) {
+		backoff = vainBackoff
+	}
+	if a.Ended != nil {
+		ended = *a.Ended
+	}
+	return now.Sub(ended.Time) < backoff
 }
 
 // nodesToSearch are the names of the nodes that a plan may use, starting with those that the last search

@@ -238,6 +238,20 @@ func (w *world) pod(class, node string) string {
 	return name
 }
 
+// podIn moves a waiting pod to another namespace, with its claim and a template.
+func (w *world) podIn(namespace, class string) string {
+	w.t.Helper()
+	name := w.pod(class, "")
+	pod, key := w.get(name), types.NamespacedName{Namespace: team, Name: name}
+	var claim resourceapi.ResourceClaim
+	require.NoError(w.t, w.api.Get(w.t.Context(), key, &claim))
+	w.remove(name)
+	pod.Namespace, claim.Namespace = namespace, namespace
+	w.create(pod)
+	w.create(&claim)
+	return name
+}
+
 // bind schedules a pod to a node, if it fits.
 func (w *world) bind(name, node string) bool {
 	w.t.Helper()

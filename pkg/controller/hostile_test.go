@@ -32,7 +32,8 @@ type hostile struct {
 	slow bool
 	// shared: the pods share a claim that outlives them, and tolerate taints of nodes.
 	shared bool
-	// refuses is the tenant's budget.
+	// budget: a budget keeps the pods, which refuses asks.
+	budget  bool
 	refuses func(types.NamespacedName) error
 
 	pods, victims, victimsEvicted int
@@ -92,20 +93,17 @@ func (h *hostile) join() {
 	require.NoError(h.t, h.api.Status().Update(h.t.Context(), &c))
 }
 
-// acts does what the tenant may do at any time.
+// acts does what the tenant may do at any time: its budget lets its pods go in dry runs only, and
+// they end once the switch has failed.
 func (h *hostile) acts() {
-	switch h.rand.IntN(12) {
-	case 0:
-		h.refuses = onlyFor(fmt.Sprint("theirs-", h.pods))
-		h.tryEvict = h.refuses
-	case 1:
-		h.refuses, h.tryEvict = onlyFor(fmt.Sprint("theirs-", h.pods)), nil
-	case 2:
-		h.refuses, h.tryEvict = nil, nil
-	case 3, 4, 5, 6:
-		if h.gpuNode("node-a").Status.State == v1alpha1.Failed {
-			h.releases()
+	switch h.gpuNode("node-a").Status.State {
+	case v1alpha1.Draining:
+		if h.budget {
+			h.refuses = onlyFor(fmt.Sprint("theirs-", h.pods))
 		}
+	case v1alpha1.Failed:
+		h.refuses = nil
+		h.releases()
 	}
 	if h.pods < mostPods && h.rand.IntN(2) == 0 {
 		h.newPod()
@@ -159,7 +157,7 @@ func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
 				Key: pick("", v1alpha1.TaintRepartitioning, v1alpha1.TaintRepartitioning, "example.com/other"), Operator: resourceapi.DeviceTolerationOperator(pick("", "Equal", "Exists")),
 				Value: pick("", value, value, "old"), Effect: resourceapi.DeviceTaintEffect(pick("", "NoSchedule", "NoExecute")),
 			}
-			h.slow, h.shared = h.rand.IntN(2) == 0, h.rand.IntN(4) == 0
+			h.slow, h.shared, h.budget = h.rand.IntN(2) == 0, h.rand.IntN(4) == 0, h.rand.IntN(2) == 0
 			h.node = w.addNode("node-a")
 			w.profile("old")
 			w.wants("node-a", "old")
@@ -177,7 +175,7 @@ func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
 				h.acts()
 				w.clock.Step(min(max(w.round("node-a"), time.Second), time.Minute))
 			}
-			assert.LessOrEqual(t, h.victimsEvicted, 1, "toleration %+v, slow %v, shared %v, state %s", h.toleration, h.slow, h.shared, w.gpuNode("node-a").Status.State)
+			assert.LessOrEqual(t, h.victimsEvicted, 1, "toleration %+v, slow %v, shared %v, budget %v, state %s", h.toleration, h.slow, h.shared, h.budget, w.gpuNode("node-a").Status.State)
 		})
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
@@ -50,7 +52,7 @@ type ownerWatch struct {
 	node     *Node
 	programs *processes
 	// slices list the ResourceSlices of other drivers.
-	slices  []resourcelisters.ResourceSliceLister
+	slices  resourcelisters.ResourceSliceLister
 	changed func(Owners)
 	// signal gets a value when an informer has news. One place is enough: a signal that
 	// waits covers everything before it.
@@ -59,21 +61,16 @@ type ownerWatch struct {
 
 // informers watches the node, and its ResourceSlices of other drivers.
 func (w *ownerWatch) informers(client kubernetes.Interface) ([]informers.SharedInformerFactory, error) {
-	factories := []informers.SharedInformerFactory{w.node}
-	watched := []cache.SharedIndexInformer{w.node.Core().V1().Nodes().Informer()}
-	for _, v := range w.node.Vendors {
-		for _, driver := range v.OwnerDRADrivers() {
-			factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-				o.FieldSelector = fields.Set{
-					resourceapi.ResourceSliceSelectorNodeName: w.node.name,
-					resourceapi.ResourceSliceSelectorDriver:   driver,
-				}.String()
-			}), informers.WithTransform(WithoutBulk))
-			slices := factory.Resource().V1().ResourceSlices()
-			factories, watched = append(factories, factory), append(watched, slices.Informer())
-			w.slices = append(w.slices, slices.Lister())
-		}
-	}
+	others := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.AndSelectors(
+			fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, w.node.name),
+			fields.OneTermNotEqualSelector(resourceapi.ResourceSliceSelectorDriver, gpu.DriverName),
+		).String()
+	}), informers.WithTransform(addressesOnly))
+	published := others.Resource().V1().ResourceSlices()
+	w.slices = published.Lister()
+	factories := []informers.SharedInformerFactory{w.node, others}
+	watched := []cache.SharedIndexInformer{w.node.Core().V1().Nodes().Informer(), published.Informer()}
 	wake := func(any) {
 		select {
 		case w.signal <- struct{}{}:
@@ -87,6 +84,26 @@ func (w *ownerWatch) informers(client kubernetes.Interface) ([]informers.SharedI
 		}
 	}
 	return factories, nil
+}
+
+// addressesOnly keeps of a ResourceSlice whose devices have which PCI addresses: a node can have
+// many devices of other drivers.
+func addressesOnly(object any) (any, error) {
+	s, ok := object.(*resourceapi.ResourceSlice)
+	if !ok {
+		return object, nil
+	}
+	out := &resourceapi.ResourceSlice{TypeMeta: s.TypeMeta}
+	out.Name, out.UID, out.ResourceVersion = s.Name, s.UID, s.ResourceVersion
+	out.Spec.Driver = s.Spec.Driver
+	for i := range s.Spec.Devices {
+		device := resourceapi.Device{Name: s.Spec.Devices[i].Name}
+		if address, ok := s.Spec.Devices[i].Attributes[deviceattribute.StandardDeviceAttributePCIBusID]; ok {
+			device.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{deviceattribute.StandardDeviceAttributePCIBusID: address}
+		}
+		out.Spec.Devices = append(out.Spec.Devices, device)
+	}
+	return out, nil
 }
 
 // run calls changed until ctx ends.
@@ -110,12 +127,8 @@ func (w *ownerWatch) run(ctx context.Context, interval time.Duration) {
 // look calls changed with the owners that were found.
 func (w *ownerWatch) look() {
 	node, _ := w.node.Core().V1().Nodes().Lister().Get(w.node.name)
-	var slices []*resourceapi.ResourceSlice
-	for _, lister := range w.slices {
-		ofDriver, _ := lister.List(labels.Everything())
-		slices = append(slices, ofDriver...)
-	}
-	others := findOwners(w.node.Vendors, hardware.Evidence{Node: node, Slices: slices, Running: w.programs.running})
+	published, _ := w.slices.List(labels.Everything())
+	others := findOwners(w.node.Vendors, hardware.Evidence{Node: node, Slices: published, Running: w.programs.running})
 	w.changed(append(w.node.unmanaged(), others...))
 }
 

@@ -37,7 +37,12 @@ func (p *Publisher) unmanaged() bool {
 func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	told := map[gpu.Vendor]string{}
 	for i := range known {
-		told[known[i].Vendor] = p.owners.Of(known[i].Vendor).Names()
+		told[known[i].Vendor] = ""
+	}
+	for v := range told {
+		for _, o := range p.ownersOf(v, known) {
+			told[v] += o.Name + " " + o.PCIAddress + "\n"
+		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(told)) {
 		switch told[v] {
@@ -45,8 +50,8 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 		case "":
 			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
-			for _, o := range p.owners.Of(v) {
-				text := fmt.Sprintf("Tranche does not offer the %s GPUs of this node, because %s. To let Tranche have them, %s", v.Title(), o.Found, o.Remedy)
+			for _, o := range p.ownersOf(v, known) {
+				text := fmt.Sprintf("Tranche does not offer %s of this node, because %s. To let Tranche have them, %s", served(v, o), o.Found, o.Remedy)
 				if len(nodewatch.Owners{o}.Unmanaged()) == 0 {
 					text += "; to publish them in spite of that, set ignoreOtherOwners=true in the chart"
 				}
@@ -57,21 +62,42 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	p.toldOwners = told
 }
 
+// served names the GPUs of a vendor that another system serves.
+func served(v gpu.Vendor, o nodewatch.Owner) string {
+	if o.PCIAddress != "" {
+		return fmt.Sprintf("%s GPU %s", v.Title(), o.PCIAddress)
+	}
+	return fmt.Sprintf("the %s GPUs", v.Title())
+}
+
+// ownersOf returns the other systems that serve any of the known GPUs of a vendor.
+func (p *Publisher) ownersOf(v gpu.Vendor, known []inventory.GPU) nodewatch.Owners {
+	return slices.DeleteFunc(slices.Clone(p.owners), func(o nodewatch.Owner) bool {
+		return !slices.ContainsFunc(known, func(g inventory.GPU) bool {
+			return g.Vendor == v && (o.Vendor == v || o.PCIAddress == g.PCIAddress)
+		})
+	})
+}
+
+// mostOwners limits how many other systems the node reports.
+const mostOwners = 16
+
 // OwnersFound describes the other systems that serve GPUs of the node: how each was detected,
 // and how to end that.
 func (p *Publisher) OwnersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	known := p.GPUs.List()
 	vendors := map[gpu.Vendor]bool{}
-	for _, g := range p.GPUs.List() {
-		vendors[g.Vendor] = true
+	for i := range known {
+		vendors[known[i].Vendor] = true
 	}
 	var found []string
-	for _, o := range p.owners {
-		if vendors[o.Vendor] {
-			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.Found, o.Vendor.Title(), o.Remedy)
+	for _, v := range slices.Sorted(maps.Keys(vendors)) {
+		for _, o := range p.ownersOf(v, known) {
+			owner := fmt.Sprintf("%s; to let Tranche have %s, %s", o.Found, served(v, o), o.Remedy)
 			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
 		}
 	}
-	return found
+	return found[:min(len(found), mostOwners)]
 }

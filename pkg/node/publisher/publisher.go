@@ -279,7 +279,7 @@ func (p *Publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 
 // gpu decides how one GPU is published. The caller holds the lock.
 func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
-	others := p.owners.Of(g.Vendor)
+	others := p.owners.Of(g.Vendor, g.PCIAddress)
 	heldBack := p.holdsBack(g.PCIAddress)
 	if heldBack {
 		p.heldBack[g.PCIAddress] = true

@@ -113,6 +113,21 @@ func TestOwnersForTheReport(t *testing.T) {
 	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.OwnersFound())
 }
 
+// A driver that publishes the PCI address of one GPU keeps that GPU, and what is no GPU counts for nothing.
+func TestOwnerOfOneGPU(t *testing.T) {
+	p := newPublishing(t)
+	of := func(address string) nodewatch.Owner {
+		return nodewatch.Owner{PCIAddress: address, Owner: hardware.Owner{Name: "other.example.com", Found: "it publishes " + address, Remedy: "remove it"}}
+	}
+	p.SetOwners(t.Context(), nodewatch.Owners{of("0000:01:00.0"), of("0000:99:00.0")})
+	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
+	assert.Equal(t, []string{"it publishes 0000:01:00.0; to let Tranche have NVIDIA GPU 0000:01:00.0, remove it"}, p.OwnersFound())
+	p.SetOwners(t.Context(), nil)
+	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
+	p.SetOwners(t.Context(), nodewatch.Owners{of("0000:02:00.0")})
+	assert.Contains(t, p.state()[gpu2], "other-owner=other.example.com:NoSchedule")
+}
+
 // Another owner that comes later: devices may be allocated, so they are tainted
 // and stay. So it is after a restart, too.
 func TestPublisherTaints(t *testing.T) {

@@ -156,7 +156,7 @@ func TestSlicePolicy(t *testing.T) {
 func TestPoolsPolicy(t *testing.T) {
 	policy := policyNamed(t, decode(t, render(t, chart)), "tranche-pools")
 	require.Equal(t, admissionregistrationv1.Fail, *policy.spec.FailurePolicy)
-	require.Equal(t, []admissionregistrationv1.OperationType{"CREATE", "UPDATE"}, policy.spec.MatchConstraints.ResourceRules[0].Operations)
+	require.Equal(t, []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"}, policy.spec.MatchConstraints.ResourceRules[0].Operations)
 
 	const refused = "ResourceSlices of driver gpu.tranche.dev must be in the pool of their node, and this one is of "
 	for name, test := range map[string]struct {
@@ -178,6 +178,16 @@ func TestPoolsPolicy(t *testing.T) {
 			require.True(t, policy.concernsSlice("UPDATE", before, test.slice))
 			require.Equal(t, test.want, writeSlice(t, policy, "UPDATE", "", before, test.slice))
 		})
+	}
+
+	// The plugin of another driver, on a node that somebody has taken over.
+	own, before := aSlice(driver, "node-a", "node-a"), aSlice(driver, "node-a", "node-a", generation(99))
+	for _, operation := range []string{"CREATE", "UPDATE", "DELETE"} {
+		require.True(t, policy.concernsSlice(operation, before, own), operation)
+		require.Contains(t, writeSlice(t, policy, operation, "node-b", before, own), "only ResourceSlices of driver gpu.tranche.dev that belong to the pod's node", operation)
+		for _, from := range []string{"", otherClaims, "node-a"} {
+			require.Empty(t, writeSlice(t, policy, operation, from, before, own), "%s from %q", operation, from)
+		}
 	}
 
 	other := aSlice("gpu.nvidia.com", "node-a", "rack-7")

@@ -12,16 +12,24 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// startupRetry is how long a node with the start-up taint waits for its ResourceSlices after
-// its profile is applied: the plugin reports before the API server has all of them.
-const startupRetry = time.Second
+// A node with the start-up taint waits for its ResourceSlices after its profile is applied: the
+// plugin reports before the API server has all of them. It looks after firstStartupLook, and
+// ever more seldom, up to lastStartupLook: the driver of its GPUs may not be installed yet.
+const (
+	firstStartupLook = time.Second
+	lastStartupLook  = 30 * time.Second
+)
 
 // start removes the start-up taint of a node whose desired profile is applied and whose
 // devices are published. It returns when to look again, never if it is zero.
 func (r *Reconciler) start(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (time.Time, error) {
-	if !hasTaint(node, r.StartupTaint) || !meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionReady) {
+	ready := meta.FindStatusCondition(gpuNode.Status.Conditions, v1alpha1.ConditionReady)
+	if !hasTaint(node, r.StartupTaint) || ready == nil || ready.Status != metav1.ConditionTrue {
 		return time.Time{}, nil
 	}
+	now := r.Clock.Now()
+	waited := min(now.Sub(ready.LastTransitionTime.Time), now.Sub(node.CreationTimestamp.Time))
+	next := now.Add(min(max(firstStartupLook, waited/4), lastStartupLook))
 	found, err := r.slicesOf(ctx, gpuNode.Name)
 	if err != nil {
 		return time.Time{}, err
@@ -29,11 +37,11 @@ func (r *Reconciler) start(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	for i := range found {
 		// The GPUNode and the slices of an earlier node with this name can still exist.
 		if !ownedBy(found[i].OwnerReferences, node) {
-			return r.Clock.Now().Add(startupRetry), nil
+			return next, nil
 		}
 	}
 	if len(found) == 0 || differs(gpuNode.Name, gpuNode.Status.Node, found) != "" {
-		return r.Clock.Now().Add(startupRetry), nil
+		return next, nil
 	}
 	return time.Time{}, r.patchNode(ctx, gpuNode.Name, func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == r.StartupTaint })

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
@@ -80,6 +82,30 @@ func TestStartupTaintStays(t *testing.T) {
 			assert.True(t, w.starting("node-a"))
 		})
 	}
+}
+
+// A node whose driver is being installed is not looked at every second until then, and gets rid of
+// the taint soon after.
+func TestStartupTaintIsLookedAtEverMoreSeldom(t *testing.T) {
+	w := newWorld(t, withStartupTaint)
+	n := w.addNode("node-a")
+	n.quick = true
+	require.NoError(t, w.api.DeleteAllOf(t.Context(), &resourceapi.ResourceSlice{}))
+	w.register("node-a")
+	lists := 0
+	w.list = func(list client.ObjectList, _ *client.ListOptions) bool {
+		if _, ok := list.(*resourceapi.ResourceSliceList); ok {
+			lists++
+		}
+		return false
+	}
+	for end := w.clock.Now().Add(30 * time.Minute); w.clock.Now().Before(end); {
+		wait := w.round("node-a")
+		w.clock.Step(cmp.Or(wait, time.Minute))
+	}
+	assert.Less(t, lists, 120)
+	n.quick = false
+	w.run("node-a", lastStartupLook+time.Second, func(*v1alpha1.GPUNode) bool { return !w.starting("node-a") })
 }
 
 // Without a key the controller leaves all taints of others alone.

@@ -12,11 +12,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
-// How often states check what is not watched: slices, and pods that are leaving.
+// How often states check at first what is not watched: slices, and pods that are leaving. The
+// waits grow with the time in the state, up to seldom.
 const (
 	lookAtSlices = time.Second
 	lookAtPods   = 2 * time.Second
+	seldom       = 15 * time.Second
 )
+
+// look asks to be called again to check what is not watched.
+func (t *turn) look(soon time.Duration) {
+	t.wake(t.Now.Add(min(max(soon, t.Now.Sub(t.Status.Switch.Since.Time)/8), seldom)))
+}
 
 func (t *turn) planning() {
 	a := t.answer(v1alpha1.Planning)
@@ -120,9 +127,9 @@ func (t *turn) tainted() {
 		if t.late() {
 			t.stop(v1alpha1.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
 		}
-		t.wake(t.Now.Add(lookAtPods))
+		t.look(lookAtPods)
 	case len(t.Blockers) > 0:
-		t.wake(t.Now.Add(lookAtPods))
+		t.look(lookAtPods)
 		if !t.Now.Before(sw.Since.Add(blockedPatience)) || t.late() {
 			t.blocked(v1alpha1.ReasonDrainBlocked, t.blockedText(), t.Blockers)
 		}
@@ -130,7 +137,7 @@ func (t *turn) tainted() {
 		if t.late() {
 			t.stop(v1alpha1.ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
 		}
-		t.wake(t.Now.Add(lookAtPods))
+		t.look(lookAtPods)
 	case len(t.inTheWay()) > 0:
 		t.keepOffNode()
 		t.enter(v1alpha1.Draining)
@@ -160,7 +167,7 @@ func (t *turn) draining() {
 	// Without the taints pods would return; without the plan it is not known which may stay.
 	t.Evict = t.Tainted && len(t.Holders) > 0 && t.planStands()
 	t.Force = sw.Policy.AfterDeadline == v1alpha1.Force && !t.Now.Before(t.drainedBy())
-	t.wake(t.Now.Add(lookAtPods))
+	t.look(lookAtPods)
 	if !t.Force {
 		t.wake(t.drainedBy())
 	}
@@ -320,11 +327,11 @@ func (t *turn) verifying() {
 		t.succeed()
 	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "":
 		t.Evict = true
-		t.wake(t.Now.Add(lookAtPods))
+		t.look(lookAtPods)
 	case t.late():
 		t.rollBack(v1alpha1.ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
 	default:
-		t.wake(t.Now.Add(lookAtSlices))
+		t.look(lookAtSlices)
 	}
 }
 
@@ -350,7 +357,7 @@ func (t *turn) rollingBack() {
 	case t.late():
 		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(t.differs(sw.From.Hash)))
 	default:
-		t.wake(t.Now.Add(lookAtSlices))
+		t.look(lookAtSlices)
 	}
 }
 

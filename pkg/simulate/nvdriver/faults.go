@@ -53,7 +53,8 @@ type Faults struct {
 
 // CallFault makes a call fail, take longer or hang.
 type CallFault struct {
-	// Call is one of FaultCalls.
+	// Call is one of FaultCalls, or * for every one of them: a library that fails or hangs
+	// as a whole.
 	Call string `json:"call"`
 	// GPU is a PCI address, or * for every GPU.
 	GPU string `json:"gpu"`
@@ -103,7 +104,7 @@ func (r Return) MarshalJSON() ([]byte, error) { return json.Marshal(int(r)) }
 
 // Calls that can be made to fail. Reading calls that are not here cannot.
 var faultCalls = []string{
-	"Init", "GetHandle", "GetUUID", "GetName", "GetMemoryInfo", "GetMigMode", "SetMigMode",
+	"Init", "GetCount", "GetHandle", "GetUUID", "GetName", "GetMemoryInfo", "GetMigMode", "SetMigMode",
 	"GetGpuInstanceProfileInfo", "GetGpuInstancePossiblePlacements",
 	"CreateGpuInstance", "GetGpuInstances", "GpuInstanceDestroy",
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
@@ -127,8 +128,8 @@ func ParseFaults(data []byte) (*Faults, error) {
 	for i, c := range f.Calls {
 		key := fmt.Sprintf("calls[%d]", i)
 		switch {
-		case !slices.Contains(faultCalls, c.Call):
-			return nil, fmt.Errorf("%s.call: unknown call %q: choose one of %s", key, c.Call, strings.Join(FaultCalls(), ", "))
+		case c.Call != "*" && !slices.Contains(faultCalls, c.Call):
+			return nil, fmt.Errorf("%s.call: unknown call %q: choose *, or one of %s", key, c.Call, strings.Join(FaultCalls(), ", "))
 		case c.GPU != "*" && !models.IsPCIAddress(c.GPU):
 			return nil, fmt.Errorf("%s.gpu: %q is neither * nor an address like 0000:1b:00.0", key, c.GPU)
 		case c.Times < 0:
@@ -209,7 +210,7 @@ func SetFaults(root string, f Faults) error {
 func (n *NVML) inject(call, pci string) nvml.Return {
 	faults, id := n.faults.Read()
 	for i, c := range faults.Calls {
-		if c.Call != call || (c.GPU != "*" && c.GPU != pci) {
+		if (c.Call != "*" && c.Call != call) || (c.GPU != "*" && c.GPU != pci) {
 			continue
 		}
 		if c.Times > 0 {

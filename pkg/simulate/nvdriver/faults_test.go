@@ -128,7 +128,7 @@ func TestInitFails(t *testing.T) {
 
 func TestBrokenFaultsNameTheKey(t *testing.T) {
 	for yaml, want := range map[string]string{
-		"calls: [{call: Destroy, gpu: '*', error: 1}]":                `calls[0].call: unknown call "Destroy": choose one of ComputeInstanceDestroy,`,
+		"calls: [{call: Destroy, gpu: '*', error: 1}]":                `calls[0].call: unknown call "Destroy": choose *, or one of ComputeInstanceDestroy,`,
 		"calls: [{call: Init, gpu: gpu0, error: 1}]":                  `calls[0].gpu: "gpu0" is neither * nor an address`,
 		"calls: [{call: Init, error: 1}]":                             `calls[0].gpu: "" is neither`,
 		"calls: [{call: Init, gpu: '*', error: BROKEN}]":              "is not an NVML error like ERROR_IN_USE",
@@ -181,4 +181,31 @@ func TestErrorsByNameAndNumber(t *testing.T) {
 		var r Return
 		assert.Error(t, r.UnmarshalJSON([]byte(text)), text)
 	}
+}
+
+// A library can fail as a whole.
+func TestFaultOfEveryCall(t *testing.T) {
+	root := t.TempDir()
+	n := machineIn(t, "a100-40x8", root)
+	d := handleOf(t, n, 0)
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "*", GPU: "*", Error: Return(nvml.ERROR_UNKNOWN)}}}))
+	assert.Equal(t, nvml.ERROR_UNKNOWN, second(n.DeviceGetCount()))
+	assert.Equal(t, nvml.ERROR_UNKNOWN, second(n.DeviceGetHandleByIndex(0)))
+	assert.Equal(t, nvml.ERROR_UNKNOWN, second(n.EventSetCreate()))
+	assert.Equal(t, nvml.ERROR_UNKNOWN, second(d.GetUUID()))
+	require.NoError(t, SetFaults(root, Faults{}))
+	assert.Equal(t, nvml.SUCCESS, second(n.DeviceGetCount()))
+}
+
+// A process that NVML does not list keeps the GPU in use.
+func TestUnlistedProcess(t *testing.T) {
+	root := t.TempDir()
+	d := handleOf(t, machineIn(t, "h100x8", root), 0)
+	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), PID: 77, Unlisted: true}}}))
+	listed, ret := d.GetComputeRunningProcesses()
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Empty(t, listed)
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.ERROR_IN_USE, activation)
 }

@@ -232,7 +232,10 @@ func (n *NVML) SystemGetCudaDriverVersion_v2() (int, nvml.Return) {
 
 // DeviceGetCount counts the GPUs, lost ones included.
 func (n *NVML) DeviceGetCount() (int, nvml.Return) {
-	return len(n.devices), n.initialized()
+	if ret := n.initialized(); ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	return len(n.devices), n.inject("GetCount", "*")
 }
 
 // DeviceGetHandleByIndex finds a GPU by its place in PCI order.

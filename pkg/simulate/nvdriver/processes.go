@@ -65,7 +65,9 @@ func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) 
 	}
 	infos := make([]nvml.ProcessInfo, 0, len(processes))
 	for _, p := range processes {
-		infos = append(infos, processInfo(p))
+		if !p.Unlisted {
+			infos = append(infos, processInfo(p))
+		}
 	}
 	return infos, nvml.SUCCESS
 }

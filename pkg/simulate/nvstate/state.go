@@ -52,6 +52,9 @@ type Process struct {
 	GPUInstance *int   `json:"gpuInstance,omitempty"`
 	PID         int    `json:"pid"`
 	Name        string `json:"name,omitempty"`
+	// Unlisted: the process keeps the GPU in use, but NVML does not list it, as programs
+	// without a context (DCGM, nvidia-persistenced, nvidia-smi).
+	Unlisted bool `json:"unlisted,omitempty"`
 
 	load.Use
 }

@@ -17,8 +17,13 @@ const (
 	EventPartitionMissing = "PartitionMissing"
 	// EventPartitionFound (Normal): a missing partition returned.
 	EventPartitionFound = "PartitionFound"
-	// EventHeldDeviceGone (Warning): a partition that a claim holds was removed by somebody
-	// else.
+	// EventDevicesFail (Warning): devices cannot be prepared: which, and why. The node tries
+	// again.
+	EventDevicesFail = "DevicesFail"
+	// EventDevicesWork (Normal): devices of DevicesFail can be prepared again.
+	EventDevicesWork = "DevicesWork"
+	// EventHeldDeviceGone (Warning): a device that a claim holds was removed by somebody
+	// else, or the GPU's mode was changed.
 	EventHeldDeviceGone = "HeldDeviceGone"
 	// EventHeldDeviceReleased (Normal): the claim that held a removed partition was released.
 	EventHeldDeviceReleased = "HeldDeviceReleased"

@@ -19,11 +19,12 @@ const (
 	TaintStartup = "tranche.dev/startup"
 	// TaintOtherOwner marks devices of a GPU that another system serves. The value names it.
 	TaintOtherOwner = "gpu.tranche.dev/other-owner"
-	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer,
-	// and a single AMD partition that is missing.
+	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer, a
+	// single AMD partition that is missing, and devices that could not be prepared, until
+	// the node has prepared one.
 	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
 	// TaintBusy marks devices that need another mode of their GPU, while a process without
-	// a claim blocks the change.
+	// a claim, which the driver may not list, blocks the change.
 	TaintBusy = "gpu.tranche.dev/busy"
 	// TaintDriverUpgrade marks devices of GPUs whose driver is being replaced.
 	TaintDriverUpgrade = "gpu.tranche.dev/driver-upgrade"

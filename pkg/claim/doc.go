@@ -2,7 +2,7 @@
 //
 // manager.go has the Manager, prepare.go and release.go its main operations. Package plan
 // decides on the steps. run.go performs them, after they are recorded in the ledger, and undoes
-// them if one fails. reconcile.go compares the ledger with the hardware and the API server, and
+// them if one fails; step.go says which did, and trial.go tries again without a claim. reconcile.go compares the ledger with the hardware and the API server, and
 // repairs differences; keepup.go keeps records and CDI files current.
 //
 // locks.go has a lock for each GPU, and exclusive.go keeps claims off GPUs that are being

@@ -35,8 +35,8 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config has what a Manager works with. Shares, Static, Running, LockDir, Observer and
-// BeforeStep are optional.
+// Config has what a Manager works with. Shares, Static, Running, IsWhole, LockDir,
+// Observer and BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
 	Node     string
@@ -54,6 +54,9 @@ type Config struct {
 	// profile and start. Such a partition is neither foreign nor destroyed with a claim; a
 	// missing one is created and kept. Nil: there are none.
 	Static func(gpu.Placement) bool
+	// IsWhole tells whether programs can use a GPU without partitions as a whole: an NVIDIA
+	// GPU cannot be used in MIG mode. Nil: every such GPU can be.
+	IsWhole func(ctx context.Context, pciAddress string) (bool, error)
 	// Running returns the pods that still have processes on this node. Nil: no pod counts
 	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
@@ -120,13 +123,29 @@ func (m *Manager) current(r *ledger.Record) *ledger.Record {
 func (m *Manager) live(ctx context.Context, gpus []string) (map[string][]gpu.Partition, error) {
 	live := map[string][]gpu.Partition{}
 	for _, gpuID := range gpus {
-		partitions, err := m.Hardware.Live(ctx, gpuID)
+		partitions, err := m.present(ctx, gpuID)
 		if err != nil {
 			return nil, fmt.Errorf("list the partitions of GPU %s: %w", gpu.NameOf(gpuID), err)
 		}
 		live[gpuID] = partitions
 	}
 	return live, nil
+}
+
+// present lists the partitions of a GPU, to compare them with what claims hold. If a claim holds
+// the GPU as a whole, which has no partitions and cannot be used so, the whole GPU is listed as an
+// incomplete partition.
+func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	partitions, err := m.Hardware.Live(ctx, pciAddress)
+	isWhole := func(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeGPU }
+	if err != nil || len(partitions) > 0 || m.IsWhole == nil ||
+		!slices.ContainsFunc(ledger.DevicesOn(m.Ledger.On([]string{pciAddress}), pciAddress), isWhole) {
+		return partitions, err
+	}
+	if whole, err := m.IsWhole(ctx, pciAddress); err != nil || whole {
+		return nil, err
+	}
+	return []gpu.Partition{{GPU: pciAddress, Type: gpu.TypeGPU}}, nil
 }
 
 func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (func(), error) {

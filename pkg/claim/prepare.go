@@ -42,8 +42,8 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 		released := m.whenReleased()
 		record, err := m.prepare(ctx, claim, wanted, started)
 		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
-			if err := m.await(ctx, wanted, notReady); err != nil {
-				return ledger.Record{}, err
+			if failed := m.await(ctx, wanted, notReady); failed != nil {
+				return ledger.Record{}, blameAlso(err, failed)
 			}
 			started = true
 			continue

@@ -220,7 +220,7 @@ func (m *Manager) Compare(ctx context.Context, pciAddress string) (foreign []gpu
 	if err := m.Ledger.CheckGPUs([]string{pciAddress}); err != nil {
 		return nil, nil, err
 	}
-	live, err := m.Hardware.Live(ctx, pciAddress)
+	live, err := m.present(ctx, pciAddress)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -280,7 +280,7 @@ func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 	}
 	var foreign []gpu.Partition
 	for _, p := range live {
-		if !p.Type.FollowsMode() && plan.RecordOf(p, records) == nil && !plan.IsStatic(m.static, p) {
+		if p.Type == gpu.TypeMIG && plan.RecordOf(p, records) == nil && !plan.IsStatic(m.static, p) {
 			foreign = append(foreign, p)
 		}
 	}

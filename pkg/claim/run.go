@@ -50,14 +50,14 @@ func (r *run) do(ctx context.Context, steps []plan.Step) error {
 		err := r.step(ctx, step)
 		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
 			r.observe(r.operation, string(step.Op), start, nil)
-			return err
+			return r.blame(step, err)
 		}
 		r.observe(r.operation, string(step.Op), start, err)
 		if err == nil {
 			continue
 		}
 		if r.operation == "prepare" {
-			err = errors.Join(err, r.undo(ctx, steps[:i+1]))
+			err = errors.Join(r.blame(step, err), r.undo(ctx, steps[:i+1]))
 		}
 		return err
 	}
@@ -170,22 +170,14 @@ func (r *run) dropIntent() error {
 	return r.Ledger.Delete(r.record.Claim.UID)
 }
 
-// HardwareError says that the hardware could not make a device.
-type HardwareError struct{ err error }
-
-func (e *HardwareError) Error() string { return e.err.Error() }
-
-// Unwrap returns the cause.
-func (e *HardwareError) Unwrap() error { return e.err }
-
 func (r *run) create(ctx context.Context, d *ledger.Device) error {
 	base := d.Placement.Base()
 	part, err := r.Hardware.Create(ctx, base)
 	if err != nil {
-		return &HardwareError{named("create", base, err)}
+		return named("create", base, err)
 	}
 	if base.Type != gpu.TypeGPU && (!part.Complete || !part.Is(base)) {
-		return &HardwareError{fmt.Errorf("create %s: the hardware reports %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)}
+		return fmt.Errorf("create %s: the hardware reports %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)
 	}
 	d.UUID = part.UUID
 	return nil
@@ -267,7 +259,7 @@ func (r *run) writeCDI(ctx context.Context) error {
 		seen[d.Key()] = true
 		edits, err := r.edits(ctx, i)
 		if err != nil {
-			return fmt.Errorf("find out what containers need for %s: %w", d.Name, err)
+			return &StepError{Op: plan.OpWriteCDI, Device: d.Placement, err: fmt.Errorf("find out what containers need for %s: %w", d.Name, err)}
 		}
 		devices = append(devices, cdi.Device{Name: d.Key(), Edits: withEnv(edits, d)})
 	}

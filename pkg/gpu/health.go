@@ -33,6 +33,9 @@ const (
 	// ObstacleMissing is a part of the GPU that its driver does not offer although
 	// it should.
 	ObstacleMissing ObstacleKind = "missing"
+	// ObstacleFailed is a step that failed for a device, and would fail for this one,
+	// too.
+	ObstacleFailed ObstacleKind = "failed"
 )
 
 // Obstacle is why a placement cannot be had at the moment, although no claim is

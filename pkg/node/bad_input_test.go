@@ -136,7 +136,7 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 		fault   nvdriver.Faults
 		message string
 	}{
-		"a process uses the GPU": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is retried until the process ends: to have the pod scheduled to another GPU, delete it"},
+		"a process uses the GPU": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is retried, and until it succeeds, no other pod gets these devices: to have the pod scheduled to others, delete it"},
 		"the driver refuses":     {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,6 +82,9 @@ type Config struct {
 	// restorePause is the first pause before restoring a profile is retried; zero: a
 	// minute.
 	restorePause time.Duration
+	// firstRetry is the first pause before a device that could not be prepared is tried
+	// again; zero: 15 s.
+	firstRetry time.Duration
 	// orderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
 	orderPatience time.Duration
 	// taintSettle is how long schedulers may take to notice taints; zero: a second.

@@ -4,7 +4,8 @@
 // node.go starts and stops everything, driver.go answers the kubelet's calls. openhardware.go
 // opens the drivers, upgrade.go releases a driver that is being replaced, silent.go handles
 // GPUs whose driver cannot be used. look.go checks the GPUs at intervals, health.go their
-// health, obstacles.go what cannot be allocated now.
+// health, obstacles.go what cannot be allocated now. failures.go taints devices that could not
+// be prepared, and tries them again.
 //
 // desired.go reads the desired sharing of the GPUs, profile.go the profile of the node.
 // daemons.go restarts MPS daemons. devicehealth.go reports the health of allocated devices

@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
@@ -39,6 +38,11 @@ type driver struct {
 	nudge func()
 	// trouble is told of claims that the hardware cannot prepare; may be nil.
 	trouble trouble
+	// failures is told which claims were prepared, and which could not be.
+	failures interface {
+		failed(ctx context.Context, err error) (tainted bool)
+		worked(ctx context.Context, r ledger.Record)
+	}
 	// calls is read-locked by each call of the kubelet, and locked at the end.
 	calls sync.RWMutex
 	// stop ends the plugin with an error that only a restart can fix.
@@ -72,11 +76,10 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-// advise adds to an error what its reader can do. The kubelet retries with the same devices, so
-// a pod that was scheduled before its busy GPU was tainted waits until the GPU is free.
-func advise(err error) error {
-	if errors.Is(err, gpu.ErrInUse) {
-		return fmt.Errorf("%w; this is retried until the process ends: to have the pod scheduled to another GPU, delete it", err)
+// advise adds to an error what its reader can do. The kubelet retries with the same devices.
+func advise(err error, tainted bool) error {
+	if tainted {
+		return fmt.Errorf("%w; this is retried, and until it succeeds, no other pod gets these devices: to have the pod scheduled to others, delete it", err)
 	}
 	return err
 }
@@ -96,14 +99,14 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
 	}
 	d.metrics.Operation("prepare", start, err)
-	d.remember(c, err)
+	tainted := d.remember(ctx, c, before, record, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
 		if errors.Is(err, cdi.ErrDeleted) {
 			d.stop(fmt.Errorf("the plugin restarts to mount its CDI folder again: %w", err))
 		}
-		err = advise(err)
+		err = advise(err, tainted)
 		d.status.Failed(ctx, c, err)
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
 	}
@@ -124,20 +127,28 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 
-// remember remembers a claim that failed because of the hardware, not because of what the claim
-// asks for, of other claims, of a process, or because it takes long: users must not make a
-// rollout fail.
-func (d *driver) remember(c *resourceapi.ResourceClaim, err error) {
-	var failed *claim.HardwareError
-	var closed *gate.ClosedError
-	passes := errors.Is(err, gpu.ErrInUse) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &closed)
-	switch {
-	case d.trouble == nil:
-	case err == nil:
-		d.trouble.Prepared(c.UID)
-	case errors.As(err, &failed) && !passes:
-		d.trouble.Unprepared(c, err)
+// remember remembers a claim that failed because of the node, and tells whether its devices are
+// tainted for it. before is the claim's record before, record the one that was prepared. Failures
+// because of what the claim asks for or of other claims, or because it takes long, do not count.
+// Those because of a process do not count for rollouts either: users must not make one fail.
+func (d *driver) remember(ctx context.Context, c *resourceapi.ResourceClaim, before, record ledger.Record, err error) (tainted bool) {
+	failed := (*claim.StepError)(nil)
+	if d.trouble != nil {
+		switch {
+		case err == nil:
+			d.trouble.Prepared(c.UID)
+		case errors.As(err, &failed) && failed.Op == plan.OpCreate && !passes(failed) && !errors.Is(failed, gpu.ErrInUse):
+			d.trouble.Unprepared(c, err)
+		}
 	}
+	switch {
+	case d.failures == nil:
+	case err != nil:
+		return d.failures.failed(ctx, err)
+	case before.State != ledger.Prepared:
+		d.failures.worked(ctx, record)
+	}
+	return false
 }
 
 // shareID returns the ID of a share; nil for a device that is not a share.

@@ -10,6 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
 )
 
 // isPartitioned tells whether claims hold partitions or shares of a GPU.
@@ -103,6 +104,12 @@ func (p *plugin) isHeld(pciAddress string) bool {
 		}
 	}
 	return false
+}
+
+// isWhole tells whether programs can use a GPU as a whole.
+func (p *plugin) isWhole(ctx context.Context, pciAddress string) (bool, error) {
+	modes, err := drivers.Modes{Set: p.hardware}.Modes(ctx, pciAddress)
+	return modes.MIG != gpu.MIGOn, err
 }
 
 // nameOf names a claim and its pods.

@@ -63,28 +63,27 @@ func (p *plugin) lookAtGPUs(ctx context.Context) {
 	p.lookForObstacles(ctx)
 }
 
-// look reads the inventory and the health of the GPUs, and publishes what has changed. The
-// caller holds looking.
+// look reads the inventory and the health of the GPUs, and publishes what has changed. It fails
+// only if ctx ends. The caller holds looking.
 func (p *plugin) look(ctx context.Context) error {
 	listing, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, problems, told, err := p.hardware.List(listing)
-	if err != nil {
-		return err
-	}
-	p.drivers.SetUnlisted(nil)
-	maps.Copy(problems, p.driverProblems())
-	for _, address := range p.roster.Update(ctx, found, problems, told, p.Machine.BootID()) {
-		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
-	}
-	p.removeUnoffered(found)
-	reshared := p.share(ctx, found)
-	maps.Copy(problems, p.problems(ctx, found))
+	l := p.hardware.List(listing)
 	if err := ctx.Err(); err != nil {
 		// The plugin is stopping, so failures say nothing about GPUs.
 		return err
 	}
-	changes, publish := p.gpus.Update(found, problems, p.heldPlacements())
+	maps.Copy(l.Problems, p.expectSilent(ctx, l.Failed))
+	for _, address := range p.roster.Update(ctx, l.Found, l.Problems, l.Told, p.Machine.BootID()) {
+		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
+	}
+	p.removeUnoffered(l.Found)
+	reshared := p.share(ctx, l.Found)
+	maps.Copy(l.Problems, p.problems(ctx, l.Found))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	changes, publish := p.gpus.Update(l.Found, l.Problems, p.heldPlacements())
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -80,6 +80,10 @@ type plugin struct {
 	usage *usage.Sampler
 	// seenObstacles has what the last check found, by GPU.
 	seenObstacles map[string][]gpu.Obstacle
+	// failures are the devices that could not be prepared. publishing is locked while they
+	// are published.
+	failures   inventory.Failures
+	publishing sync.Mutex
 	// stop ends the plugin with an error that only a restart can fix.
 	stop context.CancelCauseFunc
 }
@@ -193,6 +197,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	if err := os.MkdirAll(locks, 0o700); err != nil {
 		return fmt.Errorf("create the folder for the locks of GPUs: %w", err)
 	}
+	p.failures.FirstRetry = cmp.Or(p.firstRetry, firstRetry)
 	p.claims = claim.NewManager(claim.Config{
 		Node:     p.NodeName,
 		Hardware: p.hardware,
@@ -203,6 +208,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		LockDir:  locks,
 		Shares:   p.shares,
 		Static:   p.profile.Static,
+		IsWhole:  p.isWhole,
 		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return nodewatch.RunningPods(p.proc(), pods) },
 		Observer: p.metrics,
 
@@ -216,12 +222,8 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		klog.FromContext(ctx).Error(err, "Unhealthy GPUs may be allocated again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
-	p.expectSilent(ctx)
 	if err := p.look(ctx); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		p.cannotList(ctx, err)
+		return err
 	}
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
@@ -245,19 +247,6 @@ func (p *plugin) newFollower() *follow.Follower {
 		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting, Uninstalling: p.uninstallation.active,
 		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
 	})
-}
-
-// cannotList handles a driver that is open and cannot list GPUs. The plugin serves the kubelet
-// without it, and later checks retry.
-func (p *plugin) cannotList(ctx context.Context, err error) {
-	p.drivers.SetUnlisted(err)
-	p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the GPUs of this node, which is retried: %v", err))
-	silent := p.roster.All()
-	problems := map[string]string{}
-	for i := range silent {
-		problems[silent[i].PCIAddress] = "the driver cannot list it: " + err.Error()
-	}
-	p.seed(ctx, silent, problems)
 }
 
 // serveKubelet starts to answer the kubelet. The server outlives ctx, because stop waits for
@@ -285,7 +274,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	driver := &driver{
 		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, trouble: p.follow, stop: p.stop,
+		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
@@ -339,6 +328,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	wg.Go(func() { p.watchVendors(ctx) })
 	wg.Go(func() { p.resumeDrivers(ctx) })
 	wg.Go(func() { p.watchGPUs(ctx) })
+	wg.Go(func() { p.retryFailed(ctx) })
 	wg.Go(func() { p.follow.Run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })

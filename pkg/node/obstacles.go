@@ -47,6 +47,7 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 	}
 	p.seenObstacles = seen
 	p.publisher.SetObstacles(ctx, all)
+	p.publishFailures(ctx)
 }
 
 // lastingObstacles returns the obstacles that count. The process of a deleted pod uses the GPU
@@ -85,6 +86,7 @@ func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []
 var eventOf = map[gpu.ObstacleKind]struct{ began, over string }{
 	gpu.ObstacleBusy:    {v1alpha1.EventGPUBusy, v1alpha1.EventGPUNoLongerBusy},
 	gpu.ObstacleMissing: {v1alpha1.EventPartitionMissing, v1alpha1.EventPartitionFound},
+	gpu.ObstacleFailed:  {v1alpha1.EventDevicesFail, v1alpha1.EventDevicesWork},
 }
 
 // shortNames names devices without the name of their GPU.

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -17,42 +19,36 @@ func (p *plugin) ready() error {
 	return p.drivers.Problem()
 }
 
-// expectSilent adds the known GPUs whose driver cannot be used, with their last devices and the
-// problem: claims may hold them.
-func (p *plugin) expectSilent(ctx context.Context) {
-	silent := slices.DeleteFunc(p.roster.All(), func(g gpu.GPU) bool { return p.hardware.WhyNot(g.Vendor) == nil })
-	if len(silent) == 0 {
-		return
+// expectSilent handles drivers that cannot be used, or list no GPU: failed says why. It returns
+// the problems of their GPUs, by PCI address. Those that the plugin has not seen since it started
+// are added with their last devices: claims may hold them.
+func (p *plugin) expectSilent(ctx context.Context, failed map[gpu.Vendor]error) map[string]string {
+	for _, vendor := range p.drivers.SetUnlisted(failed) {
+		p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the %s GPUs of this node, which is retried: %v", vendor.Title(), failed[vendor]))
 	}
-	p.seed(ctx, silent, p.driverProblems())
-}
-
-// seed adds GPUs as they were before the plugin started, with the same devices and shares, and
-// their current problems.
-func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
-	p.hardware.Expect(before)
-	p.removeUnoffered(before)
-	p.sharing.AddShares(ctx, before, func(g *gpu.GPU) profile.Desired {
+	problems, known := map[string]string{}, map[string]bool{}
+	isSilent := func(g *gpu.GPU) bool {
+		if err := p.hardware.WhyNot(g.Vendor); err != nil {
+			problems[g.PCIAddress] = "its driver cannot be used: " + err.Error()
+		} else if err := failed[g.Vendor]; err != nil {
+			problems[g.PCIAddress] = "its driver lists no GPU: " + err.Error()
+		}
+		return problems[g.PCIAddress] != ""
+	}
+	for _, g := range p.gpus.List() {
+		known[g.PCIAddress] = true
+		isSilent(&g.GPU)
+	}
+	unseen := slices.DeleteFunc(p.roster.All(), func(g gpu.GPU) bool { return !isSilent(&g) || known[g.PCIAddress] })
+	if len(unseen) == 0 {
+		return problems
+	}
+	p.hardware.Expect(unseen)
+	p.removeUnoffered(unseen)
+	p.sharing.AddShares(ctx, unseen, func(g *gpu.GPU) profile.Desired {
 		now, _ := p.sharing.LookUp(g.PCIAddress)
 		return now
 	})
-	p.gpus.Seed(before, problems)
-}
-
-// driverProblems returns the problems of the known GPUs whose driver cannot be used, by PCI
-// address.
-func (p *plugin) driverProblems() map[string]string {
-	problems := map[string]string{}
-	note := func(g *gpu.GPU) {
-		if err := p.hardware.WhyNot(g.Vendor); err != nil {
-			problems[g.PCIAddress] = "its driver cannot be used: " + err.Error()
-		}
-	}
-	for _, g := range p.roster.All() {
-		note(&g)
-	}
-	for _, g := range p.gpus.List() {
-		note(&g.GPU)
-	}
+	p.gpus.Seed(unseen, problems)
 	return problems
 }

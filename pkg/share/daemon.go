@@ -60,8 +60,8 @@ func (s *Sharer) checkClaim(h claim.Holder) error {
 	if len(ids) < 2 {
 		return nil
 	}
-	return fmt.Errorf("claim %s has shares of GPUs %s, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one GPU, make a claim for each, or choose the strategy %s for the GPUs",
-		h.Claim, strings.Join(gpus, " and "), gpu.TimeSlicing)
+	return &claim.RefusedError{Err: fmt.Errorf("claim %s has shares of GPUs %s, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one GPU, make a claim for each, or choose the strategy %s for the GPUs",
+		h.Claim, strings.Join(gpus, " and "), gpu.TimeSlicing)}
 }
 
 // specOf returns the configuration of a holder's daemon. The daemon of a GPU is the same for all
@@ -74,8 +74,8 @@ func specOf(h claim.Holder, id string) (mps.Spec, error) {
 	}
 	for i, limit := range limitsOf(h) {
 		if i > 0 && limit.compute != spec.ThreadPercentage {
-			return mps.Spec{}, fmt.Errorf("claim %s asks for %d %% of the compute units of one GPU and for %d %% of another's, and its MPS daemon has one limit for all: ask for the same of each, or make a claim for each",
-				h.Claim, spec.ThreadPercentage, limit.compute)
+			return mps.Spec{}, &claim.RefusedError{Err: fmt.Errorf("claim %s asks for %d %% of the compute units of one GPU and for %d %% of another's, and its MPS daemon has one limit for all: ask for the same of each, or make a claim for each",
+				h.Claim, spec.ThreadPercentage, limit.compute)}
 		}
 		spec.ThreadPercentage = limit.compute
 		spec.Devices = append(spec.Devices, mps.Device{UUID: limit.uuid, MemoryLimit: limit.memory})

@@ -44,6 +44,15 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	return amount, nil
 }
 
+// LeastOf returns the smallest amount of a share device.
+func LeastOf(p gpu.Placement) *gpu.Amount {
+	least := &gpu.Amount{Memory: gpu.MiB, Clients: 1}
+	if p.Share.By == gpu.ByFraction {
+		least.Fraction = max(1, (gpu.MiB*gpu.WholeFraction+p.Memory-1)/max(1, p.Memory))
+	}
+	return least
+}
+
 // taken has the consumed capacities of one allocation result.
 type taken struct {
 	device string

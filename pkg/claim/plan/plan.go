@@ -149,7 +149,7 @@ func checkForeign(s Situation) error {
 			continue
 		}
 		for _, part := range s.Live[d.Placement.GPU] {
-			if part.Type.FollowsMode() || !part.Overlaps(d.Placement) || madeFor(part, s.Held) {
+			if part.Type != gpu.TypeMIG || !part.Overlaps(d.Placement) || madeFor(part, s.Held) {
 				continue
 			}
 			if d.IsShare() && part.Is(d.Placement) && RecordOf(part, s.Sharers) != nil {
@@ -228,7 +228,7 @@ func allExist(s Situation) bool {
 }
 
 // Exists tells whether a GPU still has a device. A whole GPU exists as long as the GPU has no
-// partitions.
+// partitions and is not listed as an incomplete one.
 func Exists(d ledger.Device, live []gpu.Partition) bool {
 	if d.Placement.Base().Type == gpu.TypeGPU {
 		return len(live) == 0

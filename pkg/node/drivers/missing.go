@@ -18,8 +18,8 @@ type Missing struct {
 	mu sync.Mutex
 	// failed is why drivers that are expected cannot be used.
 	failed map[gpu.Vendor]error
-	// unlisted is why the GPUs could not be listed at the start; nil once they were.
-	unlisted error
+	// unlisted is why drivers that are open do not list their GPUs.
+	unlisted map[gpu.Vendor]error
 }
 
 // Set sets which expected drivers cannot be used, and why.
@@ -29,11 +29,18 @@ func (d *Missing) Set(failed map[gpu.Vendor]error) {
 	d.failed = failed
 }
 
-// SetUnlisted sets why the GPUs cannot be listed; nil: they can.
-func (d *Missing) SetUnlisted(err error) {
+// SetUnlisted sets which open drivers do not list their GPUs, and why. It returns those that did
+// before.
+func (d *Missing) SetUnlisted(failed map[gpu.Vendor]error) (added []gpu.Vendor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.unlisted = err
+	for vendor := range failed {
+		if d.unlisted[vendor] == nil {
+			added = append(added, vendor)
+		}
+	}
+	d.unlisted = failed
+	return added
 }
 
 // Problem says which expected drivers cannot be used; nil if all can.
@@ -44,8 +51,8 @@ func (d *Missing) Problem() error {
 	for _, v := range slices.Sorted(maps.Keys(d.failed)) {
 		problems = append(problems, fmt.Errorf("the %s driver of this node cannot be used: %w", v.Title(), d.failed[v]))
 	}
-	if d.unlisted != nil {
-		problems = append(problems, fmt.Errorf("the GPUs of this node cannot be listed: %w", d.unlisted))
+	for _, v := range slices.Sorted(maps.Keys(d.unlisted)) {
+		problems = append(problems, fmt.Errorf("the %s GPUs of this node cannot be listed: %w", v.Title(), d.unlisted[v]))
 	}
 	return errors.Join(problems...)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -163,17 +164,44 @@ func (h *Set) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Inventory implements hardware.Partitioner. A vendor that fails takes only its own
-// GPUs out: those that are known are named in the error. If nothing is known of
-// any GPU, that is the error.
-func (h *Set) Inventory(ctx context.Context) ([]gpu.GPU, error) {
-	gpus, _, err := h.inventory(ctx)
-	return gpus, err
+// Listing is what the drivers tell about the GPUs of the node.
+type Listing struct {
+	// Found are the GPUs that answered, in PCI order.
+	Found []gpu.GPU
+	// Problems has the GPUs that did not answer, by PCI address.
+	Problems map[string]string
+	// Told are the vendors of which all GPUs are in one of the two.
+	Told []gpu.Vendor
+	// Failed says why drivers listed no GPU at all.
+	Failed map[gpu.Vendor]error
 }
 
-// inventory is Inventory. told are the vendors whose drivers listed all of their GPUs, including
-// those that do not answer.
-func (h *Set) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor, err error) {
+// List lists the GPUs. A driver that fails or hangs takes only its own GPUs out.
+func (h *Set) List(ctx context.Context) Listing {
+	l, broken := h.list(ctx)
+	for _, g := range broken {
+		if g.PCIAddress == "" {
+			klog.FromContext(ctx).Error(g.Err, "A GPU of unknown address does not answer", "gpu", g.ID)
+			continue
+		}
+		l.Problems[g.PCIAddress] = g.Err.Error()
+	}
+	return l
+}
+
+// Inventory implements hardware.Partitioner.
+func (h *Set) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	l, broken := h.list(ctx)
+	errs := slices.Collect(maps.Values(l.Failed))
+	if len(broken) > 0 {
+		errs = append(errs, &gpu.InventoryError{GPUs: broken})
+	}
+	return l.Found, errors.Join(errs...)
+}
+
+// list is List without problems. broken are the GPUs that did not answer.
+func (h *Set) list(ctx context.Context) (l Listing, broken []*gpu.Error) {
+	l = Listing{Problems: map[string]string{}, Failed: map[gpu.Vendor]error{}}
 	vendors := h.All()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
 	var wg sync.WaitGroup
@@ -181,62 +209,32 @@ func (h *Set) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor,
 		wg.Go(func() { found[i], errs[i] = o.Inventory(ctx) })
 	}
 	wg.Wait()
-	broken := &gpu.InventoryError{}
-	failed := 0
 	for i, o := range vendors {
-		part := (*gpu.InventoryError)(nil)
-		switch {
-		case errors.As(errs[i], &part):
-			broken.GPUs = append(broken.GPUs, part.GPUs...)
-		case errs[i] != nil:
-			failed++
-			found[i] = nil
-			broken.GPUs = append(broken.GPUs, h.allBroken(o, errs[i])...)
+		part := &gpu.InventoryError{}
+		if errs[i] != nil && !errors.As(errs[i], &part) {
+			l.Failed[o.Name] = errs[i]
+			continue
 		}
-		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.GPUs, func(c *gpu.Error) bool { return c.PCIAddress == "" }) {
-			told = append(told, o.Name)
+		if !slices.ContainsFunc(part.GPUs, func(c *gpu.Error) bool { return c.PCIAddress == "" }) {
+			l.Told = append(l.Told, o.Name)
 		}
-		h.found(o, found[i], part)
-		gpus = append(gpus, found[i]...)
+		h.found(o, found[i], part.GPUs)
+		l.Found, broken = append(l.Found, found[i]...), append(broken, part.GPUs...)
 	}
-	if failed > 0 && failed == len(vendors) {
-		return nil, nil, errors.Join(errs...)
-	}
-	gpu.SortGPUs(gpus)
-	if len(broken.GPUs) > 0 {
-		return gpus, told, broken
-	}
-	return gpus, told, nil
+	gpu.SortGPUs(l.Found)
+	return l, broken
 }
 
 // found records the driver of the GPUs of an inventory.
-func (h *Set) found(o *Opened, gpus []gpu.GPU, broken *gpu.InventoryError) {
+func (h *Set) found(o *Opened, gpus []gpu.GPU, broken []*gpu.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range gpus {
 		h.own(gpus[i].PCIAddress, o)
 	}
-	if broken != nil {
-		for _, c := range broken.GPUs {
-			h.own(c.PCIAddress, o)
-		}
+	for _, c := range broken {
+		h.own(c.PCIAddress, o)
 	}
-}
-
-// allBroken returns an error for each GPU of a driver that failed.
-func (h *Set) allBroken(o *Opened, err error) []*gpu.Error {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	var broken []*gpu.Error
-	for address, owner := range h.owners {
-		if owner == o {
-			broken = append(broken, &gpu.Error{PCIAddress: address, ID: string(o.Name), Err: err})
-		}
-	}
-	if len(broken) == 0 {
-		return []*gpu.Error{{ID: fmt.Sprintf("a driver of %s", o.Name), Err: err}}
-	}
-	return broken
 }
 
 // Live implements hardware.Partitioner.
@@ -352,26 +350,4 @@ func (h *Set) RemovalCommand(p gpu.Partition) string {
 		return ""
 	}
 	return r.RemovalCommand(p)
-}
-
-// List lists the GPUs. problems has the GPUs that did not answer, by PCI address. told are the
-// vendors of which all GPUs are in one of the two. It fails if no driver answers.
-func (h *Set) List(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
-	found, told, err = h.inventory(ctx)
-	problems = map[string]string{}
-	if err == nil {
-		return found, problems, told, nil
-	}
-	var broken *gpu.InventoryError
-	if !errors.As(err, &broken) {
-		return nil, nil, nil, err
-	}
-	for _, g := range broken.GPUs {
-		if g.PCIAddress == "" {
-			klog.FromContext(ctx).Error(g.Err, "A GPU of unknown address does not answer", "gpu", g.ID)
-			continue
-		}
-		problems[g.PCIAddress] = g.Err.Error()
-	}
-	return found, problems, told, nil
 }

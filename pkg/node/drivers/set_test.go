@@ -213,27 +213,31 @@ func TestCommonEditsOfBothVendors(t *testing.T) {
 func TestOneVendorFails(t *testing.T) {
 	h, nv, amd := bothVendors(t)
 	ctx := nodetest.Quiet(t.Context())
-	nv.err = errors.New("NVML does not answer")
-	found, problems, told, err := h.List(ctx)
-	require.NoError(t, err)
-	assert.Equal(t, []string{amd1}, addressesOf(found))
-	assert.Equal(t, map[string]string{nvidia1: "NVML does not answer", nvidia2: "NVML does not answer"}, problems)
-	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told)
+	silent, gone := errors.New("NVML does not answer"), errors.New("no sysfs")
+	nv.err = silent
+	l := h.List(ctx)
+	assert.Equal(t, []string{amd1}, addressesOf(l.Found))
+	assert.Empty(t, l.Problems)
+	assert.Equal(t, map[gpu.Vendor]error{gpu.NVIDIA: silent}, l.Failed)
+	assert.Equal(t, []gpu.Vendor{gpu.AMD}, l.Told)
 
 	// Some GPUs of each.
 	nv.err, nv.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.gpus[:1]
 	amd.err, amd.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
-	found, problems, told, err = h.List(ctx)
-	require.NoError(t, err)
-	assert.Equal(t, []string{nvidia1}, addressesOf(found))
-	assert.Equal(t, map[string]string{nvidia2: "lost", amd1: "in reset"}, problems)
-	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told, "one GPU is not named")
+	l = h.List(ctx)
+	assert.Equal(t, []string{nvidia1}, addressesOf(l.Found))
+	assert.Equal(t, map[string]string{nvidia2: "lost", amd1: "in reset"}, l.Problems)
+	assert.Equal(t, []gpu.Vendor{gpu.AMD}, l.Told, "one GPU is not named")
+	assert.Empty(t, l.Failed)
 
 	// Nothing is known of anything.
-	nv.err, amd.err = errors.New("NVML does not answer"), errors.New("no sysfs")
-	_, _, _, err = h.List(ctx)
-	require.ErrorContains(t, err, "no sysfs")
-	require.ErrorContains(t, err, "NVML does not answer")
+	nv.err, amd.err = silent, gone
+	l = h.List(ctx)
+	assert.Equal(t, map[gpu.Vendor]error{gpu.NVIDIA: silent, gpu.AMD: gone}, l.Failed)
+	assert.Empty(t, l.Told)
+	_, err := h.Inventory(ctx)
+	require.ErrorIs(t, err, silent)
+	require.ErrorIs(t, err, gone)
 }
 
 // A driver that is reloaded while the plugin runs is another load for its own

@@ -2,7 +2,8 @@
 //
 // gpus.go has the GPUs that were found since the plugin started, with their problems and the
 // devices that claims hold and that are gone. roster.go has the GPUs that profiles count, and
-// troubles.go the fatal errors that are not over; both outlive the plugin.
+// troubles.go the fatal errors that are not over; both outlive the plugin. failures.go has the
+// devices that could not be prepared.
 //
 // Imports: pkg/claim/ledger, pkg/durable, pkg/gpu.
 package inventory

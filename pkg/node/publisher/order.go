@@ -40,7 +40,7 @@ type Reservation struct {
 }
 
 func (o *Order) taint() resourceapi.DeviceTaint {
-	return resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: o.Value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	return noSchedule(v1alpha1.TaintRepartitioning, o.Value)
 }
 
 // all tells whether all devices of a GPU are tainted.

@@ -90,8 +90,9 @@ type Publisher struct {
 	noShares bool
 	// foreign lists, by GPU, the partitions that Tranche did not create.
 	foreign map[string][]gpu.Partition
-	// obstacles lists, by GPU, what cannot be allocated now.
-	obstacles map[string][]gpu.Obstacle
+	// obstacles lists, by GPU, what cannot be allocated now by what the hardware says,
+	// failures by what could not be prepared.
+	obstacles, failures map[string][]gpu.Obstacle
 	// order says which devices are tainted for a switch. sent identifies the order that the
 	// last publication carries out, nil before the first.
 	order Order
@@ -155,6 +156,11 @@ func (p *Publisher) SetWithdrawn(ctx context.Context, withdrawn bool) {
 // SetObstacles sets what cannot be allocated now, by GPU.
 func (p *Publisher) SetObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
 	set(ctx, p, &p.obstacles, obstacles)
+}
+
+// SetFailures sets which devices could not be prepared, by GPU.
+func (p *Publisher) SetFailures(ctx context.Context, failures map[string][]gpu.Obstacle) {
+	set(ctx, p, &p.failures, failures)
 }
 
 // SetForeign sets the partitions that Tranche did not create, by GPU.
@@ -340,6 +346,21 @@ func (p *Publisher) ObstaclesOn(pciAddress string) []gpu.Obstacle {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.obstacles[pciAddress]
+}
+
+// FailuresOn lists the devices of a GPU that could not be prepared.
+func (p *Publisher) FailuresOn(pciAddress string) []gpu.Obstacle {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failures[pciAddress]
+}
+
+// IsFree tells whether claims could be given a device but for obstacles and failures.
+func (p *Publisher) IsFree(g *inventory.GPU, device string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	others := p.owners.Of(g.Vendor)
+	return p.mine && p.known && !p.withdrawn && !p.unmanaged() && len(p.gpuTaints(g, others)) == 0 && len(p.ownTaints(g)[device]) == 0
 }
 
 // failed reports that the slices could not be published. The helper retries many times a

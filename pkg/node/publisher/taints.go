@@ -25,26 +25,47 @@ func (p *Publisher) gpuTaints(g *inventory.GPU, others nodewatch.Owners) []resou
 func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintOtherOwner, Value: others.Names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, noSchedule(v1alpha1.TaintOtherOwner, others.Names()))
 	}
 	switch {
 	case isUpgrading:
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, noSchedule(v1alpha1.TaintDriverUpgrade, ""))
 	case g.Unhealthy():
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, noSchedule(v1alpha1.TaintUnhealthy, ""))
 	}
 	return taints
 }
 
-// deviceTaints returns the taints of single devices: those that overlap foreign partitions,
-// that the profile does not offer, that a switch changes or a defragmentation reserves, and
-// that cannot be allocated now.
-// The caller holds the lock.
+// deviceTaints returns the taints of single devices: ownTaints, and those of devices that cannot
+// be allocated now. The caller holds the lock.
 func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
-	taints := map[string][]resourceapi.DeviceTaint{}
-	taint := func(device, key, value string) {
-		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	taints := p.ownTaints(g)
+	for _, o := range slices.Concat(p.obstacles[g.PCIAddress], p.failures[g.PCIAddress]) {
+		key := v1alpha1.TaintUnhealthy
+		if o.Kind == gpu.ObstacleBusy {
+			key = v1alpha1.TaintBusy
+		} else if g.Unhealthy() {
+			continue // the whole GPU has this taint
+		}
+		for _, device := range withShares(g, o.Placement) {
+			if !slices.ContainsFunc(taints[device], func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
+				taints[device] = append(taints[device], noSchedule(key, ""))
+			}
+		}
 	}
+	return taints
+}
+
+func noSchedule(key, value string) resourceapi.DeviceTaint {
+	return resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+}
+
+// ownTaints returns the taints of single devices that do not depend on the hardware: of those
+// that overlap foreign partitions, that the profile does not offer, and that a switch changes or
+// a defragmentation reserves. The caller holds the lock.
+func (p *Publisher) ownTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
+	taints := map[string][]resourceapi.DeviceTaint{}
+	taint := func(device, key, value string) { taints[device] = append(taints[device], noSchedule(key, value)) }
 	for _, placement := range g.Placements {
 		for _, f := range p.foreign[g.PCIAddress] {
 			if f.Overlaps(placement) {
@@ -63,16 +84,6 @@ func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.Devi
 		}
 		if slices.Contains(p.reservation.Devices, placement.Name()) {
 			taint(placement.Name(), v1alpha1.TaintReserved, p.reservation.ID)
-		}
-	}
-	for _, o := range p.obstacles[g.PCIAddress] {
-		for _, device := range withShares(g, o.Placement) {
-			switch {
-			case o.Kind == gpu.ObstacleBusy:
-				taint(device, v1alpha1.TaintBusy, "")
-			case !g.Unhealthy(): // otherwise the whole GPU has this taint
-				taint(device, v1alpha1.TaintUnhealthy, "")
-			}
 		}
 	}
 	return taints

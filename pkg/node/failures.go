@@ -1,0 +1,131 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+)
+
+// firstRetry is the pause before a device that could not be prepared is tried again.
+const firstRetry = 15 * time.Second
+
+// A device that could not be prepared attracts the next pod, too, because it stays free. So it is
+// tainted at once, with all that need the same. The kubelet goes on asking for the claim; a
+// success removes the taint. The pod may be deleted, so the node also tries by itself.
+
+// failed records that a claim could not be prepared, and tells whether its devices are tainted for
+// it.
+func (p *plugin) failed(ctx context.Context, err error) bool {
+	step, device := failedStep(err)
+	if step == "" {
+		return false
+	}
+	if obstacles, err := p.obstaclesOf(ctx, device.GPU); err == nil && slices.ContainsFunc(obstacles, func(o gpu.Obstacle) bool {
+		return o.Placement == device.Base().Name()
+	}) {
+		return true // the next checks find it, too, and notice its end
+	}
+	p.failures.Failed(step, device, err.Error(), time.Now())
+	p.publishFailures(ctx)
+	return true
+}
+
+// failedStep returns what failed for which device. It is empty for what would not fail for other
+// claims, or is noticed otherwise: a call that takes too long may have waited for other claims,
+// and if the hardware hangs, the checks of its health fail.
+func failedStep(err error) (inventory.Step, gpu.Placement) {
+	failed := (*claim.StepError)(nil)
+	switch {
+	case !errors.As(err, &failed), passes(failed), errors.Is(failed, cdi.ErrDeleted), errors.Is(failed, gpu.ErrLost), errors.As(failed, new(*gpu.DriverError)):
+		return "", gpu.Placement{}
+	case failed.Any:
+		return inventory.StepClaim, failed.Device
+	case failed.Op == plan.OpJoin:
+		return inventory.StepShare, failed.Device
+	case errors.Is(failed, gpu.ErrInUse):
+		return inventory.StepMode, failed.Device
+	}
+	return inventory.StepCreate, failed.Device
+}
+
+// passes tells whether an error says nothing about the hardware: the call was cancelled or took
+// too long.
+func passes(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*gate.ClosedError))
+}
+
+// worked records that the devices of a claim were prepared.
+func (p *plugin) worked(ctx context.Context, r ledger.Record) {
+	for _, d := range r.Devices {
+		if !d.Admin {
+			p.failures.Worked(d.Placement)
+		}
+	}
+	p.publishFailures(ctx)
+}
+
+// publishFailures taints the devices that need what failed, and reports them.
+func (p *plugin) publishFailures(ctx context.Context) {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	all := map[string][]gpu.Obstacle{}
+	for _, g := range p.gpus.List() {
+		before, now := p.publisher.FailuresOn(g.PCIAddress), p.failures.On(&g.GPU)
+		if len(now) > 0 {
+			all[g.PCIAddress] = now
+		}
+		p.tellObstacles(ctx, g.Name(), before, now)
+	}
+	p.publisher.SetFailures(context.WithoutCancel(ctx), all)
+}
+
+// retryFailed tries again what failed, until ctx ends.
+func (p *plugin) retryFailed(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		for _, f := range p.failures.Due(time.Now()) {
+			p.retry(ctx, f)
+		}
+	}, cmp.Or(p.LookInterval, defaultLookInterval))
+}
+
+func (p *plugin) retry(ctx context.Context, f inventory.Failure) {
+	gpus := p.gpus.List()
+	i := slices.IndexFunc(gpus, func(g inventory.GPU) bool { return g.PCIAddress == f.GPU })
+	if i < 0 {
+		return
+	}
+	if _, ok := gpus[i].Placement(f.Name()); !ok {
+		p.failures.Forget(f) // the GPU has another mode or driver now
+		p.publishFailures(ctx)
+		return
+	}
+	if !p.publisher.IsFree(&gpus[i], f.Name()) {
+		return
+	}
+	tried, err := p.claims.Try(ctx, f.Placement)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case !tried:
+		p.failures.Postpone(f, time.Now())
+	case err == nil:
+		p.failures.Worked(f.Placement)
+	default:
+		p.failures.Failed(f.Step, f.Placement, f.Reason, time.Now())
+	}
+	klog.FromContext(ctx).V(2).Info("Tried a device that could not be prepared", "device", f.Name(), "tried", tried, "err", err)
+	p.publishFailures(ctx)
+}

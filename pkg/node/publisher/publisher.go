@@ -359,7 +359,7 @@ func (p *Publisher) FailuresOn(pciAddress string) []gpu.Obstacle {
 func (p *Publisher) IsFree(g *inventory.GPU, device string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	others := p.owners.Of(g.Vendor)
+	others := p.owners.Of(g.Vendor, g.PCIAddress)
 	return p.mine && p.known && !p.withdrawn && !p.unmanaged() && len(p.gpuTaints(g, others)) == 0 && len(p.ownTaints(g)[device]) == 0
 }
 

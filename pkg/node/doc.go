@@ -17,5 +17,5 @@
 // pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mps, pkg/node/drivers, pkg/node/follow,
 // pkg/node/handoff, pkg/node/hardwarereport, pkg/node/inventory, pkg/node/nodewatch,
 // pkg/node/publisher, pkg/node/sharing, pkg/node/telemetry, pkg/node/usage, pkg/partition,
-// pkg/profile, pkg/publish, pkg/share, pkg/uninstall.
+// pkg/profile, pkg/publish, pkg/serve, pkg/share, pkg/uninstall.
 package node

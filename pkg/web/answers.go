@@ -2,24 +2,34 @@ package web
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// An answer is kept for answerAge: it takes the scheduler's allocator, and a list of everything.
-const answerAge = 10 * time.Second
+const (
+	// An answer is kept for answerAge: it takes the scheduler's allocator, and a list of everything.
+	answerAge = 10 * time.Second
+	// mostAnswers is how many are kept.
+	mostAnswers = 256
+)
 
-// answers are explanations. One is made at a time.
+// answers are explanations. One of a pod is made at a time for viewers with the same rights.
 type answers struct {
-	mu  sync.Mutex
-	all map[string]*answer
+	making Turns[string]
+	kept   *cache.LRUExpireCache
 }
 
-type answer struct {
-	at time.Time
-	e  *why.Explanation
+// cacheClock is the clock of a cache.
+type cacheClock func() time.Time
+
+// Now implements the cache's Clock.
+func (c cacheClock) Now() time.Time { return c() }
+
+func newAnswers(now func() time.Time) *answers {
+	return &answers{kept: cache.NewLRUExpireCacheWithClock(mostAnswers, cacheClock(now))}
 }
 
 // explain explains a pod, or takes the explanation that was made for the same rights a moment ago.
@@ -28,15 +38,13 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 		return nil, errNotThere
 	}
 	key := c.Key + "/" + namespace + "/" + pod
-	s.answers.mu.Lock()
-	defer s.answers.mu.Unlock()
-	if known := s.answers.all[key]; known != nil && c.now.Sub(known.at) < answerAge {
-		return known.e, nil
+	done, err := s.answers.making.Take(ctx, key)
+	if err != nil {
+		return nil, err
 	}
-	for old, a := range s.answers.all {
-		if c.now.Sub(a.at) >= answerAge {
-			delete(s.answers.all, old)
-		}
+	defer done()
+	if known, ok := s.answers.kept.Get(key); ok {
+		return known.(*why.Explanation), nil //nolint:forcetypeassert // there are no others
 	}
 	e, err := s.Why(ctx, c.Viewer, namespace, pod)
 	if err != nil {
@@ -45,7 +53,7 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 	if e == nil {
 		return nil, errNotThere
 	}
-	s.answers.all[key] = &answer{c.now, e}
+	s.answers.kept.Add(key, e, answerAge)
 	return e, nil
 }
 

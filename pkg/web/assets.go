@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	g "maragu.dev/gomponents"
 )
 
 //go:embed assets
@@ -17,7 +19,7 @@ var files embed.FS
 // asset is a file that browsers keep for ever: its path has a hash of its content.
 type asset struct {
 	path, kind string
-	data       []byte
+	data       packed
 }
 
 // readAssets returns the files by name, and by the path below assets/.
@@ -33,7 +35,7 @@ func readAssets() (byName, byPath map[string]asset, err error) {
 		}
 		sum := sha256.Sum256(data)
 		short, ext := strings.TrimPrefix(name, "assets/"), path.Ext(name)
-		a := asset{path: strings.TrimSuffix(short, ext) + "-" + base64.RawURLEncoding.EncodeToString(sum[:9]) + ext, kind: kindOf(ext), data: data}
+		a := asset{path: strings.TrimSuffix(short, ext) + "-" + base64.RawURLEncoding.EncodeToString(sum[:9]) + ext, kind: kindOf(ext), data: pack(g.Raw(string(data)))}
 		byName[short], byPath[a.path] = a, a
 		return nil
 	})
@@ -63,5 +65,5 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", a.kind)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	write(w, r, http.StatusOK, a.data)
+	a.data.write(w, r, http.StatusOK)
 }

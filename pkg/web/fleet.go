@@ -15,6 +15,7 @@ import (
 
 // fleet is the heat map.
 func (s *Server) fleet(c scope) *page {
+	s.tiles.forget(c.Snapshot)
 	p := &page{title: "Fleet", nav: "Fleet", blocks: []block{{whole: s.totals(c)}}}
 	if len(c.Nodes) == 0 {
 		p.blocks = append(p.blocks, block{whole: message(&RefusedError{Title: "No node publishes GPUs yet", Text: "Does the plugin run on the nodes with GPUs?", Command: "kubectl get pods -A -o wide -l " + cluster.PluginLabel})})

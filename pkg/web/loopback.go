@@ -10,24 +10,27 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/tranche-dev/tranche/pkg/serve"
 )
+
+// mostConnections is how many browsers and other programs of the machine are connected at once.
+const mostConnections = 512
 
 // Loopback serves one user of this machine. Other users of the machine, and pages of other sites
 // in the user's browser, do not know the token in the path. A page that has its name resolve to
 // this address (DNS rebinding) is told by the header Host.
 type Loopback struct {
-	listener net.Listener
+	listener *serve.Listener
 	// Base is the path with the token.
 	Base string
 }
 
 // Listen listens on a port of 127.0.0.1; 0: any.
 func Listen(ctx context.Context, port int) (*Loopback, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := serve.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), mostConnections)
 	if err != nil {
-		return nil, fmt.Errorf("listen on port %d of this machine: %w", port, err)
+		return nil, fmt.Errorf("serve the page on this machine: %w", err)
 	}
 	return &Loopback{listener: l, Base: "/" + strings.ToLower(rand.Text())}, nil
 }
@@ -37,16 +40,7 @@ func (l *Loopback) URL() string { return "http://" + l.listener.Addr().String() 
 
 // Serve serves until ctx ends.
 func (l *Loopback) Serve(ctx context.Context, page http.Handler) error {
-	server := &http.Server{
-		Handler: l.guard(page), ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	err := server.Serve(l.listener)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return serve.Run(ctx, serve.New(l.guard(page)), l.listener)
 }
 
 func (l *Loopback) guard(page http.Handler) http.Handler {
@@ -61,6 +55,7 @@ func (l *Loopback) guard(page http.Handler) http.Handler {
 		case subtle.ConstantTimeCompare([]byte("/"+given), []byte(l.Base)) != 1:
 			http.Error(w, "open the address that kubectl tranche ui has printed", http.StatusForbidden)
 		default:
+			defer serve.Hold(r.Context())()
 			page.ServeHTTP(w, r)
 		}
 	})

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	g "maragu.dev/gomponents"
 
 	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/why"
 )
 
 // page is what is shown at a path: blocks, which are updated one by one.
@@ -19,8 +21,6 @@ type page struct {
 	title, nav string
 	crumbs     []link
 	blocks     []block
-	// answer is the text of the page, for a script that asks for it alone.
-	answer string
 }
 
 // block is an element with an id. Of a block with items, its head is sent again if that has
@@ -42,6 +42,8 @@ type scope struct {
 	view.Viewer
 	now   time.Time
 	query url.Values
+	// why is the explanation of the pod that the page is about.
+	why *why.Explanation
 }
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
@@ -51,26 +53,45 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, s.Base)
-	c := scope{s.Source.Snapshot(), v, s.Now(), r.URL.Query()}
-	p, err := s.page(r.Context(), c, path)
+	c, err := s.prepare(r.Context(), scope{Snapshot: s.Source.Snapshot(), Viewer: v, now: s.Now(), query: r.URL.Query()}, path)
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	if p.answer != "" && c.query.Has("answer") {
+	if c.why != nil && c.query.Has("answer") {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		write(w, r, http.StatusOK, []byte(p.answer))
+		_, _ = io.WriteString(w, c.why.Summary) // the browser has gone
 		return
 	}
-	f := frame{title: p.title, nav: p.nav, path: path, since: s.mark(c.Version), user: s.user(r), live: true, links: links, crumbs: p.crumbs}
+	html, err := s.draw(r, c, path)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	html.write(w, r, http.StatusOK)
+}
+
+// draw draws the page of a path.
+func (s *Server) draw(r *http.Request, c scope, path string) (packed, error) {
+	user := s.user(r)
+	done, err := s.drawing(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	p, err := s.page(c, path)
+	if err != nil {
+		return nil, err
+	}
+	f := frame{title: p.title, nav: p.nav, path: path, since: s.mark(c.Version), user: user, live: true, links: links, crumbs: p.crumbs}
 	if r.URL.RawQuery != "" {
 		f.path += "?" + r.URL.RawQuery
 	}
 	for _, b := range p.blocks {
 		f.blocks = append(f.blocks, b.whole)
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	write(w, r, http.StatusOK, []byte(render(s.layout(f))))
+	return pack(s.layout(f)), nil
 }
 
 func render(n g.Node) string {
@@ -81,13 +102,27 @@ func render(n g.Node) string {
 
 // tiles are the nodes of the heat map as they were drawn last.
 type tiles struct {
+	// mu protects what follows.
 	mu  sync.Mutex
 	all map[string]drawn
+	// shape is that of the snapshot whose nodes have places.
+	shape uint64
 }
 
 type drawn struct {
 	node *view.Node
 	html string
+}
+
+// forget forgets nodes that are gone.
+func (t *tiles) forget(s *view.Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.shape >= s.Shape {
+		return
+	}
+	t.shape = s.Shape
+	maps.DeleteFunc(t.all, func(_ string, d drawn) bool { return s.Find(d.node.Name) == nil })
 }
 
 // tile is a node of the heat map, as draw draws it. It is drawn when it is written, unless it has

@@ -2,8 +2,11 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // How many of a kind a page lists.
@@ -18,12 +21,41 @@ const (
 
 var errNotThere = &RefusedError{Status: http.StatusNotFound, Title: "There is no such page", Text: "The node, GPU or pod may be gone."}
 
-// page makes the page of a path.
-func (s *Server) page(ctx context.Context, c scope, path string) (*page, error) {
+// parts are those of a path.
+func parts(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
+
+// prepare finds out what the page of a path needs: the viewer's rights in the namespaces that it
+// names, and the explanation of its pod. It waits for the API server, so that page does not.
+func (s *Server) prepare(ctx context.Context, c scope, path string) (scope, error) {
+	if !c.Complete {
+		return c, nil
+	}
+	parts := parts(path)
+	switch {
+	case parts[0] == "nodes" && len(parts) > 1:
+		c.Learn(ctx, view.HoldersOf(c.Find(parts[1])), nil)
+	case path == "/pending":
+		waiting := c.WaitingIn()
+		c.Learn(ctx, waiting, waiting)
+	case parts[0] == "pending" && len(parts) == 3:
+		namespace, pod := parts[1], parts[2]
+		c.Learn(ctx, []string{namespace}, []string{namespace})
+		if !c.Sees(namespace) {
+			return c, &RefusedError{Status: http.StatusForbidden, Title: "You may not see this pod", Text: fmt.Sprintf("You are not allowed to list pods and resourceclaims in the namespace %s.", namespace)}
+		}
+		var err error
+		c.why, err = s.explain(ctx, c, namespace, pod)
+		return c, err
+	}
+	return c, nil
+}
+
+// page makes the page of a path, for which prepare has prepared.
+func (s *Server) page(c scope, path string) (*page, error) {
 	if !c.Complete {
 		return &page{title: "Reading", blocks: []block{{whole: message(&RefusedError{Title: "Reading the cluster …", Text: "The page appears when all objects have been read."})}}}, nil
 	}
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+	parts := parts(path)
 	var p *page
 	var err error
 	switch {
@@ -35,8 +67,8 @@ func (s *Server) page(ctx context.Context, c scope, path string) (*page, error) 
 		p, err = s.gpu(c, parts[1], parts[2])
 	case path == "/pending":
 		p = s.pending(c)
-	case parts[0] == "pending" && len(parts) == 3:
-		return s.why(ctx, c, parts[1], parts[2])
+	case c.why != nil:
+		return s.why(c.why, parts[1], parts[2]), nil
 	case path == "/rollouts":
 		p = s.rollouts(c)
 	case path == "/fits":

@@ -1,9 +1,7 @@
 package web
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	g "maragu.dev/gomponents"
@@ -49,22 +47,15 @@ func (s *Server) waiting(w cluster.Waiting) g.Node {
 const mostVerdicts, mostOpen = 12, 3
 
 // why explains a pod.
-func (s *Server) why(ctx context.Context, c scope, namespace, pod string) (*page, error) {
-	if !c.Sees(namespace) {
-		return nil, &RefusedError{Status: http.StatusForbidden, Title: "You may not see this pod", Text: fmt.Sprintf("You are not allowed to list pods and resourceclaims in the namespace %s.", namespace)}
-	}
-	e, err := s.explain(ctx, c, namespace, pod)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) why(e *why.Explanation, namespace, pod string) *page {
 	nodes, rest := likeliest(e.Nodes), ""
 	if more := len(e.Nodes) - len(nodes); more > 0 {
 		rest = fmt.Sprintf("And %d more nodes. All of them: kubectl tranche why %s -n %s -o wide", more, pod, namespace)
 	}
 	return &page{
 		title: pod, nav: "Pending", crumbs: []link{{"Pending", "/pending"}, {name: namespace + "/" + pod}},
-		blocks: []block{{whole: explanation(e, nodes, rest)}}, answer: e.Summary,
-	}, nil
+		blocks: []block{{whole: explanation(e, nodes, rest)}},
+	}
 }
 
 func explanation(e *why.Explanation, nodes []why.Node, rest string) g.Node {

@@ -1,13 +1,11 @@
 package web
 
 import (
-	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -41,7 +39,8 @@ type Options struct {
 	Viewer func(*http.Request) (view.Viewer, error)
 	// User is the name of the user of a request, who can sign out. nil: nobody can.
 	User func(*http.Request) string
-	// Why explains a pod, nil if there is none. The user may list pods and claims of its namespace.
+	// Why explains a pod, nil if there is none. The user may list pods and claims of its namespace. It
+	// may wait for the API server, as Viewer may.
 	Why func(ctx context.Context, v view.Viewer, namespace, pod string) (*why.Explanation, error)
 	// Usage is nil if nothing is known.
 	Usage Usage
@@ -67,13 +66,11 @@ type Server struct {
 	// instance tells versions of this process from those of another.
 	instance string
 	tiles    tiles
-	answers  answers
-	streams  chan struct{}
-	mux      *http.ServeMux
+	answers  *answers
+	// streams and draws have a value for each page that is kept up to date, or drawn.
+	streams, draws chan struct{}
+	mux            *http.ServeMux
 }
-
-// mostStreams is how many pages are kept up to date at a time.
-const mostStreams = 256
 
 // New returns a server.
 func New(o Options) (*Server, error) {
@@ -81,9 +78,11 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the files of the web page: %w", err)
 	}
-	s := &Server{Options: o, assets: byPath, names: byName, instance: rand.Text()[:8], streams: make(chan struct{}, mostStreams), mux: http.NewServeMux()}
+	s := &Server{
+		Options: o, assets: byPath, names: byName, instance: rand.Text()[:8], answers: newAnswers(o.Now),
+		streams: make(chan struct{}, mostStreams), draws: newDrawing(), mux: http.NewServeMux(),
+	}
 	s.tiles.all = map[string]drawn{}
-	s.answers.all = map[string]*answer{}
 	s.mux.HandleFunc("GET "+o.Base+"/assets/{file}", s.serveAsset)
 	s.mux.HandleFunc("GET "+o.Base+"/live", s.serveLive)
 	s.mux.HandleFunc("GET "+o.Base+"/", s.servePage)
@@ -126,24 +125,6 @@ func (s *Server) viewer(r *http.Request) (view.Viewer, error) {
 	return s.Viewer(r)
 }
 
-// write writes a whole answer, compressed if the browser accepts that.
-func write(w http.ResponseWriter, r *http.Request, status int, data []byte) {
-	w.Header().Add("Vary", "Accept-Encoding")
-	if len(data) < 1024 || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		w.WriteHeader(status)
-		_, _ = w.Write(data) // the browser has gone
-		return
-	}
-	w.Header().Set("Content-Encoding", "gzip")
-	w.WriteHeader(status)
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil {
-		panic(err) // the level is a constant
-	}
-	_, _ = z.Write(data)
-	_ = z.Close()
-}
-
 // refuse shows a page that says why there is nothing to see.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var refusal *RefusedError
@@ -156,7 +137,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	page := s.layout(frame{title: refusal.Title, links: links, user: s.user(r), blocks: []g.Node{message(refusal)}})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	write(w, r, refusal.Status, []byte(render(page)))
+	pack(page).write(w, r, refusal.Status)
 }
 
 func (s *Server) user(r *http.Request) string {
@@ -170,5 +151,5 @@ func (s *Server) user(r *http.Request) string {
 func (s *Server) SignIn(w http.ResponseWriter, r *http.Request, to, problem string) {
 	page := s.layout(frame{title: "Sign in", blocks: []g.Node{s.login(to, problem)}})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	write(w, r, http.StatusUnauthorized, []byte(render(page)))
+	pack(page).write(w, r, http.StatusUnauthorized)
 }

@@ -17,8 +17,8 @@ const (
 	pace = 100 * time.Millisecond
 	// beat is how often times such as "since 2m" are drawn again, and the user's rights checked.
 	beat = 10 * time.Second
-	// writeDeadline is how long a browser may take to receive an update.
-	writeDeadline = 20 * time.Second
+	// writeTime is how long a browser may take to receive an update.
+	writeTime = 20 * time.Second
 )
 
 // stream keeps one page in one browser up to date.
@@ -112,26 +112,48 @@ func (st *stream) news() (news <-chan struct{}, end func()) {
 func (st *stream) update(ctx context.Context) error {
 	v, err := st.viewer(st.r)
 	if err != nil {
-		return errors.Join(err, st.send("event: reload\ndata: .\n\n"))
+		return errors.Join(err, st.send(reload))
 	}
-	c := scope{st.Source.Snapshot(), v, st.Now(), st.query}
-	p, err := st.page(ctx, c, st.path)
+	c, err := st.prepare(ctx, scope{Snapshot: st.Source.Snapshot(), Viewer: v, now: st.Now(), query: st.query}, st.path)
 	if err != nil {
-		return errors.Join(err, st.send("event: reload\ndata: .\n\n"))
+		return errors.Join(err, st.send(reload))
+	}
+	out, err := st.draw(ctx, c)
+	switch {
+	case errors.Is(err, errBusy):
+		return nil // the next update has it
+	case err != nil:
+		return errors.Join(err, st.send(reload))
+	case out == "":
+		return nil
+	}
+	return st.send("id: " + st.mark(c.Version) + "\ndata: " + strings.ReplaceAll(out, "\n", "\ndata: ") + "\n\n")
+}
+
+// draw draws what differs from what the browser has.
+func (st *stream) draw(ctx context.Context, c scope) (string, error) {
+	done, err := st.drawing(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	p, err := st.page(c, st.path)
+	if err != nil {
+		return "", err
 	}
 	if c.Shape > st.shape && !st.all {
-		return errors.Join(errReload, st.send("event: reload\ndata: .\n\n"))
+		return "", errReload
 	}
 	var out strings.Builder
 	for i, b := range p.blocks {
 		st.changed(&out, i, b)
 	}
 	st.version, st.shape, st.all = c.Version, max(st.shape, c.Shape), false
-	if out.Len() == 0 {
-		return nil
-	}
-	return st.send("id: " + st.mark(c.Version) + "\ndata: " + strings.ReplaceAll(out.String(), "\n", "\ndata: ") + "\n\n")
+	return out.String(), nil
 }
+
+// reload tells the browser to load the page again.
+const reload = "event: reload\ndata: .\n\n"
 
 var errReload = errors.New("the browser loads the page again")
 
@@ -154,14 +176,26 @@ func (st *stream) changed(out *strings.Builder, i int, b block) {
 	}
 }
 
+// send sends text. A browser that does not receive it in time is cut off; between two updates there
+// is no deadline.
 func (st *stream) send(text string) error {
-	if err := st.control.SetWriteDeadline(time.Now().Add(writeDeadline)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("send an update: %w", err)
+	if err := st.deadline(time.Now().Add(writeTime)); err != nil {
+		return err
 	}
 	if _, err := st.w.Write([]byte(text)); err != nil {
 		return fmt.Errorf("send an update: %w", err)
 	}
-	return st.control.Flush()
+	if err := st.control.Flush(); err != nil {
+		return fmt.Errorf("send an update: %w", err)
+	}
+	return st.deadline(time.Time{})
+}
+
+func (st *stream) deadline(at time.Time) error {
+	if err := st.control.SetWriteDeadline(at); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("send an update: %w", err)
+	}
+	return nil
 }
 
 // mark identifies a version of this process.

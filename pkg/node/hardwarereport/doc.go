@@ -5,5 +5,5 @@
 // The plugin serves the report on a Unix socket, and the command, in the same pod, prints it
 // (socket.go).
 //
-// Imports: none.
+// Imports: pkg/serve.
 package hardwarereport

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/serve"
 )
 
 const (
@@ -31,18 +33,16 @@ func Serve(ctx context.Context, dir, id string, report func(context.Context) Rep
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the old socket of the hardware report: %w", err)
 	}
-	var listen net.ListenConfig
-	listener, err := listen.Listen(ctx, "unix", path)
+	listener, err := serve.Listen(ctx, "unix", path, serve.Few)
 	if err != nil {
-		return fmt.Errorf("listen for requests for the hardware report on %s: %w", path, err)
+		return fmt.Errorf("serve the hardware report: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return errors.Join(fmt.Errorf("restrict the socket of the hardware report to root: %w", err), listener.Close())
 	}
-	server := &http.Server{Handler: answer(report), ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
+	server := serve.New(answer(report))
 	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve.Run(ctx, server, listener); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot serve the hardware report any more")
 		}
 	}()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,12 +20,23 @@ import (
 const mostExplained = 64
 
 // Explain explains why a pending pod does not run, as a viewer may know it, by what the store has.
-// It is nil if there is no such pod.
+// It is nil if there is no such pod. One explanation is made at a time: it copies all claims.
 func (s *Store) Explain(ctx context.Context, v view.Viewer, namespace, name string) (*why.Explanation, error) {
+	holders, found := s.holders(namespace, name)
+	if !found {
+		return nil, nil //nolint:nilnil // there is no such pod
+	}
+	v.Learn(ctx, holders, nil)
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	nodes, left := candidates(s.Snapshot())
 	in, packs := s.inputFor(v, namespace, name, nodes)
 	if in == nil {
-		return nil, nil //nolint:nilnil // there is no such pod
+		return nil, nil //nolint:nilnil // it has gone
 	}
 	for _, p := range packs {
 		slice, err := p.unpack()
@@ -42,18 +54,27 @@ func (s *Store) Explain(ctx context.Context, v view.Viewer, namespace, name stri
 	return e, nil
 }
 
-// inputFor collects what explains a pod, without what the viewer may not see.
-func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) (*why.Input, []*packed) {
+// holders are the namespaces of all claims, if there is such a pod.
+func (s *Store) holders(namespace, name string) (namespaces []string, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pod := s.pods.all[namespace+"/"+name]
-	if pod == nil {
+	if s.pods.all[namespace+"/"+name] == nil {
+		return nil, false
+	}
+	all := map[string]bool{}
+	for _, c := range s.claims.all {
+		all[c.Namespace] = true
+	}
+	return slices.Sorted(maps.Keys(all)), true
+}
+
+// inputFor collects what explains a pod, without what the viewer may not see.
+func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) (*why.Input, []*packed) {
+	in, packs, claims := s.objectsFor(namespace, name, nodes)
+	if in == nil {
 		return nil, nil
 	}
-	in := &why.Input{Pod: pod}
-	in.Now, in.Classes, in.Rules, in.PendingPods = s.now(), values(s.classes.all), values(s.rules.all), []corev1.Pod{*pod}
-	_, in.Partial = s.gaps[kindClaims]
-	for _, c := range s.claims.all {
+	for _, c := range claims {
 		if v.Claims != nil && !v.Claims(c.Namespace) {
 			c = anonymous(c)
 		}
@@ -62,25 +83,40 @@ func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) 
 	slices.SortFunc(in.Claims, func(a, b resourceapi.ResourceClaim) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	var packs []*packed
-	for _, node := range nodes {
-		for _, p := range s.slicesOf[node] {
-			packs = append(packs, p)
-		}
-		if n := s.nodes.all[node]; n != nil && !v.NoNodes {
-			in.Nodes = append(in.Nodes, *n)
-		}
-		if n := s.gpuNodes.all[node]; n != nil && !v.NoProfiles {
-			in.GPUNodes = append(in.GPUNodes, *n)
-		}
-	}
 	if v.NoNodes {
+		in.Nodes = nil
 		in.Unread = append(in.Unread, unread.New(unread.Nodes, "you may not list nodes"))
 	}
 	if v.NoProfiles {
+		in.GPUNodes = nil
 		in.Unread = append(in.Unread, unread.New(unread.GPUNodes, "you may not list gpunodes."+v1alpha1.GroupVersion.Group))
 	}
 	return in, packs
+}
+
+// objectsFor collects the objects that explain a pod. What the store keeps does not change, so that
+// the lock is not needed for long.
+func (s *Store) objectsFor(namespace, name string, nodes []string) (*why.Input, []*packed, []*resourceapi.ResourceClaim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod := s.pods.all[namespace+"/"+name]
+	if pod == nil {
+		return nil, nil, nil
+	}
+	in := &why.Input{Pod: pod}
+	in.Now, in.Classes, in.Rules, in.PendingPods = s.now(), values(s.classes.all), values(s.rules.all), []corev1.Pod{*pod}
+	_, in.Partial = s.gaps[kindClaims]
+	var packs []*packed
+	for _, node := range nodes {
+		packs = slices.AppendSeq(packs, maps.Values(s.slicesOf[node]))
+		if n := s.nodes.all[node]; n != nil {
+			in.Nodes = append(in.Nodes, *n)
+		}
+		if n := s.gpuNodes.all[node]; n != nil {
+			in.GPUNodes = append(in.GPUNodes, *n)
+		}
+	}
+	return in, packs, slices.Collect(maps.Values(s.claims.all))
 }
 
 // anonymous is a claim of which nobody learns more than what it holds.

@@ -45,6 +45,9 @@ type Store struct {
 	listenersMu sync.Mutex
 	listeners   map[chan struct{}]bool
 
+	// explaining has a value while a pod is explained.
+	explaining chan struct{}
+
 	// samples has a device of each kind, and the classes that select it. Only Run uses it.
 	samples samples
 }
@@ -54,7 +57,7 @@ func New(now func() time.Time) *Store {
 	s := &Store{
 		now: now, slicesOf: map[string]map[string]*packed{}, claimsOf: map[string]map[string]*resourceapi.ResourceClaim{},
 		stale: map[string]bool{}, gaps: map[string]view.Gap{}, unread: map[string]bool{},
-		wake: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
+		wake: make(chan struct{}, 1), explaining: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
 	}
 	s.slices = newKind(s, func(o any) (*packed, bool) {
 		o, err := pack(o)

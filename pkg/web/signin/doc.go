@@ -1,9 +1,9 @@
-// Package signin guards the web page where it is served to many: by the controller.
+// Package signin guards the web page where it is served to many.
 //
 // A request has a token, in its header Authorization or in a cookie that the sign-in sets. The API
 // server says whose it is (TokenReview), and what the user may list (SubjectAccessReview): the
 // page shows no more. The answers are kept for seconds. Nothing is read with the user's rights,
-// and nobody is impersonated.
+// and nobody is impersonated. What strangers and each user have under way is limited.
 //
-// Imports: api/v1alpha1, pkg/web, pkg/web/view.
+// Imports: api/v1alpha1, pkg/serve, pkg/web, pkg/web/view.
 package signin

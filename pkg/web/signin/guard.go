@@ -15,37 +15,62 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/tranche-dev/tranche/pkg/serve"
 	"github.com/tranche-dev/tranche/pkg/web"
 )
 
 const (
 	// cookie keeps the token. Browsers send it over TLS, to this host and no other site only.
 	cookie = "__Host-tranche-token"
-	// known and unknown are how long an answer of the API server holds: a token that is revoked
-	// ends within known.
+	// known is how long an answer of the API server holds: a token that is revoked, or a right that is
+	// granted, counts within known. unknown is how long a token is taken for unknown.
 	known, unknown = 30 * time.Second, 5 * time.Second
+	// remembered is how long a token that was known is asked about among those of users.
+	remembered = time.Hour
 	// patience is how long the API server may take.
 	patience = 10 * time.Second
-	// mostKept is how many answers are kept, mostAsked how many questions are under way at once,
-	// longest how long a token can be.
-	mostKept, mostAsked, longest = 4096, 16, 16 << 10
+	// mostRights is how many answers about rights are kept, mostTokens about tokens.
+	mostRights, mostTokens = 16384, 4096
+	// mostAsked is how many questions about users are under way at once, mostGuesses how many about
+	// tokens of which nothing is known: they do not delay users.
+	mostAsked, mostGuesses = 16, 4
+	// mostUnknown is how many requests of one connection are under way at once of which it is not
+	// known yet whose they are. The connections of strangers replace each other.
+	mostUnknown = 6
+	// mostRequests and mostPages are how many requests a user has under way at once, and how many pages
+	// that are kept up to date.
+	mostRequests, mostPages = 16, 32
+	// longest is how long a token can be.
+	longest = 16 << 10
 )
 
 // Guard lets users of the cluster see the page.
 type Guard struct {
 	kubernetes kubernetes.Interface
 	page       *web.Server
-	tokens     *cache.LRUExpireCache
-	access     *cache.LRUExpireCache
-	asking     chan struct{}
 	origin     *http.CrossOriginProtection
+
+	// tokens are those of users, by their hashes; guesses those that nobody has.
+	tokens, guesses *cache.LRUExpireCache
+	access          *cache.LRUExpireCache
+	tokenTurns      web.Turns[hash]
+	accessTurns     web.Turns[question]
+	// asking and guessing have a value for each question under way.
+	asking, guessing chan struct{}
+	// strangers are counted by connection, requests and pages by user.
+	strangers, requests, pages *web.Allowance
 }
+
+// hash identifies a token.
+type hash [sha256.Size]byte
 
 // New returns a guard. Its Viewer and User are for the options of the page that Serve gets.
 func New(k kubernetes.Interface) *Guard {
 	return &Guard{
-		kubernetes: k, tokens: cache.NewLRUExpireCache(mostKept), access: cache.NewLRUExpireCache(mostKept),
-		asking: make(chan struct{}, mostAsked), origin: http.NewCrossOriginProtection(),
+		kubernetes: k, origin: http.NewCrossOriginProtection(),
+		tokens: cache.NewLRUExpireCache(mostTokens), guesses: cache.NewLRUExpireCache(mostTokens), access: cache.NewLRUExpireCache(mostRights),
+		asking: make(chan struct{}, mostAsked), guessing: make(chan struct{}, mostGuesses),
+		strangers: web.NewAllowance(mostUnknown), requests: web.NewAllowance(mostRequests), pages: web.NewAllowance(mostPages),
 	}
 }
 
@@ -58,30 +83,74 @@ func (g *Guard) Handler(page *web.Server) http.Handler {
 func (g *Guard) serve(w http.ResponseWriter, r *http.Request) {
 	web.Protect(w.Header())
 	w.Header().Set("Strict-Transport-Security", "max-age=31536000")
-	switch {
-	case strings.HasPrefix(r.URL.Path, "/assets/"): // the page to sign in needs them
-		g.page.ServeHTTP(w, r)
-	case r.Method == http.MethodPost && r.URL.Path == "/login":
-		g.signIn(w, r)
-	case r.Method == http.MethodPost && r.URL.Path == "/logout":
-		http.SetCookie(w, &http.Cookie{Name: cookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-		http.Redirect(w, r, "/", http.StatusSeeOther)
-	default:
-		g.servePage(w, r)
+	if s, ok := g.session(hashOf(tokenOf(r))); ok && r.Method != http.MethodPost {
+		g.serveUser(w, r, s.user.Username)
+		return
+	}
+	end, ok := g.strangers.Begin(r.RemoteAddr)
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable) // no text, which would have to be received
+		return
+	}
+	user := g.serveStranger(w, r)
+	end()
+	if user != "" {
+		g.serveUser(w, r, user)
 	}
 }
 
-func (g *Guard) servePage(w http.ResponseWriter, r *http.Request) {
-	_, err := g.user(r.Context(), tokenOf(r))
+// serveUser serves a user whose token the API server knew, if it still does.
+func (g *Guard) serveUser(w http.ResponseWriter, r *http.Request, user string) {
+	limit := g.requests
+	if r.URL.Path == "/live" {
+		limit = g.pages
+	}
+	end, ok := limit.Begin(user)
+	if !ok {
+		http.Error(w, "you have too many pages open, or requests under way", http.StatusTooManyRequests)
+		return
+	}
+	defer end()
+	defer serve.Hold(r.Context())()
+	if _, err := g.user(r.Context(), tokenOf(r)); err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	g.page.ServeHTTP(w, r)
+}
+
+// serveStranger serves who has not signed in. If the API server knows the token, it writes nothing
+// and returns the user.
+func (g *Guard) serveStranger(w http.ResponseWriter, r *http.Request) (user string) {
 	switch {
-	case errors.Is(err, errUnknown) && (r.URL.Path == "/live" || r.URL.Query().Has("answer")):
-		http.Error(w, "sign in first", http.StatusUnauthorized)
-	case errors.Is(err, errUnknown):
-		g.page.SignIn(w, r, r.URL.RequestURI(), "")
-	case err != nil:
-		http.Error(w, "the API server could not be asked who you are", http.StatusServiceUnavailable)
-	default:
+	case strings.HasPrefix(r.URL.Path, "/assets/"): // the page to sign in needs them
 		g.page.ServeHTTP(w, r)
+		return ""
+	case r.Method == http.MethodPost && r.URL.Path == "/login":
+		g.signIn(w, r)
+		return ""
+	case r.Method == http.MethodPost && r.URL.Path == "/logout":
+		http.SetCookie(w, &http.Cookie{Name: cookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+		return ""
+	}
+	known, err := g.user(r.Context(), tokenOf(r))
+	if err != nil {
+		g.refuse(w, r, err)
+		return ""
+	}
+	return known.Username
+}
+
+// refuse answers a request whose user is not known.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case !errors.Is(err, errUnknown):
+		http.Error(w, "the API server could not be asked who you are", http.StatusServiceUnavailable)
+	case r.URL.Path == "/live" || r.URL.Query().Has("answer"):
+		http.Error(w, "sign in first", http.StatusUnauthorized)
+	default:
+		g.page.SignIn(w, r, r.URL.RequestURI(), "")
 	}
 }
 
@@ -126,20 +195,57 @@ func tokenOf(r *http.Request) string {
 // errUnknown: the API server does not know the token.
 var errUnknown = errors.New("unknown token")
 
+// session is a token that the API server knew.
+type session struct {
+	user *authenticationv1.UserInfo
+	// until is how long that holds.
+	until time.Time
+}
+
+func hashOf(token string) hash { return sha256.Sum256([]byte(token)) }
+
+// session is that of a token that the API server knew within the last hour.
+func (g *Guard) session(of hash) (session, bool) {
+	v, _ := g.tokens.Get(of)
+	s, ok := v.(session)
+	return s, ok
+}
+
+// recent is the user of a token that the API server knew a moment ago, nil if it is another one.
+func (g *Guard) recent(of hash) *authenticationv1.UserInfo {
+	if s, ok := g.session(of); ok && time.Now().Before(s.until) {
+		return s.user
+	}
+	return nil
+}
+
 // user asks the API server whose token it is.
 func (g *Guard) user(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
 	if token == "" || len(token) > longest {
 		return nil, errUnknown
 	}
-	key := sha256.Sum256([]byte(token))
-	if v, ok := g.tokens.Get(key); ok {
-		if user, ok := v.(*authenticationv1.UserInfo); ok && user != nil {
-			return user, nil
-		}
+	of := hashOf(token)
+	if user := g.recent(of); user != nil {
+		return user, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	done, err := g.tokenTurns.Take(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if user := g.recent(of); user != nil {
+		return user, nil
+	}
+	if _, ok := g.guesses.Get(of); ok {
 		return nil, errUnknown
 	}
-	ctx, done, err := g.ask(ctx)
-	if err != nil {
+	lane := g.guessing
+	if _, ok := g.session(of); ok {
+		lane = g.asking
+	}
+	if done, err = enter(ctx, lane); err != nil {
 		return nil, err
 	}
 	defer done()
@@ -149,21 +255,20 @@ func (g *Guard) user(ctx context.Context, token string) (*authenticationv1.UserI
 		return nil, fmt.Errorf("create a TokenReview: %w", err)
 	}
 	if !review.Status.Authenticated {
-		g.tokens.Add(key, (*authenticationv1.UserInfo)(nil), unknown)
+		g.tokens.Remove(of)
+		g.guesses.Add(of, true, unknown)
 		return nil, errUnknown
 	}
-	g.tokens.Add(key, &review.Status.User, known)
+	g.tokens.Add(of, session{&review.Status.User, time.Now().Add(known)}, remembered)
 	return &review.Status.User, nil
 }
 
-// ask waits until few enough questions are under way.
-func (g *Guard) ask(ctx context.Context) (context.Context, func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// enter waits until few enough others are in a lane.
+func enter(ctx context.Context, lane chan struct{}) (leave func(), err error) {
 	select {
-	case g.asking <- struct{}{}:
-		return ctx, func() { <-g.asking; cancel() }, nil
+	case lane <- struct{}{}:
+		return func() { <-lane }, nil
 	case <-ctx.Done():
-		cancel()
-		return ctx, nil, ctx.Err()
+		return nil, ctx.Err()
 	}
 }

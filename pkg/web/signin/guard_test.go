@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -64,15 +65,21 @@ func newCluster(may ...string) *cluster {
 	return c
 }
 
-// serve serves an invented cluster to the users of c.
-func serve(t *testing.T, c *cluster) http.Handler {
+// served serves an invented cluster to the users of c.
+func served(t *testing.T, c *cluster) http.Handler {
+	h, _ := servedWith(t, c)
+	return h
+}
+
+// servedWith also returns what is known of the cluster.
+func servedWith(t *testing.T, c kubernetes.Interface) (http.Handler, *live.Store) {
 	now := func() time.Time { return time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC) }
 	store, o, g := live.New(now), invent.Cluster(4, now()), New(c)
 	require.NoError(t, store.Load(o.Objects, o.Plans...))
 	store.Step(context.Background())
 	page, err := web.New(web.Options{Source: store, Viewer: g.Viewer, User: g.User, Why: store.Explain, Now: now})
 	require.NoError(t, err)
-	return g.Handler(page)
+	return g.Handler(page), store
 }
 
 func get(h http.Handler, path, token string) *httptest.ResponseRecorder {
@@ -88,7 +95,7 @@ func get(h http.Handler, path, token string) *httptest.ResponseRecorder {
 var tenant = []string{"bob resourceslices ", "bob nodes ", "bob resourceclaims vision", "bob pods vision"}
 
 func TestWithoutAToken(t *testing.T) {
-	h := serve(t, newCluster())
+	h := served(t, newCluster())
 	for _, path := range []string{"/", "/nodes/node-0001", "/pending?answer", "/live?path=/"} {
 		for _, token := range []string{"", "guessed", strings.Repeat("user-", 10000)} {
 			w := get(h, path, token)
@@ -104,7 +111,7 @@ func TestWithoutAToken(t *testing.T) {
 
 // Each user sees what they may list, and nothing else is in the answer.
 func TestUsersSeeWhatTheyMayList(t *testing.T) {
-	h := serve(t, newCluster(append(tenant, "ann everything")...))
+	h := served(t, newCluster(append(tenant, "ann everything")...))
 	ann, bob := get(h, "/nodes/node-0001", "user-ann"), get(h, "/nodes/node-0001", "user-bob")
 	require.Equal(t, http.StatusOK, ann.Code)
 	require.Equal(t, http.StatusOK, bob.Code)
@@ -135,7 +142,7 @@ func TestUsersSeeWhatTheyMayList(t *testing.T) {
 
 func TestAnswersAreKept(t *testing.T) {
 	c := newCluster(tenant...)
-	h := serve(t, c)
+	h := served(t, c)
 	for range 5 {
 		require.Equal(t, http.StatusOK, get(h, "/", "user-bob").Code)
 	}
@@ -146,7 +153,7 @@ func TestAnswersAreKept(t *testing.T) {
 // Without the API server nobody sees anything.
 func TestWithoutTheAPIServer(t *testing.T) {
 	c := newCluster(tenant...)
-	h := serve(t, c)
+	h := served(t, c)
 	c.failReview.Store(true)
 	assert.Equal(t, http.StatusServiceUnavailable, get(h, "/", "user-bob").Code)
 	c.failReview.Store(false)
@@ -168,7 +175,7 @@ func post(h http.Handler, path string, form url.Values, header http.Header) *htt
 }
 
 func TestSignIn(t *testing.T) {
-	h := serve(t, newCluster(tenant...))
+	h := served(t, newCluster(tenant...))
 	w := post(h, "/login", url.Values{"token": {" user-bob\n"}, "to": {"/pending?x=1"}}, nil)
 	require.Equal(t, http.StatusSeeOther, w.Code)
 	assert.Equal(t, "/pending?x=1", w.Header().Get("Location"))
@@ -196,7 +203,7 @@ func TestSignIn(t *testing.T) {
 
 // Another site cannot sign somebody in or out.
 func TestOtherSites(t *testing.T) {
-	h := serve(t, newCluster(tenant...))
+	h := served(t, newCluster(tenant...))
 	for _, path := range []string{"/login", "/logout"} {
 		w := post(h, path, url.Values{"token": {"user-bob"}}, http.Header{"Sec-Fetch-Site": {"cross-site"}})
 		assert.Equal(t, http.StatusForbidden, w.Code)

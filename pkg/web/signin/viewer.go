@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -37,11 +37,9 @@ func (g *Guard) Viewer(r *http.Request) (view.Viewer, error) {
 		return view.Viewer{}, fmt.Errorf("find out who you are: %w", err)
 	}
 	u := asked{Guard: g, user: user, key: string(identity)}
-	var may [6]bool
-	for i, of := range []authorizationv1.ResourceAttributes{slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf} {
-		if may[i], err = u.may(r.Context(), of); err != nil {
-			return view.Viewer{}, err
-		}
+	may, err := u.all(r.Context(), []authorizationv1.ResourceAttributes{slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf})
+	if err != nil {
+		return view.Viewer{}, err
 	}
 	if !may[0] {
 		return view.Viewer{}, &web.RefusedError{
@@ -51,11 +49,20 @@ func (g *Guard) Viewer(r *http.Request) (view.Viewer, error) {
 		}
 	}
 	v := view.Viewer{NoNodes: !may[1], NoProfiles: !may[2], NoPlans: !may[3], Key: u.key}
+	claims, pods := map[string]bool{}, map[string]bool{}
 	if !may[4] {
-		v.Claims = u.in(r.Context(), claimsOf)
+		v.Claims = func(namespace string) bool { return claims[namespace] }
 	}
 	if !may[5] {
-		v.Pods = u.in(r.Context(), podsOf)
+		v.Pods = func(namespace string) bool { return pods[namespace] }
+	}
+	v.Ask = func(ctx context.Context, claimsIn, podsIn []string) {
+		if v.Claims != nil {
+			u.learn(ctx, claimsOf, claimsIn, claims)
+		}
+		if v.Pods != nil {
+			u.learn(ctx, podsOf, podsIn, pods)
+		}
 	}
 	return v, nil
 }
@@ -77,33 +84,58 @@ type asked struct {
 	key  string
 }
 
-// in tells whether the user may list objects in a namespace. If that is not known, they may not.
-func (u asked) in(ctx context.Context, of authorizationv1.ResourceAttributes) func(string) bool {
-	said := map[string]bool{}
-	return func(namespace string) bool {
-		if namespace == "" {
-			return false
-		}
-		may, ok := said[namespace]
-		if !ok {
+// learn finds out in which namespaces the user may list objects. Where that does not become known in
+// time, they may not.
+func (u asked) learn(ctx context.Context, of authorizationv1.ResourceAttributes, namespaces []string, may map[string]bool) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	questions := make([]authorizationv1.ResourceAttributes, 0, len(namespaces))
+	for _, namespace := range namespaces {
+		if _, ok := may[namespace]; !ok && namespace != "" {
 			of.Namespace = namespace
-			allowed, err := u.may(ctx, of)
-			may = allowed && err == nil
-			said[namespace] = may
+			questions = append(questions, of)
 		}
-		return may
+	}
+	answers, _ := u.all(ctx, questions) // what is not known is false
+	for i, q := range questions {
+		may[q.Namespace] = answers[i]
 	}
 }
 
+// all asks several questions at once.
+func (u asked) all(ctx context.Context, questions []authorizationv1.ResourceAttributes) ([]bool, error) {
+	answers := make([]bool, len(questions))
+	var group errgroup.Group
+	group.SetLimit(mostAsked / 2) // there is room for others
+	for i, of := range questions {
+		group.Go(func() (err error) {
+			answers[i], err = u.may(ctx, of)
+			return err
+		})
+	}
+	return answers, group.Wait()
+}
+
+// question is what the API server is asked about a user.
+type question struct{ user, group, resource, namespace string }
+
 // may asks the API server whether the user may list objects.
 func (u asked) may(ctx context.Context, of authorizationv1.ResourceAttributes) (bool, error) {
-	type question struct{ user, group, resource, namespace string }
 	key := question{u.key, of.Group, of.Resource, of.Namespace}
 	if v, ok := u.access.Get(key); ok {
 		return v == true, nil
 	}
-	ctx, done, err := u.ask(ctx)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	done, err := u.accessTurns.Take(ctx, key)
 	if err != nil {
+		return false, err
+	}
+	defer done()
+	if v, ok := u.access.Get(key); ok {
+		return v == true, nil
+	}
+	if done, err = enter(ctx, u.asking); err != nil {
 		return false, err
 	}
 	defer done()
@@ -122,6 +154,6 @@ func (u asked) may(ctx context.Context, of authorizationv1.ResourceAttributes) (
 		return false, fmt.Errorf("ask the API server what %s may list: %w", u.user.Username, err)
 	}
 	allowed := review.Status.Allowed && !review.Status.Denied
-	u.access.Add(key, allowed, map[bool]time.Duration{true: known, false: unknown}[allowed])
+	u.access.Add(key, allowed, known)
 	return allowed, nil
 }

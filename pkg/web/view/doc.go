@@ -4,7 +4,7 @@
 // A Snapshot is what is known of the cluster at a time, with all names. A Viewer is what a user
 // may see of it. Node, Overview, Waiting and Rollouts answer for one Viewer.
 //
-// Everything is pure.
+// Everything is pure but Viewer.Learn, which asks what the user may list.
 //
 // Imports: api/v1alpha1, pkg/cluster, pkg/cluster/overview, pkg/gpu.
 package view

@@ -1,7 +1,9 @@
 package view
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -9,12 +11,51 @@ import (
 
 // Viewer is what a user may see of a snapshot. The zero Viewer sees everything.
 type Viewer struct {
-	// Claims and Pods tell whether the user may list the objects of a namespace. nil: of all.
+	// Claims and Pods tell whether the user may list the objects of a namespace. nil: of all. They do
+	// not wait: of a namespace that Ask was not asked about, the user may list nothing.
 	Claims, Pods func(namespace string) bool
+	// Ask finds out for Claims and Pods what the user may list in namespaces. It waits for the API
+	// server. nil: everything is known.
+	Ask func(ctx context.Context, claims, pods []string)
 	// NoProfiles, NoPlans, NoNodes: the user may not list GPUNodes, PartitionPlans, Nodes.
 	NoProfiles, NoPlans, NoNodes bool
 	// Key is equal for viewers with equal rights only.
 	Key string
+}
+
+// Learn asks about namespaces, if there is anything to ask.
+func (v Viewer) Learn(ctx context.Context, claims, pods []string) {
+	if v.Ask != nil {
+		v.Ask(ctx, claims, pods)
+	}
+}
+
+// HoldersOf are the namespaces of those who hold devices of a node, which may be nil.
+func HoldersOf(n *Node) []string {
+	found := map[string]bool{}
+	add := func(all []cluster.Held) {
+		for _, d := range all {
+			for _, h := range d.Holders {
+				found[h.Namespace] = true
+			}
+		}
+	}
+	if n != nil {
+		for i := range n.GPUs {
+			add(n.GPUs[i].Held)
+		}
+		add(n.Lost)
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// WaitingIn are the namespaces of what waits.
+func (s *Snapshot) WaitingIn() []string {
+	found := map[string]bool{}
+	for _, w := range s.Waiting {
+		found[w.Namespace] = true
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // Sees tells whether the user may list the claims and the pods of a namespace.

@@ -17,6 +17,7 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 	for program, simulates := range map[string]bool{
 		"tranche-kubelet-plugin": false,
 		"tranche-controller":     false,
+		"tranche-web":            false,
 		"kubectl-tranche":        false,
 		"tranche-simulator":      true,
 		"simulated-nvidia-tools": true,

@@ -169,9 +169,10 @@ func TestNamesOfTheContractAreUsed(t *testing.T) {
 func TestTablesOfFlags(t *testing.T) {
 	for name, folders := range map[string][]string{
 		"kubectl-flags":    {"../cmd/kubectl-tranche"},
-		"plugin-flags":     {"../cmd/tranche-kubelet-plugin", "../cmd/internal/plugin"},
+		"plugin-flags":     {"../cmd/tranche-kubelet-plugin", "../cmd/internal"},
 		"simulator-flags":  {"../cmd/tranche-simulator"},
-		"controller-flags": {"../cmd/tranche-controller"},
+		"controller-flags": {"../cmd/tranche-controller", "../cmd/internal/daemon"},
+		"web-flags":        {"../cmd/tranche-web", "../cmd/internal/daemon"},
 	} {
 		generated(t, "reference/commands.md", name, table([]string{"flag", "meaning"}, flagsOf(t, folders...)))
 	}

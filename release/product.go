@@ -22,6 +22,7 @@ var programs = []string{
 	"tranche-kubelet-plugin",
 	"tranche-simulator",
 	"tranche-controller",
+	"tranche-web",
 	"nvidia-cdi-hook",
 	"simulated-nvidia-tools",
 }

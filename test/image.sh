@@ -4,7 +4,7 @@
 # runs an older image under the same name.
 set -euo pipefail
 repository=$1
-tag=dev-$(cat bin/{tranche-kubelet-plugin,tranche-simulator,tranche-controller,nvidia-cdi-hook,simulated-nvidia-tools,release} | sha256sum | cut -c1-12)
+tag=dev-$(cat bin/{tranche-kubelet-plugin,tranche-simulator,tranche-controller,tranche-web,nvidia-cdi-hook,simulated-nvidia-tools,release} | sha256sum | cut -c1-12)
 name=$repository:$tag
 if [ -e build/tranche.tar ] && [ "$(cat build/tranche.image 2>/dev/null)" = "$name" ]; then exit 0; fi
 rm -f build/tranche.image

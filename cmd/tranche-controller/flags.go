@@ -22,9 +22,7 @@ import (
 
 // config is what flags say.
 type config struct {
-	kubeconfig                    string
 	metricsAddress, healthAddress string
-	webAddress, webCertDir        string
 	leaderElect                   bool
 	leaseNamespace                string
 	profilesDirs                  []string
@@ -63,11 +61,8 @@ func defaultDefragment() defragment.Options {
 
 func addFlags(flags *pflag.FlagSet, c *config) {
 	o := &c.options
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
 	flags.StringVar(&c.metricsAddress, "metrics-address", ":8080", "address of /metrics; 0 disables it")
 	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0 disables it")
-	flags.StringVar(&c.webAddress, "web-address", "", "address of the web page, over TLS; empty: none")
-	flags.StringVar(&c.webCertDir, "web-cert-dir", "", "directory with tls.crt and tls.key of the web page; empty: a certificate that nobody has signed")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
 	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")

@@ -8,73 +8,48 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/cmd/internal/daemon"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 	"github.com/tranche-dev/tranche/pkg/profile/provision"
+	"github.com/tranche-dev/tranche/pkg/serve"
 )
 
 // version is set when the program is linked.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
-	stop()
-	logs.FlushLogs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
-	}
-}
+func main() { daemon.Main(command()) }
 
 func command() *cobra.Command {
 	c := config{options: defaults(), explain: defaultExplain(), defragment: defaultDefragment()}
-	logging := logsapi.NewLoggingConfiguration()
-	cmd := &cobra.Command{
-		Use:           "tranche-controller",
-		Short:         "The controller of Tranche, which switches nodes to their partition profiles",
-		Version:       version,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.check(); err != nil {
-				return err
-			}
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
-			api, err := connect(c.kubeconfig)
-			if err != nil {
-				return err
-			}
-			klog.FromContext(cmd.Context()).Info("Starting", "version", version)
-			return run(cmd.Context(), api, &c)
+	return daemon.Program{
+		Name: v1alpha1.ControllerName, Short: "The controller of Tranche, which switches nodes to their partition profiles", Version: version,
+		Flags: func(flags *pflag.FlagSet) { addFlags(flags, &c) },
+		Check: c.check,
+		Run: func(ctx context.Context, api *rest.Config) error {
+			// Calls are not limited by the second, which would make a thousand nodes take many
+			// times as long: a worker has one call under way at a time, and the API server shares
+			// itself out among its clients (priority and fairness).
+			api.QPS = -1
+			return run(ctx, api, &c)
 		},
-	}
-	logsapi.AddFlags(logging, cmd.Flags())
-	addFlags(cmd.Flags(), &c)
-	return cmd
+	}.Command()
 }
 
 // run works until ctx ends or another controller leads.
@@ -98,8 +73,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	mgr, err := ctrl.NewManager(api, manager.Options{
 		Scheme:                  scheme,
 		Cache:                   caches,
-		Metrics:                 metricsserver.Options{BindAddress: c.metricsAddress},
-		HealthProbeBindAddress:  c.healthAddress,
+		Metrics:                 metricsserver.Options{BindAddress: "0"}, // listen has deadlines and limits
 		LeaderElection:          c.leaderElect,
 		LeaderElectionID:        v1alpha1.ControllerName,
 		LeaderElectionNamespace: c.leaseNamespace,
@@ -110,8 +84,9 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	if err != nil {
 		return fmt.Errorf("prepare the controller: %w", err)
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", synced(mgr))); err != nil {
-		return fmt.Errorf("add health checks: %w", err)
+	scraped := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{})
+	if err := errors.Join(listen(ctx, mgr, "metrics", c.metricsAddress, scraped), listen(ctx, mgr, "health", c.healthAddress, nil)); err != nil {
+		return err
 	}
 	c.options.Registry = metrics.Registry
 	if err := controller.Setup(ctx, mgr, c.options); err != nil {
@@ -139,34 +114,28 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 			return fmt.Errorf("keep profiles: %w", err)
 		}
 	}
-	if c.webAddress != "" {
-		if err := mgr.Add(&webPage{api: api, address: c.webAddress, certDir: c.webCertDir, namespace: c.leaseNamespace}); err != nil {
-			return fmt.Errorf("add the web page: %w", err)
-		}
-	}
 	return mgr.Start(ctx)
+}
+
+// listen adds a server of health checks, and of metrics if there are any, to the manager, which
+// starts it before it fills the caches.
+func listen(ctx context.Context, mgr manager.Manager, name, address string, scraped http.Handler) error {
+	if address == "0" {
+		return nil
+	}
+	l, err := serve.Listen(ctx, "tcp", address, serve.Few)
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", name, err)
+	}
+	server := serve.New(serve.Endpoints(scraped, func(ctx context.Context) error { return synced(ctx, mgr) }))
+	return mgr.Add(&manager.Server{Name: name, Server: server, Listener: l, ShutdownTimeout: ptr.To(time.Second)})
 }
 
 // synced tells whether the caches have been filled: a controller that waits to lead has
 // them, too, so that it can go on at once.
-func synced(mgr manager.Manager) healthz.Checker {
-	return func(r *http.Request) error {
-		if !mgr.GetCache().WaitForCacheSync(r.Context()) {
-			return errors.New("the caches are being filled")
-		}
-		return nil
+func synced(ctx context.Context, mgr manager.Manager) error {
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return errors.New("the caches are being filled")
 	}
-}
-
-// connect says how to reach the API server. Calls are not limited by the second, which
-// would make a thousand nodes take many times as long: a worker has one call under way
-// at a time, and the API server shares itself out among its clients (priority and
-// fairness).
-func connect(kubeconfig string) (*rest.Config, error) {
-	api, err := client.Config(kubeconfig, "tranche-controller/"+version)
-	if err != nil {
-		return nil, err
-	}
-	api.QPS = -1
-	return api, nil
+	return nil
 }

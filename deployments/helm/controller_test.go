@@ -24,12 +24,18 @@ import (
 
 func deploymentOf(t *testing.T, objects []runtime.Object) *appsv1.Deployment {
 	t.Helper()
+	return componentOf(t, objects, "controller")
+}
+
+// componentOf is the Deployment of a component.
+func componentOf(t *testing.T, objects []runtime.Object, component string) *appsv1.Deployment {
+	t.Helper()
 	for _, d := range all[*appsv1.Deployment](objects) {
-		if d.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == "controller" {
+		if d.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == component {
 			return d
 		}
 	}
-	require.FailNow(t, "no controller")
+	require.FailNow(t, "no "+component)
 	return nil
 }
 
@@ -43,12 +49,11 @@ func flagsOf(c *corev1.Container) map[string]string {
 	return flags
 }
 
-// TestControllerFlags: the program knows each flag, and the values' defaults are its
-// own.
-func TestControllerFlags(t *testing.T) {
-	container := &deploymentOf(t, decode(t, render(t, chart))).Spec.Template.Spec.Containers[0]
-	require.Equal(t, []string{"/usr/bin/tranche-controller"}, container.Command)
-	files, err := filepath.Glob("../../cmd/tranche-controller/*.go")
+// requireFlagsOf requires that a container runs a program, and with flags that this knows.
+func requireFlagsOf(t *testing.T, program string, container *corev1.Container) {
+	t.Helper()
+	require.Equal(t, []string{"/usr/bin/" + program}, container.Command)
+	files, err := filepath.Glob("../../cmd/" + program + "/*.go")
 	require.NoError(t, err)
 	source := ""
 	for _, file := range files {
@@ -56,12 +61,19 @@ func TestControllerFlags(t *testing.T) {
 		require.NoError(t, err)
 		source += string(content)
 	}
-	flags := flagsOf(container)
-	for flag := range flags {
+	for flag := range flagsOf(container) {
 		if !slices.Contains([]string{"-v", "--logging-format"}, flag) {
 			assert.Contains(t, source, `"`+strings.TrimPrefix(flag, "--")+`"`, "no flag of the program")
 		}
 	}
+}
+
+// TestControllerFlags: the program knows each flag, and the values' defaults are its
+// own.
+func TestControllerFlags(t *testing.T) {
+	container := &deploymentOf(t, decode(t, render(t, chart))).Spec.Template.Spec.Containers[0]
+	requireFlagsOf(t, "tranche-controller", container)
+	flags := flagsOf(container)
 	d := state.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
 		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
@@ -86,6 +98,23 @@ func TestControllerHasNoPrivileges(t *testing.T) {
 	pod := deployment.Spec.Template.Spec
 	assert.EqualValues(t, 2, *deployment.Spec.Replicas)
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+	assertUnprivileged(t, &pod)
+	for _, volume := range pod.Volumes {
+		assert.NotNil(t, volume.ConfigMap, volume.Name)
+	}
+	require.Len(t, pod.TopologySpreadConstraints, 2)
+	for _, c := range pod.TopologySpreadConstraints {
+		assert.Equal(t, corev1.ScheduleAnyway, c.WhenUnsatisfiable, "one must not wait for a second node")
+		assert.Equal(t, deployment.Spec.Selector.MatchLabels, c.LabelSelector.MatchLabels)
+	}
+	for _, toleration := range pod.Tolerations {
+		assert.NotEmpty(t, toleration.Key, "a toleration of every taint would let it stay on a dead node")
+	}
+}
+
+// assertUnprivileged: a pod has no privileges, and its container is probed.
+func assertUnprivileged(t *testing.T, pod *corev1.PodSpec) {
+	t.Helper()
 	assert.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
 	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
 	assert.NotZero(t, *pod.SecurityContext.RunAsUser)
@@ -96,19 +125,8 @@ func TestControllerHasNoPrivileges(t *testing.T) {
 	assert.True(t, *security.ReadOnlyRootFilesystem)
 	assert.Nil(t, security.Privileged)
 	assert.Equal(t, []corev1.Capability{"ALL"}, security.Capabilities.Drop)
-	for _, volume := range pod.Volumes {
-		assert.NotNil(t, volume.ConfigMap, volume.Name)
-	}
 	assert.NotNil(t, pod.Containers[0].LivenessProbe)
 	assert.NotNil(t, pod.Containers[0].ReadinessProbe)
-	require.Len(t, pod.TopologySpreadConstraints, 2)
-	for _, c := range pod.TopologySpreadConstraints {
-		assert.Equal(t, corev1.ScheduleAnyway, c.WhenUnsatisfiable, "one must not wait for a second node")
-		assert.Equal(t, deployment.Spec.Selector.MatchLabels, c.LabelSelector.MatchLabels)
-	}
-	for _, toleration := range pod.Tolerations {
-		assert.NotEmpty(t, toleration.Key, "a toleration of every taint would let it stay on a dead node")
-	}
 }
 
 // TestControllerBudget: one pod may go at any time, and a single one is not held.

@@ -25,11 +25,12 @@ import (
 // pods are the pod templates of the chart by what they run, those of hooks included.
 func pods(t *testing.T, args ...string) map[string]corev1.PodTemplateSpec {
 	t.Helper()
-	objects := decode(t, render(t, chart, append(args, withHooks)...))
+	objects := decode(t, render(t, chart, append(args, "--set", "webPage.enabled=true", withHooks)...))
 	test := one[*corev1.Pod](t, objects)
 	return map[string]corev1.PodTemplateSpec{
 		"plugin":     one[*appsv1.DaemonSet](t, objects).Spec.Template,
-		"controller": one[*appsv1.Deployment](t, objects).Spec.Template,
+		"controller": deploymentOf(t, objects).Spec.Template,
+		"web":        componentOf(t, objects, "web").Spec.Template,
 		"uninstall":  one[*batchv1.Job](t, objects).Spec.Template,
 		"test":       {ObjectMeta: test.ObjectMeta, Spec: test.Spec},
 	}
@@ -122,7 +123,7 @@ func TestSecurityContexts(t *testing.T) {
 	found := pods(t, "--set", "controller.podSecurityContext.runAsUser=1000,controller.podSecurityContext.runAsGroup=null",
 		"--set", "controller.securityContext.readOnlyRootFilesystem=false",
 		"--set", "kubeletPlugin.podSecurityContext.fsGroup=7,kubeletPlugin.securityContext.seLinuxOptions.type=spc_t")
-	for _, name := range []string{"controller", "uninstall", "test"} {
+	for _, name := range []string{"controller", "web", "uninstall", "test"} {
 		pod, container := found[name].Spec.SecurityContext, found[name].Spec.Containers[0].SecurityContext
 		assert.EqualValues(t, 1000, *pod.RunAsUser, name)
 		assert.Nil(t, pod.RunAsGroup, name)
@@ -140,10 +141,10 @@ func TestSecurityContexts(t *testing.T) {
 func TestServices(t *testing.T) {
 	assert.Empty(t, all[*corev1.Service](decode(t, render(t, chart))))
 	args := []string{"--set", "kubeletPlugin.httpPort=9400,controller.metricsPort=9401,metrics.service.annotations.a=b"}
-	documents := render(t, chart, append(args, "--set", "metrics.service.enabled=true")...)
+	documents := render(t, chart, append(args, "--set", "metrics.service.enabled=true,webPage.enabled=true,webPage.httpPort=9402")...)
 	assert.NotContains(t, strings.Join(documents, "\n"), "kind: ServiceMonitor")
 	objects := decode(t, documents)
-	for name, port := range map[string]int32{"tranche-kubelet-plugin": 9400, "tranche-controller": 9401} {
+	for name, port := range map[string]int32{"tranche-kubelet-plugin": 9400, "tranche-controller": 9401, "tranche-web-metrics": 9402} {
 		service := named[*corev1.Service](t, objects, name)
 		assert.Equal(t, "None", service.Spec.ClusterIP)
 		assert.Equal(t, "b", service.Annotations["a"])
@@ -152,7 +153,7 @@ func TestServices(t *testing.T) {
 		require.Subset(t, service.Labels, service.Spec.Selector)
 	}
 	monitors := 0
-	for _, document := range render(t, chart, append(args, "--set", "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=5s,metrics.serviceMonitor.labels.c=d")...) {
+	for _, document := range render(t, chart, append(args, "--set", "webPage.enabled=true,metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=5s,metrics.serviceMonitor.labels.c=d")...) {
 		if !strings.Contains(document, "\nkind: ServiceMonitor\n") {
 			continue
 		}
@@ -174,7 +175,7 @@ func TestServices(t *testing.T) {
 		assert.Equal(t, "5s", monitor.Spec.Endpoints[0].Interval)
 		assert.Equal(t, "d", monitor.Metadata.Labels["c"])
 	}
-	assert.Equal(t, 2, monitors)
+	assert.Equal(t, 3, monitors)
 }
 
 // TestHelmTest: the pod claims from classes that are installed.

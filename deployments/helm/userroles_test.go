@@ -155,7 +155,7 @@ func TestNetworkPolicy(t *testing.T) {
 		Ports: []networkingv1.NetworkPolicyPort{{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromString("http"))}},
 	}}, open.Spec.Ingress)
 
-	// With the web page, the controller reaches the plugins.
+	// The pods of the web page reach the plugins.
 	web, objects := policy("--set", "webPage.enabled=true")
 	require.Len(t, web.Spec.Ingress, 1)
 	require.Len(t, web.Spec.Ingress[0].From, 1)
@@ -164,7 +164,7 @@ func TestNetworkPolicy(t *testing.T) {
 	selector, err = metav1.LabelSelectorAsSelector(from.PodSelector)
 	require.NoError(t, err)
 	for _, pod := range templates(objects) {
-		assert.Equal(t, pod.Labels["app.kubernetes.io/component"] == "controller", selector.Matches(labels.Set(pod.Labels)), pod.Labels)
+		assert.Equal(t, pod.Labels["app.kubernetes.io/component"] == "web", selector.Matches(labels.Set(pod.Labels)), pod.Labels)
 	}
 	assert.Equal(t, open.Spec.Ingress[0].Ports, web.Spec.Ingress[0].Ports)
 	both, _ := policy("--set", "webPage.enabled=true", "--set-json", `networkPolicy.webFrom=[{"podSelector":{}}]`)

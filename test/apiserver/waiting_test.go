@@ -36,16 +36,18 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// startWaiting runs what tells pods why they wait, after a second, with the rights that the chart gives
-// the controller.
-func (c *cluster) startWaiting() {
+// grant gives a program the rights outside namespaces that a template of the chart has for it.
+func (c *cluster) grant(template string, args ...string) {
 	c.t.Helper()
 	helm := os.Getenv("HELM")
 	if helm == "" {
 		c.t.Skip("HELM names no helm: make test-unit does")
 	}
-	out, err := exec.CommandContext(c.t.Context(), helm, "template", "tranche", filepath.Join("..", "..", "deployments", "helm", "tranche"),
-		"--namespace", "tranche-system", "--kube-version", "1.37.1", "--show-only", "templates/controllerrbac.yaml").CombinedOutput()
+	args = append([]string{
+		"template", "tranche", filepath.Join("..", "..", "deployments", "helm", "tranche"),
+		"--namespace", "tranche-system", "--kube-version", "1.37.1", "--show-only", template,
+	}, args...)
+	out, err := exec.CommandContext(c.t.Context(), helm, args...).CombinedOutput()
 	require.NoError(c.t, err, string(out))
 	direct, err := client.New(c.config, client.Options{})
 	require.NoError(c.t, err)
@@ -56,8 +58,21 @@ func (c *cluster) startWaiting() {
 			require.NoError(c.t, direct.Create(c.t.Context(), &o), o.GetName())
 		}
 	}
+}
+
+// as has the rights of an account of the chart.
+func (c *cluster) as(account string) *rest.Config {
 	config := rest.CopyConfig(c.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:tranche-system:tranche-controller"}
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:tranche-system:" + account}
+	return config
+}
+
+// startWaiting runs what tells pods why they wait, after a second, with the rights that the chart gives
+// the controller.
+func (c *cluster) startWaiting() {
+	c.t.Helper()
+	c.grant("templates/controllerrbac.yaml")
+	config := c.as("tranche-controller")
 	scheme, err := controller.NewScheme()
 	require.NoError(c.t, err)
 	options := controller.Options{MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), Registry: prometheus.NewRegistry()}

@@ -31,7 +31,7 @@ var needs = map[string]string{
 	"TestWhySituations":            explainsSoon,
 	"TestDefragmentation":          defragments,
 	"TestDefragmentationIsRefused": defragments,
-	"TestWebPageOfTheController":   webPage,
+	"TestWebPageOfTheCluster":      webPage,
 
 	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
 	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),

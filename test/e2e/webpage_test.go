@@ -23,7 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-// webPage are the values with which the controller serves the page.
+// webPage are the values with which a Deployment serves the page.
 const webPage = "webPage: {enabled: true}"
 
 // busyPage is the page of a GPU with a curve of the memory that is used. How much a GPU in MIG mode
@@ -115,8 +115,8 @@ func (s *suite) inBrowser(address string) {
 	assert.Contains(s.t, string(out), "--- PASS: TestPageOfACluster")
 }
 
-// The page of the controller shows users what they may list.
-func TestWebPageOfTheController(t *testing.T) {
+// The page of the cluster shows users what they may list.
+func TestWebPageOfTheCluster(t *testing.T) {
 	s := start(t)
 	other := *s
 	namespace, err := s.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "secret-"}}, metav1.CreateOptions{})

@@ -5,20 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/cmd/internal/daemon"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
@@ -50,68 +46,51 @@ func Main(p Program) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := p.command().ExecuteContext(ctx)
-	stop()
-	logs.FlushLogs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	daemon.Main(p.command())
 }
 
 func (p Program) command() *cobra.Command {
 	var o Options
-	var kubeconfig string
-	logging := logsapi.NewLoggingConfiguration()
-	cmd := &cobra.Command{
-		Use:           p.Name,
-		Short:         p.Short,
-		Version:       p.Version,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := daemon.Program{
+		Name: p.Name, Short: p.Short, Version: p.Version,
+		Flags: func(flags *pflag.FlagSet) {
+			addFlags(flags, &o)
+			if p.Flags != nil {
+				p.Flags(flags)
+			}
+		},
+		Check: func() error {
 			if o.NodeName == "" {
 				return errors.New("--node-name is not set, and neither is NODE_NAME in the environment")
 			}
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
-			api, err := p.connect(kubeconfig)
-			if err != nil {
-				return err
-			}
-			kube, err := kubernetes.NewForConfig(api)
-			if err != nil {
-				return err
-			}
-			ours, err := client.New(api)
-			if err != nil {
-				return err
-			}
-			o.GPUNodes = ours.GPUNodes()
-			if o.MemoryModes {
-				if o.Dynamic, err = dynamic.NewForConfig(api); err != nil {
-					return err
-				}
-			}
-			ctx := klog.NewContext(cmd.Context(), klog.LoggerWithValues(klog.Background(), "node", o.NodeName))
-			klog.FromContext(ctx).Info("Starting", "program", p.Name, "version", p.Version)
-			o.Machine = p.Machine(&o)
-			return node.Run(ctx, &o.Config, kube)
+			return nil
 		},
-	}
-	flags := cmd.Flags()
-	logsapi.AddFlags(logging, flags)
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
-	addFlags(flags, &o)
-	if p.Flags != nil {
-		p.Flags(flags)
-	}
+		Run: func(ctx context.Context, api *rest.Config) error { return p.run(ctx, api, &o) },
+	}.Command()
 	cmd.AddCommand(p.hardwareCommand(), p.uninstallCommand(), devicesCommand())
 	return cmd
+}
+
+// run works until ctx ends.
+func (p Program) run(ctx context.Context, api *rest.Config, o *Options) error {
+	limit(api)
+	kube, err := kubernetes.NewForConfig(api)
+	if err != nil {
+		return err
+	}
+	ours, err := client.New(api)
+	if err != nil {
+		return err
+	}
+	o.GPUNodes = ours.GPUNodes()
+	if o.MemoryModes {
+		if o.Dynamic, err = dynamic.NewForConfig(api); err != nil {
+			return err
+		}
+	}
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.Background(), "node", o.NodeName))
+	o.Machine = p.Machine(o)
+	return node.Run(ctx, &o.Config, kube)
 }
 
 // hardwareCommand prints what the vendors' tools cannot tell of the node's GPUs.
@@ -136,13 +115,6 @@ func (p Program) hardwareCommand() *cobra.Command {
 	return cmd
 }
 
-// connect says how to reach the API server. The limits leave room for a batch of
-// claims: each takes one read.
-func (p Program) connect(kubeconfig string) (*rest.Config, error) {
-	api, err := client.Config(kubeconfig, p.Name+"/"+p.Version)
-	if err != nil {
-		return nil, err
-	}
-	api.QPS, api.Burst = 50, 100
-	return api, nil
-}
+// limit limits the calls to the API server. There is room for a batch of claims: each takes one
+// read.
+func limit(api *rest.Config) { api.QPS, api.Burst = 50, 100 }

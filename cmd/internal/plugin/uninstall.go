@@ -26,10 +26,11 @@ func (p Program) uninstallCommand() *cobra.Command {
 			if config.Namespace == "" {
 				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
-			api, err := p.connect(kubeconfig)
+			api, err := client.Config(kubeconfig, p.Name+"/"+p.Version)
 			if err != nil {
 				return err
 			}
+			limit(api)
 			if config.Client, err = kubernetes.NewForConfig(api); err != nil {
 				return err
 			}

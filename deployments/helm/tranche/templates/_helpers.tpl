@@ -44,6 +44,15 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.controller.se
 app.kubernetes.io/component: controller
 {{- end }}
 
+{{- define "tranche.web.name" -}}
+{{- include "tranche.fullname" . }}-web
+{{- end }}
+
+{{- define "tranche.web.selectorLabels" -}}
+{{ include "tranche.selectorLabels" . }}
+app.kubernetes.io/component: web
+{{- end }}
+
 {{/* The key of the controller's taints, and what it sets labels to that pause clients. */}}
 {{- define "tranche.taint" -}}
 tranche.dev/repartitioning

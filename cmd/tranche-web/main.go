@@ -1,0 +1,153 @@
+// Command tranche-web serves the web page to users of the cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/cmd/internal/daemon"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/serve"
+	"github.com/tranche-dev/tranche/pkg/usage"
+	"github.com/tranche-dev/tranche/pkg/usage/scrape"
+	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/history"
+	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/pkg/web/signin"
+)
+
+// version is set when the program is linked.
+var version = "dev"
+
+// mostConnections is how many browsers and proxies are connected at once.
+const mostConnections = 512
+
+// config is what flags say.
+type config struct {
+	// address is where the page is served, httpAddress metrics and health checks.
+	address, httpAddress string
+	// certDir has tls.crt and tls.key; empty: a certificate of its own.
+	certDir string
+	// namespace is that of Tranche.
+	namespace string
+}
+
+func main() { daemon.Main(command()) }
+
+func command() *cobra.Command {
+	var c config
+	return daemon.Program{
+		Name: "tranche-web", Short: "The web page of Tranche, for users of the cluster", Version: version,
+		Flags: c.addFlags,
+		Check: func() error {
+			if c.namespace == "" {
+				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
+			}
+			return nil
+		},
+		Run: c.run,
+	}.Command()
+}
+
+func (c *config) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.address, "address", ":8443", "address of the page, over TLS")
+	flags.StringVar(&c.httpAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
+	flags.StringVar(&c.certDir, "cert-dir", "", "directory with tls.crt and tls.key of the page; empty: a certificate that nobody has signed")
+	flags.StringVar(&c.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE")
+}
+
+// run serves until ctx ends.
+func (c *config) run(ctx context.Context, api *rest.Config) error {
+	// Who waits for an answer of the API server is limited, how often it is asked is not.
+	api.QPS = -1
+	compact := rest.CopyConfig(api)
+	compact.ContentType, compact.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	k, err := kubernetes.NewForConfig(compact)
+	if err != nil {
+		return err
+	}
+	ours, err := client.New(api)
+	if err != nil {
+		return err
+	}
+	store, guard := live.New(time.Now), signin.New(k)
+	used := history.New(usageReader(k, c.namespace))
+	page, err := web.New(web.Options{Source: store, Usage: used, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	encrypted, err := certificate(ctx, group, c.certDir)
+	if err != nil {
+		return err
+	}
+	pages, err := serve.Listen(ctx, "tcp", c.address, mostConnections)
+	if err != nil {
+		return err
+	}
+	endpoints, err := serve.Listen(ctx, "tcp", c.httpAddress, serve.Few)
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Serving the web page", "address", pages.Addr().String())
+	server := serve.New(guard.Handler(page))
+	server.TLSConfig = encrypted
+	group.Go(func() error { return serve.Run(ctx, server, pages) })
+	group.Go(func() error { return serve.Run(ctx, serve.New(serve.Endpoints(metrics(), ready(store))), endpoints) })
+	group.Go(func() error {
+		store.Follow(ctx, live.Source{Kubernetes: k, Ours: ours})
+		return nil
+	})
+	group.Go(func() error {
+		used.Run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// ready tells whether there is something to show.
+func ready(store *live.Store) func(context.Context) error {
+	return func(context.Context) error {
+		if !store.Snapshot().Complete {
+			return errors.New("the objects of the cluster are being read")
+		}
+		return nil
+	}
+}
+
+func metrics() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// errUnread is why users see no use of GPUs. What a node answers, and where it was asked, is for the
+// log: a node could have led this program elsewhere.
+var errUnread = errors.New("the metrics of the node's plugin cannot be read; the log of tranche-web says why")
+
+// usageReader reads how busy the GPUs of a node are, from its plugin.
+func usageReader(k kubernetes.Interface, namespace string) history.Reader {
+	from := scrape.Reader{Kubernetes: k, Namespace: namespace, Ask: scrape.Direct}
+	return func(ctx context.Context, node string) (usage.Node, error) {
+		read, err := from.Node(ctx, node)
+		if err == nil || errors.Is(err, scrape.ErrNoPlugin) || errors.Is(err, scrape.ErrNothing) {
+			return read, err
+		}
+		klog.FromContext(ctx).Info("Cannot read how busy the GPUs of a node are", "node", node, "err", err.Error())
+		return usage.Node{}, errUnread
+	}
+}

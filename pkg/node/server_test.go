@@ -55,7 +55,7 @@ func TestServeHTTP(t *testing.T) {
 	assert.Equal(t, ready.Error()+"\n", body)
 
 	err := serveHTTP(t.Context(), address, telemetry.NewMetrics(nil), nil, cancel)
-	require.ErrorContains(t, err, "listen for metrics and health on "+address)
+	require.ErrorContains(t, err, "serve metrics and health: listen on "+address)
 	cancel(nil)
 	require.Eventually(t, func() bool {
 		_, err := http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none

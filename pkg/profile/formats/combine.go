@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
@@ -49,22 +48,24 @@ func find(documents []Document, format Format, name string) *Profile {
 	return nil
 }
 
-// combined are rules in which NVIDIA's GPUs are shared as another rule says.
+// combined are rules in which the GPUs that another rule selects by their vendor are shared as it
+// says.
 func combined(rules []v1alpha1.Rule, sharing v1alpha1.Rule) (all []v1alpha1.Rule) {
+	theirs := sharing.GPUs.Vendor
 	for _, r := range rules {
 		vendor := ""
 		if r.GPUs != nil {
 			vendor = r.GPUs.Vendor
 		}
-		if vendor != string(gpu.AMD) {
+		if vendor == "" || vendor == theirs {
 			own := *r.DeepCopy()
 			if own.GPUs == nil {
 				own.GPUs = &v1alpha1.GPUSelector{}
 			}
-			own.GPUs.Vendor, own.Sharing, own.LegacyResource = string(gpu.NVIDIA), sharing.Sharing.DeepCopy(), sharing.LegacyResource
+			own.GPUs.Vendor, own.Sharing, own.LegacyResource = theirs, sharing.Sharing.DeepCopy(), sharing.LegacyResource
 			all = append(all, own)
 		}
-		if vendor != string(gpu.NVIDIA) {
+		if vendor != theirs {
 			all = append(all, r)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 const (
@@ -111,15 +112,19 @@ func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
 	k.works(c)
 }
 
+// A release waits while the driver names a process that uses the partition.
 func TestInUseAtDestroy(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "ComputeInstanceDestroy", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_IN_USE)}}})
+	state, err := nvstate.Store(m.simulated.Root).Read()
+	require.NoError(t, err)
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, GPUInstance: &state.GPUs[0].Instances[0].ID, PID: 4711}}})
 	message := k.unprepare(c)
 	assert.Contains(t, message, "release claim team/claim-a: destroy "+small0)
 	assert.Contains(t, message, "a process still uses it")
+	assert.Contains(t, message, "process 4711")
 	assert.Contains(t, nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "ReleaseFailed", "a process still uses it"), "The GPU of claim claim-a cannot be released, which is retried")
 	assert.Equal(t, []string{small0}, m.partitions())
 	// Meanwhile nobody else gets the place.

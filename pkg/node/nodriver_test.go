@@ -113,7 +113,8 @@ func TestLibraryMissingAtStart(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "d", small0))
 }
 
-// Without the module no partition exists any more, so its claim is released at once.
+// While the module is not loaded, it is not known whether a partition exists. Its claim is released,
+// and the next load ends what is remembered of it.
 func TestModuleNotLoadedAtStart(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, stop := m.start()
@@ -126,10 +127,13 @@ func TestModuleNotLoadedAtStart(t *testing.T) {
 	m.requireNotReady("the NVIDIA driver of this node cannot be used")
 	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", card1)), "no GPU driver on this node")
 	assert.Empty(t, k.unprepare(c))
-	m.nothingHeld()
+	assert.Empty(t, m.files(m.config.CDIDir, "*.json"))
+	assert.Equal(t, 1, m.recordCount())
 
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	m.awaitReady()
+	require.Eventually(t, func() bool { return m.recordCount() == 0 }, nodetest.Patience, nodetest.Tick)
+	m.nothingHeld()
 	k.works(nodetest.Allocate(t, m.api, "c", small0))
 }
 

@@ -41,8 +41,8 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 			}
 			progress := progressOf(cmd.Context())
 			defer progress.Done()
-			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Force: force, Deadline: timeout, Out: clearing{out, progress}, Progress: progress.Say}
-			return uninstallTranche(cmd.Context(), config, objects, *o.config.Namespace, check)
+			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Objects: objects, Force: force, Deadline: timeout, Out: clearing{out, progress}, Progress: progress.Say}
+			return uninstallTranche(cmd.Context(), config, *o.config.Namespace, check)
 		},
 	}
 	flags := cmd.Flags()
@@ -55,13 +55,13 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 
 // uninstallTranche removes the installation in a namespace, empty: the only one in the
 // cluster.
-func uninstallTranche(ctx context.Context, config uninstall.Config, objects metadata.Interface, namespace string, check bool) error {
+func uninstallTranche(ctx context.Context, config uninstall.Config, namespace string, check bool) error {
 	found, err := config.Find(ctx, namespace)
 	switch {
 	case err != nil:
 		return err
 	case check:
-		return uninstall.Check(ctx, config, objects)
+		return uninstall.Check(ctx, config)
 	case !found:
 		return errors.New("there is no DaemonSet of Tranche, so no plugin can clean up its node; " +
 			"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md says how to clean up by hand")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
-
-// page is how many objects are read at once.
-const page = 500
 
 // clear takes away what the controller has left in the cluster: taints of nodes, labels
 // by which clients are paused, and then what it has made of the chart's
@@ -45,7 +43,7 @@ func (c *Config) clearNodes(ctx context.Context) error {
 
 // markedNodes are the nodes with our taint or paused clients.
 func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
-	err = pages(func(next string) (string, error) {
+	err = pages(ctx, func(ctx context.Context, next string) (string, error) {
 		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
 		if err != nil {
 			return "", fmt.Errorf("list the nodes to see which are tainted: %w", err)
@@ -119,90 +117,46 @@ func nodePatch(node *corev1.Node) []byte {
 	return out
 }
 
+// ofChart selects the PartitionProfiles that were made of the chart's files.
+const ofChart = v1alpha1.LabelFromChart + "=true"
+
 // deleteProfiles deletes the PartitionProfiles that were made of the chart's files.
 func (c *Config) deleteProfiles(ctx context.Context) error {
-	list, err := c.Ours.PartitionProfiles().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelFromChart + "=true"})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list the PartitionProfiles of the chart: %w", err)
-	}
-	var errs []error
-	for i := range list.Items {
-		err := c.Ours.PartitionProfiles().Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete PartitionProfile %s: %w", list.Items[i].Name, err))
-		}
-	}
-	return errors.Join(errs...)
+	found, err := c.find(ctx, profilesKind, metav1.NamespaceAll, labeled(ofChart), 0)
+	return errors.Join(err, c.deleteFound(ctx, profilesKind, found))
 }
 
 // deleteTemplates deletes the ResourceClaimTemplates that were made of an amount. They can be left
 // from a time when the chart's translate was on.
 func (c *Config) deleteTemplates(ctx context.Context) error {
-	var errs []error
-	err := pages(func(next string) (string, error) {
-		list, err := c.Client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-			LabelSelector: v1alpha1.LabelFromAmount + "=true", Limit: page, Continue: next,
-		})
-		if err != nil {
-			return "", fmt.Errorf("list the ResourceClaimTemplates that were made of an amount: %w", err)
-		}
-		for i := range list.Items {
-			// Others can set the label, too.
-			o := &list.Items[i]
-			if _, err := claimtemplate.Parse(o.Name); err != nil {
-				continue
-			}
-			err := c.Client.ResourceV1().ResourceClaimTemplates(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{})
-			if err != nil && !apierrors.IsNotFound(err) {
-				errs = append(errs, fmt.Errorf("delete ResourceClaimTemplate %s of namespace %s: %w", o.Name, o.Namespace, err))
-			}
-		}
-		return list.Continue, nil
-	})
-	return errors.Join(append(errs, err)...)
+	found, err := c.findTemplates(ctx)
+	return errors.Join(err, c.deleteFound(ctx, templatesKind, found))
+}
+
+func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error) {
+	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(v1alpha1.LabelFromAmount+"=true"), 0)
+	return slices.DeleteFunc(found, func(o metav1.ObjectMeta) bool {
+		// Others can set the label, too.
+		_, err := claimtemplate.Parse(o.Name)
+		return err != nil
+	}), err
 }
 
 // deleteGPUNodes deletes all of them. Their plugins do not create them again while they
 // are told to clean up.
 func (c *Config) deleteGPUNodes(ctx context.Context) error {
-	all, err := c.listGPUNodes(ctx)
-	if err != nil {
+	all, err := c.find(ctx, gpuNodesKind, metav1.NamespaceAll, metav1.ListOptions{}, 0)
+	if err != nil || len(all) == 0 {
 		return err
 	}
-	var errs []error
-	for i := range all {
-		err := c.Ours.GPUNodes().Delete(ctx, all[i].Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete GPUNode %s: %w", all[i].Name, err))
-		}
-	}
-	if len(errs) > 0 || len(all) == 0 {
-		return errors.Join(errs...)
+	if err := c.deleteFound(ctx, gpuNodesKind, all); err != nil {
+		return err
 	}
 	fmt.Fprintf(c.Out, "GPUNodes are deleted: %d.\n", len(all))
-	left, err := c.listGPUNodes(ctx)
+	left, err := c.find(ctx, gpuNodesKind, metav1.NamespaceAll, metav1.ListOptions{}, most)
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	var names []string
-	for i := range left {
-		names = append(names, left[i].Name)
-	}
-	fmt.Fprintf(c.Out, "Some are there still, or again; delete them by hand: kubectl delete gpunodes %s\n", strings.Join(names, " "))
+	fmt.Fprintf(c.Out, "Some are there still, or again; delete them by hand: kubectl delete gpunodes %s\n", strings.Join(names(left), " "))
 	return nil
-}
-
-// pages reads one page after the other. Read returns where to go on, empty: that was
-// the last one.
-func pages(read func(next string) (string, error)) error {
-	for next := ""; ; {
-		following, err := read(next)
-		if err != nil || following == "" {
-			return err
-		}
-		next = following
-	}
 }

@@ -1,6 +1,7 @@
 package uninstall
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -124,7 +125,7 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 // nothing to do.
 func TestNoController(t *testing.T) {
 	client := fake.NewClientset(node("node-a", corev1.ConditionTrue))
-	c := &Config{Client: client, Ours: noDefinitions(), Out: &strings.Builder{}}
+	c := &Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Out: &strings.Builder{}}
 	require.NoError(t, c.clear(t.Context()))
 	for _, action := range client.Actions() {
 		if action.GetResource().Resource != "leases" { // an earlier controller's is not looked for, only deleted
@@ -172,7 +173,7 @@ func TestLeftoversStay(t *testing.T) {
 	})
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
 	err := Run(t.Context(), Config{
-		Client: client, Ours: nodes, Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
+		Client: client, Ours: nodes, Objects: metadataOf(t, client, nodes), Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
 		Controller: "tranche-controller", Scheduler: "tranche-scheduler", Deadline: impatient, Out: &strings.Builder{}, Look: impatient / 10, Settle: impatient / 10,
 	})
 	require.ErrorContains(t, err, "node-a")
@@ -195,7 +196,7 @@ func TestNodeChangesMeanwhile(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	c := &Config{Client: client, Ours: clientfake.New(), Out: &strings.Builder{}}
+	c := &Config{Client: client, Ours: clientfake.New(), Objects: metadataOf(t, client, clientfake.New()), Out: &strings.Builder{}}
 	require.NoError(t, c.clear(t.Context()))
 	assert.Equal(t, 3, tries, "two nodes, one of them twice")
 }
@@ -225,12 +226,12 @@ func TestGPUNodesComeBack(t *testing.T) {
 // A cluster's nodes do not fit in one answer.
 func TestPages(t *testing.T) {
 	var asked []string
-	require.NoError(t, pages(func(next string) (string, error) {
+	require.NoError(t, pages(t.Context(), func(_ context.Context, next string) (string, error) {
 		asked = append(asked, next)
 		return map[string]string{"": "a", "a": "b"}[next], nil
 	}))
 	assert.Equal(t, []string{"", "a", "b"}, asked)
-	require.EqualError(t, pages(func(string) (string, error) { return "x", errors.New("no") }), "no")
+	require.EqualError(t, pages(t.Context(), func(context.Context, string) (string, error) { return "x", errors.New("no") }), "no")
 }
 
 func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
@@ -239,7 +240,7 @@ func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
 	}
 	client := fake.NewClientset(template("a", "tranche-fraction-500", "true"), template("b", "tranche-memory-1mi", "true"),
 		template("a", "tranche-gpu", ""), template("a", "mine", "true"))
-	c := &Config{Client: client}
+	c := &Config{Client: client, Objects: metadataOf(t, client, noDefinitions())}
 	require.NoError(t, c.deleteTemplates(t.Context()))
 	left, err := client.ResourceV1().ResourceClaimTemplates("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -250,5 +251,5 @@ func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
 	client.PrependReactor("list", "resourceclaimtemplates", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
 	})
-	require.ErrorContains(t, c.deleteTemplates(t.Context()), "list the ResourceClaimTemplates that were made of an amount")
+	require.ErrorContains(t, c.deleteTemplates(t.Context()), "list resourceclaimtemplates.resource.k8s.io")
 }

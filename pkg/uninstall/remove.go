@@ -87,7 +87,7 @@ func (c *Config) awaitPluginEnd(ctx context.Context) error {
 	}
 	if !ended {
 		return fmt.Errorf("pods of DaemonSet %s/%s have not ended within %s: %s. If the DaemonSet exists again, "+
-			"turn off the tool that created it (automated sync of Argo CD, Flux), and repeat", c.Namespace, c.DaemonSet, c.Deadline, strings.Join(left, ", "))
+			"turn off the tool that created it (automated sync of Argo CD, Flux), and repeat", c.Namespace, c.DaemonSet, c.Deadline, first(left))
 	}
 	return c.refuseIfBack(ctx)
 }

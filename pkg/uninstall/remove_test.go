@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -29,13 +29,14 @@ func installed(namespace, name string) *appsv1.DaemonSet {
 }
 
 // byHand is what a person runs, who knows no names.
-func byHand(client *fake.Clientset, out *bytes.Buffer) Config {
-	return Config{Client: client, Ours: noDefinitions(), Deadline: impatient, Out: out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond}
+func byHand(t *testing.T, client *fake.Clientset, out *bytes.Buffer) Config {
+	t.Helper()
+	return Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Deadline: impatient, Out: out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond}
 }
 
 func TestFind(t *testing.T) {
 	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "other"}}
-	c := byHand(fake.NewClientset(installed("gpus", "acme-gpu-kubelet-plugin"), other), nil)
+	c := byHand(t, fake.NewClientset(installed("gpus", "acme-gpu-kubelet-plugin"), other), nil)
 	found, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	assert.True(t, found)
@@ -46,7 +47,7 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, found)
 
-	c = byHand(fake.NewClientset(installed("a", "x-kubelet-plugin"), installed("b", "x-kubelet-plugin")), nil)
+	c = byHand(t, fake.NewClientset(installed("a", "x-kubelet-plugin"), installed("b", "x-kubelet-plugin")), nil)
 	_, err = c.Find(t.Context(), "")
 	require.ErrorContains(t, err, "a/x-kubelet-plugin, b/x-kubelet-plugin; choose one by --namespace")
 }
@@ -58,7 +59,7 @@ func TestRemove(t *testing.T) {
 		return false, nil, nil
 	})
 	var out bytes.Buffer
-	c := byHand(client, &out)
+	c := byHand(t, client, &out)
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, Remove(t.Context(), c))
@@ -76,7 +77,7 @@ func TestRemove(t *testing.T) {
 func TestRemoveIsUndone(t *testing.T) {
 	client := fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"))
 	client.PrependReactor("delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
-	c := byHand(client, &bytes.Buffer{})
+	c := byHand(t, client, &bytes.Buffer{})
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	require.ErrorContains(t, Remove(t.Context(), c), "DaemonSet gpus/tranche-kubelet-plugin was created again: turn off the tool")
@@ -89,19 +90,11 @@ func TestRemoveIsUndone(t *testing.T) {
 
 // A person has nothing to undo.
 func TestAdviceWithoutHelm(t *testing.T) {
-	c := byHand(fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
+	c := byHand(t, fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
 	err := Remove(t.Context(), c)
 	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
 	require.ErrorContains(t, err, ": --force")
 	assert.NotContains(t, err.Error(), "helm")
-}
-
-// metadataOf is an API server that knows the kinds of the chart, as objects with labels.
-func metadataOf(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMetadataClient {
-	t.Helper()
-	scheme := metadatafake.NewTestScheme()
-	require.NoError(t, metav1.AddMetaToScheme(scheme))
-	return metadatafake.NewSimpleMetadataClient(scheme, objects...)
 }
 
 func object(version, kind, name string) *metav1.PartialObjectMetadata {
@@ -114,27 +107,27 @@ func object(version, kind, name string) *metav1.PartialObjectMetadata {
 func TestCheck(t *testing.T) {
 	other := object("v1", "ConfigMap", "of-somebody")
 	other.Labels = nil
-	made := object("resource.k8s.io/v1", "ResourceClaimTemplate", "tranche-fraction-500")
-	made.Labels = map[string]string{v1alpha1.LabelFromAmount: "true"}
-	ofSomebody := object("resource.k8s.io/v1", "ResourceClaimTemplate", "of-somebody")
-	ofSomebody.Labels = made.Labels
-	objects := metadataOf(t, other, made, ofSomebody,
+	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{v1alpha1.LabelFromAmount: "true"}}}
+	ofSomebody := made.DeepCopy()
+	ofSomebody.Name = "of-somebody"
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), made, ofSomebody)...)
+	ours := clientfake.New(gpuNode("node-a", v1alpha1.Draining),
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
+		&v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+	objects := metadataOf(t, client, ours, other,
 		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev"),
 		object("resource.k8s.io/v1", "DeviceClass", "a"), object("resource.k8s.io/v1", "DeviceClass", "b"))
 	objects.PrependReactor("list", "podmonitors", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "podmonitors"}, "")
 	})
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"))...)
 	var out bytes.Buffer
-	c := byHand(client, &out)
-	c.Ours = clientfake.New(gpuNode("node-a", v1alpha1.Draining),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
-		&v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+	c := byHand(t, client, &out)
+	c.Ours, c.Objects = ours, objects
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	client.ClearActions()
-	require.NoError(t, Check(t.Context(), c, objects))
+	require.NoError(t, Check(t.Context(), c))
 	assert.Equal(t, `In the cluster:
   resourceslices of gpu.tranche.dev: 1
   nodes with taints or paused clients: 2 (node-a, node-c)
@@ -149,13 +142,13 @@ No pod holds a GPU and no GPU is being changed: release mine in gpus can be unin
 `, out.String())
 
 	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")))
-	require.ErrorContains(t, Check(t.Context(), c, objects), "pod team/a (claim claim) holds")
+	require.ErrorContains(t, Check(t.Context(), c), "pod team/a (claim claim) holds")
 	for _, action := range client.Actions() {
 		assert.Contains(t, []string{"list", "get"}, action.GetVerb(), "a check changes nothing")
 	}
 
 	out.Reset()
-	c = byHand(fake.NewClientset(), &out)
-	require.NoError(t, Check(t.Context(), c, metadataOf(t)))
+	c = byHand(t, fake.NewClientset(), &out)
+	require.NoError(t, Check(t.Context(), c))
 	assert.Equal(t, "Nothing of Tranche is in the cluster.\n", out.String())
 }

@@ -7,32 +7,32 @@ import (
 	"io"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
 	// beatInterval is how often the order is renewed.
 	beatInterval = 10 * time.Second
-	// lookInterval is the time between two looks at what is still published.
+	// lookInterval is the time between the first two looks at what is still there.
 	lookInterval = time.Second
 	// settleTime is how long the order stands at least: a plugin that publishes
 	// nothing at the moment can show by nothing that it has seen it.
 	settleTime = 3 * time.Second
-	// callTimeout is how long the last calls may take, when time is up already.
+	// callTimeout is how long one answer may take, and the last calls, when time is up already.
 	callTimeout = 15 * time.Second
 )
 
 // Config is what Run works with.
 type Config struct {
 	Client kubernetes.Interface
-	// Ours is for the objects that Tranche defines.
-	Ours client.Interface
+	// Ours is for the objects that Tranche defines, Objects for the metadata of all.
+	Ours    client.Interface
+	Objects metadata.Interface
 	// Namespace and Release are Helm's. Revision, too, if Helm has begun to uninstall; 0:
 	// a person runs this.
 	Namespace string
@@ -103,11 +103,18 @@ func (c *Config) refuse(ctx context.Context) error {
 
 // refuseIfHeld fails, with who holds what and what to do, if pods hold GPUs.
 func (c *Config) refuseIfHeld(ctx context.Context) error {
-	list, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	var holders []holder
+	err := pages(ctx, func(ctx context.Context, next string) (string, error) {
+		list, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return "", err
+		}
+		holders = append(holders, findHolders(list.Items)...)
+		return list.Continue, nil
+	})
 	if err != nil {
 		return fmt.Errorf("list the ResourceClaims to see who holds GPUs: %w", err)
 	}
-	holders := findHolders(list.Items)
 	if len(holders) == 0 {
 		return nil
 	}
@@ -137,46 +144,42 @@ func (c *Config) tell(format string, args ...any) {
 // withdraw waits until the plugins publish nothing any more.
 func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
 	fmt.Fprintln(c.Out, "The plugins are told to withdraw the GPUs of their nodes …")
-	ctx, cancel := context.WithTimeout(ctx, c.Deadline)
+	waiting, cancel := context.WithTimeout(ctx, c.Deadline)
 	defer cancel()
-	settled := time.Now().Add(c.Settle)
-	beat := time.Now().Add(beatInterval)
+	began := time.Now()
+	beat := began
 	for {
-		left, err := c.published(ctx)
-		if err == nil {
-			c.tell("Waiting until the plugins have withdrawn the GPUs: %d ResourceSlices are left.", len(left))
-		}
-		if err == nil && len(left) == 0 && !time.Now().Before(settled) {
+		left, err := c.find(waiting, slicesKind, metav1.NamespaceAll, published, 1)
+		if err == nil && len(left) == 0 && time.Since(began) >= c.Settle {
 			return nil
 		}
-		if time.Now().After(beat) {
-			if err := order.give(ctx); err != nil && ctx.Err() == nil {
+		if len(left) > 0 {
+			c.tell("Waiting until the plugins have withdrawn the GPUs; ResourceSlice %s is left, for one.", left[0].Name)
+		}
+		if time.Since(beat) > beatInterval {
+			if err := order.give(waiting); err != nil && waiting.Err() == nil {
 				return err
 			}
-			beat = time.Now().Add(beatInterval)
+			beat = time.Now()
 		}
-		if sleep.For(ctx, c.Look) != nil {
-			return c.late(context.WithoutCancel(ctx))
+		switch err := c.rest(waiting, began); {
+		case ctx.Err() != nil:
+			return fmt.Errorf("wait until the plugins have withdrawn the GPUs: %w", ctx.Err())
+		case err != nil:
+			return c.late(ctx)
 		}
 	}
 }
 
-func (c *Config) published(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
-	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
-		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + gpu.DriverName,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list what is published: %w", err)
-	}
-	return list.Items, nil
+// rest waits for the next look. The longer it has taken, the more seldom are looks.
+func (c *Config) rest(ctx context.Context, began time.Time) error {
+	return sleep.For(ctx, min(max(c.Look, time.Since(began)/8), beatInterval))
 }
 
 // late deals with nodes that have not withdrawn their GPUs in time: it says why,
 // or does it for them if force is set.
 func (c *Config) late(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	left, err := c.published(ctx)
+	left, err := c.find(ctx, slicesKind, metav1.NamespaceAll, published, 0)
 	if err != nil {
 		return err
 	}
@@ -188,10 +191,5 @@ func (c *Config) late(ctx context.Context) error {
 			c.Deadline, reasons, c.otherwise("uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
 	}
 	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
-	for i := range left {
-		if err := c.Client.ResourceV1().ResourceSlices().Delete(ctx, left[i].Name, metav1.DeleteOptions{}); err != nil {
-			return fmt.Errorf("delete ResourceSlice %s: %w", left[i].Name, err)
-		}
-	}
-	return nil
+	return c.deleteFound(ctx, slicesKind, left)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 
 func slice(node string) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: node + "-slice"},
+		ObjectMeta: metav1.ObjectMeta{Name: node + "-slice", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: node}}},
 		Spec:       resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, NodeName: ptr.To(node)},
 	}
 }
@@ -69,6 +70,7 @@ func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *cli
 	t.Helper()
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin", UID: "set"}}
 	client := fake.NewClientset(append(objects, set)...)
+	client.PrependReactor("list", "pods", podsOfNode(client))
 	if obedient != nil {
 		for _, verb := range []string{"create", "update"} {
 			client.PrependReactor(verb, "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -79,11 +81,28 @@ func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *cli
 	}
 	var out bytes.Buffer
 	err := Run(t.Context(), Config{
-		Client: client, Ours: ours, Namespace: "gpus", Release: "tranche", Revision: 7,
+		Client: client, Ours: ours, Objects: metadataOf(t, client, ours), Namespace: "gpus", Release: "tranche", Revision: 7,
 		ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller", Scheduler: "tranche-scheduler",
 		Force: force, Deadline: impatient, Out: &out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
 	})
 	return client, out.String(), err
+}
+
+// podsOfNode lists the pods of the node that is asked for, as an API server does.
+func podsOfNode(client *fake.Clientset) k8stesting.ReactionFunc {
+	return func(a k8stesting.Action) (bool, runtime.Object, error) {
+		name, ok := a.(k8stesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch("spec.nodeName")
+		if !ok {
+			return false, nil, nil
+		}
+		all, err := client.Tracker().List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Pod"), a.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		list := all.(*corev1.PodList)
+		list.Items = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Spec.NodeName != name })
+		return true, list, nil
+	}
 }
 
 // withdraw works on the tracker: the client is locked while it reacts.
@@ -115,13 +134,14 @@ func TestNothingHeld(t *testing.T) {
 }
 
 func TestTellsWhatItWaitsFor(t *testing.T) {
+	client := fake.NewClientset(slice("node-a"))
 	var told string
 	c := Config{
-		Client: fake.NewClientset(slice("node-a")), Ours: noDefinitions(), Namespace: "gpus", Deadline: impatient, Out: &bytes.Buffer{},
+		Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Namespace: "gpus", Deadline: impatient, Out: &bytes.Buffer{},
 		Progress: func(format string, args ...any) { told = fmt.Sprintf(format, args...) }, Look: 10 * time.Millisecond,
 	}
 	require.Error(t, c.withdraw(t.Context(), &orderGiver{Config: &c}))
-	assert.Equal(t, "Waiting until the plugins have withdrawn the GPUs: 1 ResourceSlices are left.", told)
+	assert.Equal(t, "Waiting until the plugins have withdrawn the GPUs; ResourceSlice node-a-slice is left, for one.", told)
 }
 
 func TestNoPlugins(t *testing.T) {
@@ -202,7 +222,7 @@ func TestInterrupted(t *testing.T) {
 		cancel()
 		return false, nil, nil
 	})
-	err := Run(ctx, Config{Client: client, Ours: noDefinitions(), Namespace: "gpus", ConfigMap: "c", DaemonSet: "d", Deadline: time.Minute, Out: &bytes.Buffer{}})
+	err := Run(ctx, Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Namespace: "gpus", ConfigMap: "c", DaemonSet: "d", Deadline: time.Minute, Out: &bytes.Buffer{}})
 	require.Error(t, err)
 	order, configMap := orderOn(t, client)
 	require.NotNil(t, configMap)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // stopTime is how long the pods of the Deployments have to end. They have 30 s themselves.
@@ -79,30 +78,27 @@ func (c *Config) awaitEnd(ctx context.Context) error {
 	defer cancel()
 	ended, left, err := c.awaitPodsEnd(ctx, "controller", "scheduler")
 	if err == nil && !ended {
-		fmt.Fprintf(c.Out, "Not waiting any longer for pods to end: %s\n", strings.Join(left, ", "))
+		fmt.Fprintf(c.Out, "Not waiting any longer for pods to end: %s\n", first(left))
 	}
 	return err
 }
 
 // awaitPodsEnd waits until no pod of these components is left. If ctx ends before, ended is false,
-// and left has the names of the pods.
+// and left has the first names.
 func (c *Config) awaitPodsEnd(ctx context.Context, components ...string) (ended bool, left []string, err error) {
 	selector := fmt.Sprintf("%s=%s,%s in (%s)", instance, c.Release, component, strings.Join(components, ","))
-	for ctx.Err() == nil {
-		pods, err := c.Client.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	for began := time.Now(); ctx.Err() == nil; {
+		pods, err := c.find(ctx, podsKind, c.Namespace, labeled(selector), few+1)
 		switch {
-		case err == nil && len(pods.Items) == 0:
+		case err == nil && len(pods) == 0:
 			return true, nil, nil
 		case err == nil:
-			left = nil
-			for i := range pods.Items {
-				left = append(left, pods.Items[i].Name)
-			}
-			c.tell("Waiting until pods have ended: %s.", some(left))
+			left = names(pods)
+			c.tell("Waiting until pods have ended: %s.", first(left))
 		case ctx.Err() == nil:
-			return false, nil, fmt.Errorf("list the pods of %s: %w", strings.Join(components, " and "), err)
+			return false, nil, fmt.Errorf("find the pods of %s: %w", strings.Join(components, " and "), err)
 		}
-		_ = sleep.For(ctx, c.Look) // the loop ends with ctx
+		_ = c.rest(ctx, began) // the loop ends with ctx
 	}
 	return false, left, nil
 }

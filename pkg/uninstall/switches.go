@@ -16,31 +16,24 @@ import (
 // then leaves them half changed.
 var changing = []v1alpha1.State{v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.RollingBack}
 
-// listGPUNodes reads the GPUNodes. There are none where nobody has defined what they
-// are.
-func (c *Config) listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {
-	list, err := c.Ours.GPUNodes().List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the GPUNodes: %w", err)
-	}
-	return list.Items, nil
-}
-
 // refuseIfSwitched fails, with what to do, if GPUs of a node are being changed.
 func (c *Config) refuseIfSwitched(ctx context.Context) error {
-	all, err := c.listGPUNodes(ctx)
-	if err != nil {
-		return err
-	}
 	var b strings.Builder
-	for i := range all {
-		status := &all[i].Status
-		if status.Switch != nil && slices.Contains(changing, status.State) {
-			fmt.Fprintf(&b, "  node %s: from %s to %s, %s\n", all[i].Name, orNone(status.Switch.From.Profile), orNone(status.Switch.To.Profile), status.State)
+	err := pages(ctx, func(ctx context.Context, next string) (string, error) {
+		list, err := c.Ours.GPUNodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return "", err
 		}
+		for i := range list.Items {
+			n := &list.Items[i]
+			if sw := n.Status.Switch; sw != nil && slices.Contains(changing, n.Status.State) {
+				fmt.Fprintf(&b, "  node %s: from %s to %s, %s\n", n.Name, orNone(sw.From.Profile), orNone(sw.To.Profile), n.Status.State)
+			}
+		}
+		return list.Continue, nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) { // a cluster without the kind has none
+		return fmt.Errorf("list the GPUNodes: %w", err)
 	}
 	if b.Len() == 0 {
 		return nil

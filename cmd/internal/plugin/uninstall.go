@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
@@ -35,6 +36,9 @@ func (p Program) uninstallCommand() *cobra.Command {
 				return err
 			}
 			if config.Ours, err = client.New(api); err != nil {
+				return err
+			}
+			if config.Objects, err = metadata.NewForConfig(api); err != nil {
 				return err
 			}
 			config.Out = cmd.OutOrStdout()

@@ -170,7 +170,8 @@ func (r *Reconciler) createOne(ctx context.Context, namespace, name string) (*re
 
 // removeUnused deletes templates that no pod has named for a while, and as many more as do
 // not fit, the longest unused first. A template that a pod has used once is not needed by that
-// pod any more, but it is by the next of the same workload.
+// pod any more, but it is by the next of the same workload. One that finalizers keep, which
+// tenants can set, stays in there, and counts.
 func (r *Reconciler) removeUnused(ctx context.Context, namespace string, there map[string]*resourceapi.ResourceClaimTemplate,
 	named map[string][]*corev1.Pod, tooMany int,
 ) (reconcile.Result, error) {
@@ -185,7 +186,7 @@ func (r *Reconciler) removeUnused(ctx context.Context, namespace string, there m
 	var idle []types.NamespacedName
 	for name := range there {
 		key := types.NamespacedName{Namespace: namespace, Name: name}
-		if named[name] != nil {
+		if named[name] != nil || there[name].DeletionTimestamp != nil {
 			continue
 		}
 		if _, known := r.unused[key]; !known {
@@ -212,7 +213,9 @@ func (r *Reconciler) removeUnused(ctx context.Context, namespace string, there m
 		if err := r.Client.Delete(ctx, old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			return result, fmt.Errorf("delete ResourceClaimTemplate %s of namespace %s, which no pod names: %w", key.Name, namespace, err)
 		}
-		delete(there, key.Name)
+		if len(old.Finalizers) == 0 {
+			delete(there, key.Name)
+		}
 		delete(r.unused, key)
 	}
 	return result, nil

@@ -211,6 +211,32 @@ func TestThousandsOfAmounts(t *testing.T) {
 	require.Contains(t, w.templates(), "tranche-memory-1509mi")
 }
 
+// Templates that a tenant's finalizer keeps leave no room for others, however often pods change
+// what they ask for.
+func TestTemplatesThatAreKeptCount(t *testing.T) {
+	w := newWorld(t, "kai")
+	for round := range 4 {
+		for i := range 400 {
+			w.pod(fmt.Sprint("pod-", i), naming(fmt.Sprintf("tranche-memory-%dmi", 1000*(round+1)+i)))
+		}
+		w.reconcile()
+		var list resourceapi.ResourceClaimTemplateList
+		require.NoError(t, w.r.Client.List(t.Context(), &list))
+		require.LessOrEqual(t, len(list.Items), mostTemplates)
+		for i := range list.Items {
+			list.Items[i].Finalizers = []string{"example.com/never"}
+			require.NoError(t, w.r.Client.Update(t.Context(), &list.Items[i]))
+		}
+		require.NoError(t, w.r.Client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("team")))
+	}
+	require.Len(t, w.templates(), mostTemplates)
+	require.NotEmpty(t, w.told())
+	w.clock.SetTime(w.clock.Now().Add(2 * keepUnused))
+	w.reconcile()
+	require.Zero(t, w.reconcile().RequeueAfter, "nothing is left to delete")
+	require.Empty(t, w.r.unused)
+}
+
 func TestAnnotationsThatNobodyReads(t *testing.T) {
 	const note = "Warning AnnotationIgnored Annotation gpu-fraction gives this pod no GPU, because "
 	for name, test := range map[string]struct {

@@ -185,6 +185,14 @@ func (in journal) finish(to resolvedProfile, seen []GPU) journal {
 	return in
 }
 
+// unreadError says that the file cannot be read now. It may be whole, and is not replaced.
+type unreadError struct{ err error }
+
+func (e *unreadError) Error() string {
+	return fmt.Sprintf("read the applied profile, which is retried: %v", e.err)
+}
+func (e *unreadError) Unwrap() error { return e.err }
+
 // readJournal reads the file. It is empty for a new node, which has no file. A file that
 // cannot be decoded is renamed, so that the next write does not overwrite it.
 func readJournal(file string) (journal, error) {
@@ -193,7 +201,7 @@ func readJournal(file string) (journal, error) {
 		return journal{}, nil
 	}
 	if err != nil {
-		return journal{}, fmt.Errorf("read the applied profile: %w", err)
+		return journal{}, &unreadError{err}
 	}
 	in, err := decodeJournal(data)
 	if err == nil {
@@ -268,10 +276,10 @@ type fileVersion struct {
 }
 
 // versionOf returns the current version of a file, zero if it does not exist.
-func versionOf(file string) fileVersion {
+func versionOf(file string) (fileVersion, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(file, &s); err != nil {
-		return fileVersion{}
+		return fileVersion{}, err
 	}
-	return fileVersion{s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}
+	return fileVersion{s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}, nil
 }

@@ -65,6 +65,31 @@ func TestIntentSurvives(t *testing.T) {
 	assert.Equal(t, newer, string(kept))
 }
 
+// A journal that cannot be read now is read later, and not replaced before.
+func TestUnreadableJournal(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	n := p.start()
+	to := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
+	p.follow(n, to)
+	require.NoError(t, os.Rename(p.file, p.file+".away"))
+	require.NoError(t, os.Mkdir(p.file, 0o700)) // reading it fails, also for root
+	again, err := New(n.Config)
+	require.ErrorContains(t, err, "read the applied profile, which is retried")
+	for _, n := range []*Node{n, again} {
+		require.ErrorAs(t, n.update(func(in journal) journal { return in }), new(*unreadError))
+	}
+	assert.Equal(t, to, n.Applied(), "what is known stays")
+	assert.Empty(t, again.Applied())
+	require.DirExists(t, p.file)
+
+	require.NoError(t, os.Remove(p.file))
+	require.NoError(t, os.Rename(p.file+".away", p.file))
+	require.NoError(t, again.update(func(in journal) journal { return in }))
+	for _, n := range []*Node{n, again} {
+		assert.Equal(t, to, n.Applied())
+	}
+}
+
 // Each step is written down before it is taken.
 func TestIntentComesFirst(t *testing.T) {
 	p := newPlace(t, hopper, mi300)

@@ -2,7 +2,9 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
 	"slices"
@@ -73,9 +75,12 @@ type Node struct {
 // New reads the journal. After an error, which should be reported, the Node can be used,
 // and no profile counts as applied.
 func New(c Config) (*Node, error) {
-	n := &Node{Config: c, version: versionOf(c.File)}
-	var err error
-	n.now, err = readJournal(c.File)
+	n := &Node{Config: c}
+	version, _ := versionOf(c.File)
+	now, err := readJournal(c.File)
+	if !errors.As(err, new(*unreadError)) { // otherwise it is read later
+		n.now, n.version = now, version
+	}
 	return n, err
 }
 
@@ -262,47 +267,61 @@ func holdersOf(gpuID string, records []ledger.Record) []Holder {
 // journal returns the content of the file. Its maps must not be changed. During a rolling
 // update, another plugin may write the file.
 func (n *Node) journal() journal {
-	version := versionOf(n.File)
+	version, err := versionOf(n.File)
 	n.mu.RLock()
 	now, current := n.now, version == n.version
 	n.mu.RUnlock()
-	if current || version == (fileVersion{}) {
+	if current || err != nil {
 		return now
 	}
 	n.write.Lock()
 	defer n.write.Unlock()
-	return n.refresh()
+	now, _ = n.refresh() // what is known stays until the file can be read
+	return now
 }
 
-// refresh reads the file if another process has written it. If it cannot be read, a newer
-// plugin wrote it, and the known content stays. The caller holds write.
-func (n *Node) refresh() journal {
-	version := versionOf(n.File)
+// refresh reads the file if another process has written it, or if it could not be read before. If
+// it cannot be decoded, a newer plugin wrote it, and the known content stays. The caller holds write.
+func (n *Node) refresh() (journal, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if version == n.version || version == (fileVersion{}) {
-		return n.now
+	version, err := versionOf(n.File)
+	if err == nil && version == n.version {
+		return n.now, nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(n.File)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return n.now, nil
+	case err != nil:
+		return n.now, &unreadError{err}
 	}
 	n.version = version
-	if data, err := os.ReadFile(n.File); err == nil {
-		if in, err := decodeJournal(data); err == nil {
-			n.now = in
-		}
+	if in, err := decodeJournal(data); err == nil {
+		n.now = in
 	}
-	return n.now
+	return n.now, nil
 }
 
 // update changes the journal. The file is written before the change is visible.
 func (n *Node) update(change func(journal) journal) error {
 	n.write.Lock()
 	defer n.write.Unlock()
-	next := change(n.refresh())
+	now, err := n.refresh()
+	if err != nil {
+		return err
+	}
+	next := change(now)
 	if err := writeJournal(n.File, next); err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.now, n.version = next, versionOf(n.File)
+	n.now = next
+	n.version, _ = versionOf(n.File)
 	return nil
 }
 

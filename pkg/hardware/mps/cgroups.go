@@ -179,7 +179,7 @@ func killGroup(dir string) error {
 		if err != nil || pid <= 1 {
 			continue // 0 is a process that this one cannot see
 		}
-		errs = append(errs, killIf(pid, func() bool { return inGroup(dir, pid) }))
+		errs = append(errs, killIf(pid, func() (bool, error) { return inGroup(dir, pid) }))
 	}
 	return errors.Join(errs...)
 }

@@ -95,7 +95,7 @@ func TestGroup(t *testing.T) {
 	require.NoError(t, s.folder("gpu").write("cgroups", []string{group}))
 	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.NoDirExists(t, filepath.Dir(group), "nor the group of all")
-	assert.False(t, p.alive())
+	assert.True(t, p.hasEnded())
 }
 
 // writableHierarchy is one of this machine's in which root can make groups.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,8 +44,12 @@ func TestPluginDiesBetweenSteps(t *testing.T) {
 			require.NoError(t, f.make())
 			require.NoError(t, f.write("spec.json", spec))
 		},
-		"a pid of nobody": func(t *testing.T, f folder) { leavePID(t, f, spec, process{PID: 1 << 21, Start: 1, Boot: bootID()}) },
-		"a broken pid":    func(t *testing.T, f folder) { leavePID(t, f, spec, "half a fi") },
+		"a pid of nobody": func(t *testing.T, f folder) {
+			boot, err := bootID()
+			require.NoError(t, err)
+			leavePID(t, f, spec, process{PID: 1 << 21, Start: 1, Boot: boot})
+		},
+		"a broken pid": func(t *testing.T, f folder) { leavePID(t, f, spec, "half a fi") },
 		"an old readiness": func(t *testing.T, f folder) {
 			leavePID(t, f, spec, process{})
 			require.NoError(t, f.write("ready", process{PID: 7, Start: 7}))
@@ -76,6 +81,50 @@ func leavePID(t *testing.T, f folder, spec Spec, pid any) {
 	require.NoError(t, f.write("pid", pid))
 }
 
+// TestUnreadablePID: while it is not known which process a daemon is, it may run, so nothing is
+// started in its place, and nothing of it is removed.
+func TestUnreadablePID(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	spec := Spec{ID: "gpu", Devices: []Device{{UUID: uuidA}}}
+	m.start(s, spec)
+	f := s.folder("gpu")
+	daemon := m.process(s, "gpu")
+	require.NoError(t, os.Rename(f.path("pid"), f.path("away")))
+	require.NoError(t, os.Mkdir(f.path("pid"), 0o700)) // reading it fails, also for root
+	unknown := "find out whether MPS daemon gpu runs"
+	require.ErrorContains(t, s.Status("gpu").Err, unknown)
+	require.ErrorContains(t, s.Start(within(t), spec), unknown)
+	require.ErrorContains(t, s.Revive(within(t), "gpu"), unknown)
+	require.ErrorContains(t, s.Stop(within(t), "gpu"), unknown)
+	require.DirExists(t, f.pipe())
+	require.False(t, daemon.hasEnded())
+
+	require.NoError(t, os.Remove(f.path("pid")))
+	require.NoError(t, os.Rename(f.path("away"), f.path("pid")))
+	require.True(t, s.Status("gpu").Ready)
+	require.NoError(t, s.Stop(within(t), "gpu"))
+	require.True(t, daemon.hasEnded())
+	require.NoDirExists(t, string(f))
+}
+
+// Only the errors of a process that has ended say so.
+func TestOrDone(t *testing.T) {
+	for _, err := range []error{syscall.ENOENT, syscall.ESRCH} {
+		assert.ErrorIs(t, orDone(&os.PathError{Op: "read", Path: "/proc/7/stat", Err: err}), os.ErrProcessDone)
+	}
+	for _, err := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EIO} {
+		assert.NotErrorIs(t, orDone(&os.PathError{Op: "open", Path: "/proc/7/stat", Err: err}), os.ErrProcessDone)
+	}
+	_, err := statOf(1 << 22) // above the kernel's largest number
+	require.ErrorIs(t, err, os.ErrProcessDone)
+	ended := exec.Command("true")
+	require.NoError(t, ended.Run())
+	require.True(t, process{PID: ended.Process.Pid, Start: 1, Boot: "another"}.hasEnded())
+	cannotTell := func() (bool, error) { return false, syscall.EMFILE }
+	require.ErrorIs(t, killIf(os.Getpid(), cannotTell), syscall.EMFILE, "whoever may be another is not ended")
+}
+
 // TestReusedPID: a process that has got the number of the daemon is neither taken for
 // it nor ended.
 func TestReusedPID(t *testing.T) {
@@ -94,7 +143,7 @@ func TestReusedPID(t *testing.T) {
 		require.NoError(t, s.folder("gpu").write("ready", reused))
 		assert.Error(t, s.Status("gpu").Err, "it has died")
 		require.NoError(t, s.Stop(within(t), "gpu"))
-		assert.True(t, real.alive())
+		assert.False(t, real.hasEnded())
 	}
 }
 
@@ -115,12 +164,12 @@ func TestDaemonDies(t *testing.T) {
 	pipe, err := os.Stat(s.PipeDir(spec.ID))
 	require.NoError(t, err)
 
-	m.kill(s.folder(spec.ID).process())
+	m.kill(m.process(s, spec.ID))
 	status := s.Status(spec.ID)
 	assert.False(t, status.Ready)
 	require.Error(t, status.Err)
 	assert.ErrorContains(t, status.Err, "NEW CLIENT", "the end of its log")
-	assert.True(t, server.alive())
+	assert.False(t, server.hasEnded())
 
 	require.NoError(t, s.Revive(within(t), spec.ID))
 	require.NoError(t, s.Wait(within(t), spec.ID))

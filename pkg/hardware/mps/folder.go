@@ -48,11 +48,23 @@ func (f folder) spec() (Spec, error) {
 	return spec, err
 }
 
-// process is the one that was launched last, the zero process if none was.
-func (f folder) process() process {
-	var p process
-	_ = f.read("pid", &p) // one that cannot be read is nobody
-	return p
+// process is the one that was launched last, the zero process if none was, and whether it still
+// runs. It fails if that cannot be found out now: then the daemon may run.
+func (f folder) process() (p process, alive bool, err error) {
+	content, err := os.ReadFile(f.path("pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return process{}, false, nil
+	}
+	if err == nil {
+		if json.Unmarshal(content, &p) != nil {
+			return process{}, false, nil // it was never written whole
+		}
+		alive, err = p.alive()
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("find out whether MPS daemon %s runs: %w", f.id(), err)
+	}
+	return p, alive, nil
 }
 
 // isReady tells whether a process has answered and has its limits.

@@ -140,8 +140,11 @@ func (l launch) run() error {
 	if err != nil {
 		return fmt.Errorf("launch MPS daemon %s: %w", l.dir.id(), err)
 	}
-	before := l.dir.process()
-	if before.alive() {
+	before, alive, err := l.dir.process()
+	switch {
+	case err != nil:
+		return err
+	case alive:
 		return errRuns
 	}
 	if err := before.killServers(); err != nil {

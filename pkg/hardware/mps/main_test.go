@@ -146,10 +146,18 @@ func (m *machine) tell(s *Supervisor, id, command string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// process is that of a daemon.
+func (m *machine) process(s *Supervisor, id string) process {
+	m.Helper()
+	p, _, err := s.folder(id).process()
+	require.NoError(m, err)
+	return p
+}
+
 // kill ends a daemon as the kernel would, and waits until it is gone.
 func (m *machine) kill(p process) {
 	m.Helper()
-	require.True(m, p.alive())
+	require.False(m, p.hasEnded())
 	require.NoError(m, syscall.Kill(p.PID, syscall.SIGKILL))
 	require.NoError(m, awaitEnd(within(m.T), p))
 }

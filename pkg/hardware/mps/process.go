@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // process is one that is known by more than its number: a number that the kernel
@@ -20,30 +22,37 @@ type process struct {
 	Boot  string `json:"boot"`
 }
 
-// identify returns the identity of a running process.
+// identify returns the identity of a running process. It fails with os.ErrProcessDone if
+// there is none.
 func identify(pid int) (process, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	stat, err := statOf(pid)
 	if err != nil {
 		return process{}, err
 	}
-	stat, err := parseStat(content)
+	boot, err := bootID()
 	if err != nil {
 		return process{}, err
 	}
-	if stat.ended() {
-		return process{}, fmt.Errorf("process %d has ended", pid)
-	}
-	return process{PID: pid, Start: stat.start, Boot: bootID()}, nil
+	return process{PID: pid, Start: stat.start, Boot: boot}, nil
 }
 
 // alive tells whether the process still runs. One that has ended and waits for its
-// parent to notice does not.
-func (p process) alive() bool {
+// parent to notice does not. It fails if that cannot be found out now.
+func (p process) alive() (bool, error) {
 	if p.PID <= 1 {
-		return false
+		return false, nil
 	}
 	now, err := identify(p.PID)
-	return err == nil && now == p
+	if errors.Is(err, os.ErrProcessDone) {
+		return false, nil
+	}
+	return err == nil && now == p, err
+}
+
+// hasEnded tells whether the process surely does not run any more.
+func (p process) hasEnded() bool {
+	alive, err := p.alive()
+	return err == nil && !alive
 }
 
 // kill ends the process, and the servers that it has started, at once.
@@ -56,14 +65,14 @@ func (p process) kill() error {
 
 // killIf ends a process if it is the one that is meant. It takes hold of it before
 // the look: what is held cannot become another.
-func killIf(pid int, meant func() bool) error {
+func killIf(pid int, meant func() (bool, error)) error {
 	handle, err := os.FindProcess(pid)
 	if err != nil {
 		return nil //nolint:nilerr // it has ended
 	}
 	defer handle.Release() //nolint:errcheck // nothing hangs on it
-	if !meant() {
-		return nil
+	if is, err := meant(); err != nil || !is {
+		return err
 	}
 	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end process %d: %w", pid, err)
@@ -88,25 +97,50 @@ func (p process) killServers() error {
 	var errs []error
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != p.PID {
-			errs = append(errs, killIf(pid, func() bool { return p.hasServer(pid) }))
+			errs = append(errs, killIf(pid, func() (bool, error) { return p.hasServer(pid) }))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // hasServer tells whether a running process is one of these programs.
-func (p process) hasServer(pid int) bool {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
+func (p process) hasServer(pid int) (bool, error) {
+	stat, err := statOf(pid)
+	if errors.Is(err, os.ErrProcessDone) {
+		return false, nil
 	}
-	stat, err := parseStat(content)
-	return err == nil && stat.group == p.PID && stat.start >= p.Start && strings.HasPrefix(stat.name, serverName) && !stat.ended() && p.Boot == bootID()
+	if err != nil || stat.group != p.PID || stat.start < p.Start || !strings.HasPrefix(stat.name, serverName) {
+		return false, err
+	}
+	boot, err := bootID()
+	return err == nil && p.Boot == boot, err
 }
 
-func bootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
+func bootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
+}
+
+// statOf reads the status of a running process. It fails with os.ErrProcessDone if there is none.
+func statOf(pid int) (stat, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, orDone(err)
+	}
+	s, err := parseStat(content)
+	if err == nil && s.ended() {
+		err = os.ErrProcessDone
+	}
+	return s, err
+}
+
+// orDone is os.ErrProcessDone for the errors that files in /proc have of a process that has ended:
+// its folder is gone, or goes while they are read. Any other error says nothing about the process.
+func orDone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
 }
 
 // stat is what is needed of a process's status.
@@ -141,7 +175,10 @@ func parseStat(content []byte) (stat, error) {
 }
 
 // inGroup tells whether a process is in a control group.
-func inGroup(group string, pid int) bool {
+func inGroup(group string, pid int) (bool, error) {
 	content, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
-	return err == nil && slices.Contains(strings.Fields(string(content)), strconv.Itoa(pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return slices.Contains(strings.Fields(string(content)), strconv.Itoa(pid)), err
 }

@@ -63,7 +63,7 @@ func TestDriverRootOfItsOwn(t *testing.T) {
 	spec := twoGPUs()
 	m.start(s, spec)
 	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"), "clients elsewhere find it")
-	assert.Equal(t, m.cfg.DriverRoot, readlink(t, procOf(s, spec.ID)+"/root"))
+	assert.Equal(t, m.cfg.DriverRoot, readlink(t, m.procOf(s, spec.ID)+"/root"))
 	require.NoError(t, s.Stop(within(t), spec.ID))
 	assert.Empty(t, entries(t, filepath.Join(m.cfg.DriverRoot, "mnt")), "nothing is left in the driver's root")
 }
@@ -112,10 +112,14 @@ func startFromPod(order string) error {
 	if err := errors.Join(s.Start(ctx, twoGPUs()), s.Wait(ctx, twoGPUs().ID)); err != nil {
 		return err
 	}
+	daemon, _, err := s.folder(twoGPUs().ID).process()
+	if err != nil {
+		return err
+	}
 	for _, name := range []string{"net", "ipc", "uts"} {
 		host, _ := os.Readlink("/proc/1/ns/" + name)
 		own, _ := os.Readlink("/proc/self/ns/" + name)
-		its, err := os.Readlink(procOf(s, twoGPUs().ID) + "/ns/" + name)
+		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", daemon.PID, name))
 		if err != nil || its != host || its == own {
 			return fmt.Errorf("the daemon's %s namespace is %s, the host's %s, the plugin's %s: %w", name, its, host, own, err)
 		}

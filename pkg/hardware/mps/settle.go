@@ -44,7 +44,7 @@ func (s *Supervisor) isSettling(f folder) bool {
 // settle brings a daemon to readiness, in the background, unless that is done or on
 // its way. child is its process if this process has launched it. s.mu is held.
 func (s *Supervisor) settle(f folder, spec Spec, c *child) {
-	if p := f.process(); s.isSettling(f) || p.alive() && f.isReady(p) {
+	if p, alive, _ := f.process(); s.isSettling(f) || alive && f.isReady(p) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Stand)
@@ -65,13 +65,13 @@ func (s *Supervisor) bringUp(ctx context.Context, f folder, spec Spec, c *child)
 		return err
 	}
 	if err := s.setUp(ctx, f, spec); err != nil {
-		if !daemon.alive() {
+		if daemon.hasEnded() {
 			return died(f, nil)
 		}
 		return err
 	}
 	// Another may have taken its place meanwhile, which is not ready.
-	if !daemon.alive() {
+	if daemon.hasEnded() {
 		return died(f, nil)
 	}
 	if err := f.write("ready", daemon); err != nil {
@@ -86,17 +86,19 @@ func (s *Supervisor) awaitAnswer(ctx context.Context, f folder, c *child) (proce
 	ticks := time.NewTicker(readyPoll)
 	defer ticks.Stop()
 	for {
-		p := f.process()
+		p, alive, err := f.process()
 		switch {
 		case c != nil && c.hasEnded() && c.exitCode() == exitNoProgram:
 			return p, died(f, errNoProgram)
 		case c != nil && c.hasEnded() && c.exitCode() != exitRuns:
 			return p, died(f, nil)
-		case c == nil && !p.alive():
+		case err != nil:
+			last = err
+		case c == nil && !alive:
 			return p, died(f, nil)
 		case c != nil && c.hasEnded():
 			c = nil // another process has launched it
-		case p.alive() && s.isChannel(f):
+		case alive && s.isChannel(f):
 			if _, err := s.ask(ctx, f, "get_server_list"); err == nil {
 				return p, nil
 			} else if ctx.Err() == nil {
@@ -151,9 +153,10 @@ func (s *Supervisor) status(f folder) Status {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := f.process()
-	alive := p.alive()
+	p, alive, err := f.process()
 	switch way := s.settling[f.id()]; {
+	case err != nil:
+		return Status{Err: err}
 	case alive && f.isReady(p):
 		return Status{Ready: true}
 	case s.isSettling(f):

@@ -77,7 +77,7 @@ func TestSharedMemoryOutlivesPluginAndDaemon(t *testing.T) {
 	s = m.supervisor()
 	m.start(s, spec)
 	require.FileExists(t, data)
-	m.kill(s.folder("gpu").process())
+	m.kill(m.process(s, "gpu"))
 	require.NoError(t, s.Revive(within(t), "gpu"))
 	require.NoError(t, s.Wait(within(t), "gpu"))
 	require.FileExists(t, data)

@@ -38,7 +38,11 @@ func (s *Supervisor) start(ctx context.Context, f folder, spec Spec) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.process().alive() || s.isSettling(f) {
+	_, alive, err := f.process()
+	if err != nil {
+		return err
+	}
+	if alive || s.isSettling(f) {
 		s.settle(f, spec, nil) //nolint:contextcheck // it goes on when this call has returned
 		return nil
 	}
@@ -211,7 +215,7 @@ func (s *Supervisor) sweep(ctx context.Context) {
 		if n, _ := fmt.Sscanf(e.Name(), probePrefix+"%d-%d", &by.PID, &by.Start); n != 2 {
 			continue
 		}
-		if now, err := identify(by.PID); err == nil && now.Start == by.Start {
+		if now, err := identify(by.PID); err == nil && now.Start == by.Start || err != nil && !errors.Is(err, os.ErrProcessDone) {
 			continue
 		}
 		if err := s.stop(ctx, s.folder(e.Name())); err != nil {

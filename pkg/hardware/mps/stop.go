@@ -32,6 +32,8 @@ func (s *Supervisor) stop(ctx context.Context, f folder) error {
 		defer unlock()
 	} else if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	} else if lockCtx.Err() == nil {
+		return fmt.Errorf("stop MPS daemon %s: %w", f.id(), err)
 	}
 	if err := s.end(ctx, f); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", f.id(), err)
@@ -78,8 +80,11 @@ func (s *Supervisor) unsettle(f folder) {
 
 // end ends the daemon's process: it is asked to, and made to after a while.
 func (s *Supervisor) end(ctx context.Context, f folder) error {
-	p := f.process()
-	if !p.alive() {
+	p, alive, err := f.process()
+	if err != nil {
+		return err
+	}
+	if !alive {
 		return p.killServers()
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Grace)
@@ -102,7 +107,7 @@ func (s *Supervisor) end(ctx context.Context, f folder) error {
 const endPoll = 10 * time.Millisecond
 
 func awaitEnd(ctx context.Context, p process) error {
-	for p.alive() {
+	for !p.hasEnded() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("process %d does not end: %w", p.PID, context.Cause(ctx))

@@ -39,7 +39,7 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 	assert.Equal(t, "1408M", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 1"))
 	assert.Equal(t, "25.0", m.tell(s, spec.ID, "get_default_active_thread_percentage"))
 
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(s.folder(spec.ID).process().PID) + "/environ")
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(m.process(s, spec.ID).PID) + "/environ")
 	require.NoError(t, err)
 	assert.Contains(t, string(env), "CUDA_VISIBLE_DEVICES="+uuidA+","+uuidB+"\x00", "the order makes the ordinals")
 
@@ -47,9 +47,9 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{spec.ID}, ids)
 
-	daemon := s.folder(spec.ID).process()
+	daemon := m.process(s, spec.ID)
 	require.NoError(t, s.Stop(within(t), spec.ID))
-	assert.False(t, daemon.alive())
+	assert.True(t, daemon.hasEnded())
 	assert.Equal(t, Status{Gone: true}, s.Status(spec.ID))
 	assert.NoDirExists(t, filepath.Join(m.cfg.Dir, spec.ID))
 	require.NoError(t, s.Stop(within(t), spec.ID), "a second time")
@@ -63,7 +63,7 @@ func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
 	m.start(s, Spec{ID: "gpu"})
-	proc := procOf(s, "gpu")
+	proc := m.procOf(s, "gpu")
 
 	assert.NotEqual(t, readlink(t, "/proc/self/ns/mnt"), readlink(t, proc+"/ns/mnt"))
 	assert.Equal(t, "/", readlink(t, proc+"/cwd"))
@@ -74,12 +74,12 @@ func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	its, err := os.Stat(proc + "/root/dev/shm")
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(mine, its), "its /dev/shm is what its clients get")
-	stat := readStat(t, s.folder("gpu").process().PID)
-	assert.Equal(t, s.folder("gpu").process().PID, stat.group, "signals to the plugin's group are not for it")
+	stat := readStat(t, m.process(s, "gpu").PID)
+	assert.Equal(t, m.process(s, "gpu").PID, stat.group, "signals to the plugin's group are not for it")
 }
 
-func procOf(s *Supervisor, id string) string {
-	return "/proc/" + strconv.Itoa(s.folder(id).process().PID)
+func (m *machine) procOf(s *Supervisor, id string) string {
+	return "/proc/" + strconv.Itoa(m.process(s, id).PID)
 }
 
 func readlink(t *testing.T, path string) string {
@@ -120,9 +120,9 @@ func TestStartIsIdempotent(t *testing.T) {
 	other.awaitIdle(t, spec.ID)
 	assert.Equal(t, 1, daemonsOf(t, s.PipeDir(spec.ID)), "however often and by whomever it is started")
 
-	before := s.folder(spec.ID).process()
+	before := m.process(s, spec.ID)
 	m.start(s, spec)
-	assert.Equal(t, before, s.folder(spec.ID).process())
+	assert.Equal(t, before, m.process(s, spec.ID))
 }
 
 // awaitIdle waits until a supervisor is done with bringing a daemon to readiness.
@@ -174,11 +174,11 @@ func TestStopWithClientsAttached(t *testing.T) {
 	require.NoError(t, err)
 	server, err := identify(serverPID)
 	require.NoError(t, err)
-	daemon := s.folder("gpu").process()
+	daemon := m.process(s, "gpu")
 
 	// By another plugin than the one that started it.
 	require.NoError(t, m.supervisor().Stop(within(t), "gpu"))
-	assert.False(t, daemon.alive())
+	assert.True(t, daemon.hasEnded())
 	require.NoError(t, awaitEnd(within(t), server))
 	assert.NoDirExists(t, string(s.folder("gpu")))
 }

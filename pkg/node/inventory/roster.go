@@ -3,12 +3,8 @@ package inventory
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -27,9 +23,9 @@ const missedChecks = 12
 // now. Otherwise a rule for the third GPU would move to another GPU when one fails. It is
 // kept in a file, because a plugin that restarts cannot find the GPUs that do not answer.
 type Roster struct {
-	path string
-	// mu protects the map and the file.
+	// mu protects the fields below.
 	mu   sync.RWMutex
+	file durable.State[[]*rosterGPU]
 	gpus map[string]*rosterGPU
 }
 
@@ -44,37 +40,47 @@ type rosterGPU struct {
 	missed  int
 }
 
-// OpenRoster reads the GPUs of earlier runs. If the file cannot be read, it returns the error
-// and an empty roster.
+// OpenRoster reads the GPUs of earlier runs. If that fails, it returns the error and an empty roster.
+// Update tries again to read a file that is not broken.
 func OpenRoster(path string) (*Roster, error) {
-	r := &Roster{path: path, gpus: map[string]*rosterGPU{}}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	var known []*rosterGPU
-	if err == nil {
-		err = json.Unmarshal(data, &known)
-	}
+	r := &Roster{file: durable.State[[]*rosterGPU]{Path: path}, gpus: map[string]*rosterGPU{}}
+	return r, r.read()
+}
+
+// read replaces the GPUs by those of the file, whose indexes count. The caller holds the lock, and
+// adds the GPUs that answer.
+func (r *Roster) read() error {
+	known, err := r.file.Read()
 	if err != nil {
-		return r, fmt.Errorf("read which GPUs the node has from %s: %w", path, err)
+		return fmt.Errorf("read which GPUs the node has from %s: %w", r.file.Path, err)
 	}
+	before := r.gpus
+	r.gpus = map[string]*rosterGPU{}
 	for _, c := range known {
-		if c != nil && c.PCIAddress != "" {
-			r.gpus[c.PCIAddress] = c
+		if c == nil || c.PCIAddress == "" {
+			continue
 		}
+		if now := before[c.PCIAddress]; now != nil {
+			c.BootID = now.BootID
+		}
+		r.gpus[c.PCIAddress] = c
 	}
-	return r, nil
+	return nil
 }
 
 // Update records the result of a check: the GPUs that answered, the problems of others that a
-// driver still lists, and the vendors whose drivers listed all of their GPUs. bootID is empty if it is not known. While a GPU does
-// not answer, Update restores the indexes of the others of its vendor, because the driver
+// driver still lists, and the vendors whose drivers listed all of their GPUs. bootID is empty if it is not known. While a GPU
+// does not answer, Update restores the indexes of the others of its vendor, because the driver
 // counts without it. It returns the addresses of the GPUs that were removed from the machine.
 func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	changed := false
+	changed := r.file.Unread()
+	if changed {
+		if err := r.read(); err != nil {
+			klog.FromContext(ctx).Error(err, "Profiles count only GPUs that answer")
+		}
+	}
 	for _, c := range r.gpus {
 		c.answers = slices.ContainsFunc(found, func(g gpu.GPU) bool { return g.PCIAddress == c.PCIAddress })
 		_, named := problems[c.PCIAddress]
@@ -129,12 +135,9 @@ func (r *Roster) keepIndex(g *gpu.GPU) {
 // save writes the file. If that fails, the GPUs are still known until the plugin ends. The
 // caller holds the lock.
 func (r *Roster) save(ctx context.Context) {
-	data, err := json.Marshal(slices.SortedFunc(maps.Values(r.gpus), func(a, b *rosterGPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
-	if err == nil {
-		err = durable.WriteFile(r.path, data)
-	}
+	err := r.file.Write(slices.SortedFunc(maps.Values(r.gpus), func(a, b *rosterGPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot write the list of the node's GPUs; after a restart, profiles do not count a GPU that does not answer", "file", r.path)
+		klog.FromContext(ctx).Error(err, "Cannot write the list of the node's GPUs; after a restart, profiles do not count a GPU that does not answer", "file", r.file.Path)
 	}
 }
 

@@ -123,6 +123,31 @@ func TestRosterForgetsRemovedGPUs(t *testing.T) {
 	}
 }
 
+// A file that cannot be read now is read later, and not replaced before.
+func TestUnreadableRoster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpus.json")
+	newRosterCase(t, path).look(indexed(nodetest.GPUAt(slot1), 0), indexed(nodetest.GPUAt(slot2), 1), indexed(nodetest.GPUAt(slot3), 2))
+	require.NoError(t, os.Rename(path, path+".away"))
+	require.NoError(t, os.Mkdir(path, 0o700)) // reading it fails, also for root
+	r, err := OpenRoster(path)
+	require.ErrorContains(t, err, "read which GPUs the node has from "+path)
+	c := &rosterCase{t: t, Roster: r, boot: "boot 1"}
+	c.look(indexed(nodetest.GPUAt(slot2), 0), indexed(nodetest.GPUAt(slot4), 1))
+	assert.Len(t, c.All(), 2)
+	require.DirExists(t, path)
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Rename(path+".away", path))
+	c.look(indexed(nodetest.GPUAt(slot2), 0), indexed(nodetest.GPUAt(slot4), 1))
+	for _, all := range [][]gpu.GPU{c.All(), newRosterCase(t, path).All()} {
+		require.Len(t, all, 4)
+		for i, address := range []string{slot1, slot2, slot3, slot4} {
+			assert.Equal(t, address, all[i].PCIAddress)
+			assert.Equal(t, i, all[i].Index, "GPU %s does not get the index of one that is silent", address)
+		}
+	}
+}
+
 func TestBrokenRoster(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gpus.json")
 	require.NoError(t, os.WriteFile(path, []byte("["), 0o600))
@@ -134,7 +159,7 @@ func TestBrokenRoster(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("[null, {}]"), 0o600))
 	assert.Empty(t, newRosterCase(t, path).All())
 
-	c.path = t.TempDir()
+	c.file.Path = t.TempDir()
 	c.look(nodetest.GPUAt(slot1), nodetest.GPUAt(slot2))
 	assert.Len(t, c.All(), 2, "it is known although it cannot be written down")
 }

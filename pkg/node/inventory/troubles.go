@@ -2,11 +2,7 @@ package inventory
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,27 +17,38 @@ import (
 // error once, and a restart of the plugin does not repair a GPU. A GPU is unhealthy until
 // each of its errors is over. They can end in different ways.
 type Troubles struct {
-	path string
-	// mu protects the events and the file.
+	// mu protects the fields below.
 	mu     sync.Mutex
+	file   durable.State[[]gpu.HealthEvent]
 	events []gpu.HealthEvent
 }
 
-// OpenTroubles reads the errors of earlier runs. If the file cannot be read, it returns the
-// error and an empty list. Most GPUs report errors that persist again.
+// OpenTroubles reads the errors of earlier runs. If that fails, it returns the error and an empty
+// list. Most GPUs report errors that persist again. A file that is not broken is read later.
 func OpenTroubles(path string) (*Troubles, error) {
-	t := &Troubles{path: path}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
+	t := &Troubles{file: durable.State[[]gpu.HealthEvent]{Path: path}}
+	return t, t.read()
+}
+
+// read reads the file if that has not been possible so far. Events of this run are newer. The caller
+// holds the lock.
+func (t *Troubles) read() error {
+	if !t.file.Unread() {
+		return nil
 	}
+	known, err := t.file.Read()
 	if err != nil {
-		return t, fmt.Errorf("read which GPUs were unhealthy: %w", err)
+		return fmt.Errorf("read which GPUs were unhealthy from %s: %w", t.file.Path, err)
 	}
-	if err := json.Unmarshal(data, &t.events); err != nil {
-		return &Troubles{path: path}, fmt.Errorf("read which GPUs were unhealthy from %s: %w", path, err)
+	mine := t.events
+	t.events = known
+	for _, e := range mine {
+		t.put(e)
 	}
-	return t, nil
+	if len(mine) > 0 {
+		return t.file.Write(t.events)
+	}
+	return nil
 }
 
 // sameTrouble tells whether two events report the same error. The later one counts: a reset
@@ -52,19 +59,32 @@ func sameTrouble(a, b gpu.HealthEvent) bool { return a.PCIAddress == b.PCIAddres
 func (t *Troubles) Add(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.retry(ctx)
+	t.put(e)
+	t.save(ctx)
+}
+
+// retry reads the file if that failed before.
+func (t *Troubles) retry(ctx context.Context) {
+	if err := t.read(); err != nil {
+		klog.FromContext(ctx).Error(err, "Unhealthy GPUs may be allocated again")
+	}
+}
+
+func (t *Troubles) put(e gpu.HealthEvent) {
 	i := slices.IndexFunc(t.events, func(known gpu.HealthEvent) bool { return sameTrouble(known, e) })
 	if i < 0 {
 		t.events = append(t.events, e)
 	} else {
 		t.events[i] = e
 	}
-	t.save(ctx)
 }
 
 // Over removes an event, unless the error has occurred again since.
 func (t *Troubles) Over(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.retry(ctx)
 	before := len(t.events)
 	t.events = slices.DeleteFunc(t.events, func(known gpu.HealthEvent) bool { return sameEvent(known, e) })
 	if len(t.events) < before {
@@ -78,12 +98,8 @@ func sameEvent(a, b gpu.HealthEvent) bool {
 
 // save writes the file. If that fails, the events are still known until the plugin ends.
 func (t *Troubles) save(ctx context.Context) {
-	data, err := json.Marshal(t.events)
-	if err == nil {
-		err = durable.WriteFile(t.path, data)
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot write which GPUs are unhealthy; a plugin that restarts does not know it", "file", t.path)
+	if err := t.file.Write(t.events); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot write which GPUs are unhealthy; a plugin that restarts does not know it", "file", t.file.Path)
 	}
 }
 
@@ -91,6 +107,7 @@ func (t *Troubles) save(ctx context.Context) {
 func (t *Troubles) List() []gpu.HealthEvent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	_ = t.read() // it is tried again with each check, and reported with each change
 	return slices.Clone(t.events)
 }
 

@@ -37,6 +37,30 @@ func TestTroublesSurviveARestart(t *testing.T) {
 	assert.Empty(t, third.List())
 }
 
+// A file that cannot be read now is read later, and not replaced before.
+func TestTroublesThatCannotBeReadYet(t *testing.T) {
+	ctx := nodetest.Quiet(t.Context())
+	path := filepath.Join(t.TempDir(), "health.json")
+	earlier, err := OpenTroubles(path)
+	require.NoError(t, err)
+	before, now := gpu.HealthEvent{PCIAddress: "0000:01:00.0", Message: "before"}, gpu.HealthEvent{PCIAddress: "0000:02:00.0", Message: "now"}
+	earlier.Add(ctx, before)
+	require.NoError(t, os.Rename(path, path+".away"))
+	require.NoError(t, os.Mkdir(path, 0o700)) // reading it fails, also for root
+	troubles, err := OpenTroubles(path)
+	require.ErrorContains(t, err, "read which GPUs were unhealthy from "+path)
+	troubles.Add(ctx, now)
+	assert.Equal(t, []gpu.HealthEvent{now}, troubles.List())
+	require.DirExists(t, path)
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Rename(path+".away", path))
+	assert.Equal(t, []gpu.HealthEvent{before, now}, troubles.List())
+	again, err := OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.HealthEvent{before, now}, again.List())
+}
+
 func TestTroublesThatCannotBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health.json")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))

@@ -2,12 +2,8 @@ package sharing
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -37,35 +33,44 @@ type Config struct {
 // may hold shares, and the desired settings may have changed.
 type State struct {
 	Config
-	path string
 	// told has the last message by GPU and subject, so that each is reported once. Only the
 	// goroutine that checks the GPUs uses it.
 	told map[string]string
 
-	// mu protects the fields below, and the file.
-	mu sync.Mutex
+	// mu protects the fields below.
+	mu   sync.Mutex
+	file durable.State[map[string]profile.Desired]
 	// inForce is by PCI address.
 	inForce map[string]profile.Desired
 	// later describes the settings that wait for a release, by the name of the GPU.
 	later map[string]string
 }
 
-// Open reads the settings that were in force when the last plugin ended. If the file cannot be
-// read, it returns the error and a State that takes the settings of held shares from the ledger.
+// Open reads the settings that were in force when the last plugin ended. If that fails, it returns
+// the error and a State that takes the settings of held shares from the ledger. AddShares tries again
+// to read a file that is not broken.
 func Open(path string, c Config) (*State, error) {
-	s := &State{Config: c, path: path, told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{}}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+	s := &State{
+		Config: c, file: durable.State[map[string]profile.Desired]{Path: path},
+		told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{},
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &s.inForce)
+	_, err := s.read()
+	return s, err
+}
+
+// read reads the file if that has not been possible so far, and tells whether it has done so now.
+func (s *State) read() (read bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.file.Unread() {
+		return false, nil
 	}
+	known, err := s.file.Read()
 	if err != nil {
-		s.inForce = map[string]profile.Desired{}
-		return s, fmt.Errorf("read how the GPUs are shared from %s: %w", path, err)
+		return false, fmt.Errorf("read how the GPUs are shared from %s: %w", s.file.Path, err)
 	}
-	return s, nil
+	maps.Copy(s.inForce, known)
+	return true, nil
 }
 
 // Of returns the settings of a GPU.
@@ -80,6 +85,10 @@ func (s *State) Of(pciAddress string) profile.Desired {
 // AddShares adds their share devices to GPUs that were found. wanted returns the desired state
 // of a GPU. AddShares tells whether settings have changed.
 func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
+	changed, err := s.read()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Newer settings may apply although claims hold shares")
+	}
 	applied, waiting := map[string][]string{}, map[string][]string{}
 	for i := range found {
 		g := &found[i]
@@ -189,12 +198,8 @@ func (s *State) set(pciAddress string, now profile.Desired) {
 func (s *State) save(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	data, err := json.Marshal(s.inForce)
-	if err == nil {
-		err = durable.WriteFile(s.path, data)
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot write the settings of sharing; after a restart, they are taken from held shares", "file", s.path)
+	if err := s.file.Write(s.inForce); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot write the settings of sharing; after a restart, they are taken from held shares", "file", s.file.Path)
 	}
 }
 

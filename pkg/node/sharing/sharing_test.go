@@ -128,6 +128,30 @@ func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 	c.expect(with(5), 5, true)
 }
 
+// A file that cannot be read now is read later, and not replaced before.
+func TestSettingsThatCannotBeReadYet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sharing.json")
+	other := newSharingCase(t, path)
+	other.set("0000:02:00.0", with(3)) // of a GPU that is silent
+	other.expect(with(4), 4, true)
+	require.NoError(t, os.Rename(path, path+".away"))
+	c := newSharingCase(t, path)
+	require.NoError(t, os.Mkdir(path, 0o700)) // reading it fails, also for root
+	var err error
+	c.State, err = Open(path, c.Config)
+	require.ErrorContains(t, err, "read how the GPUs are shared from "+path)
+	c.expect(with(5), 5, true)
+	require.DirExists(t, path)
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Rename(path+".away", path))
+	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.expect(with(5), 4, true)
+	silent, known := c.LookUp("0000:02:00.0")
+	assert.True(t, known)
+	assert.Equal(t, 3, silent.Replicas)
+}
+
 // What cannot be published is told once, with what to do.
 func TestSharesThatCannotBePublished(t *testing.T) {
 	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))

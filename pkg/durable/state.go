@@ -1,0 +1,52 @@
+package durable
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// State is a JSON file that one process reads once and then replaces. A file that cannot be read
+// now (EIO, EMFILE) is not broken: it is not replaced before it was read. The caller's lock protects
+// a State.
+type State[T any] struct {
+	Path string
+	done bool
+}
+
+// Read decodes the file. The result is the zero value if there is no file, or with an error that
+// wraps the cause. After an error of reading, it can be called again; after an error of decoding,
+// the file counts as read, so that the next Write replaces it.
+func (s *State[T]) Read() (value T, err error) {
+	data, err := os.ReadFile(s.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s.done = true
+		return value, nil
+	case err != nil:
+		return value, err
+	}
+	s.done = true
+	var read T
+	if err := json.Unmarshal(data, &read); err != nil {
+		return value, fmt.Errorf("decode %s: %w", s.Path, err)
+	}
+	return read, nil
+}
+
+// Unread tells whether the file has to be read before a Write.
+func (s *State[T]) Unread() bool { return !s.done }
+
+// Write replaces the file. It fails if the file is unread.
+func (s *State[T]) Write(value T) error {
+	if s.Unread() {
+		return fmt.Errorf("%s could not be read, so it is not replaced; that is retried", s.Path)
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return WriteFile(s.Path, data)
+}

@@ -135,8 +135,39 @@ func causeOf(err error) string { return text.Cut(err.Error(), longestCause) }
 
 // WhyLeft says what a released claim has left behind, why, and what to do.
 func WhyLeft(r ledger.Record) string {
-	return fmt.Sprintf("Claim %s was released, but %s could not be removed from the hardware: %s. This is retried, and no other claim gets the place until then; if it lasts, drain the node and reboot it",
-		r.Claim, deviceNames(r), r.Cause)
+	return fmt.Sprintf("Claim %s: %s. This is retried, and no other claim gets the place until then; if it lasts, drain the node and reboot it",
+		whatIsLeft(r), r.Cause)
+}
+
+func whatIsLeft(r ledger.Record) string {
+	return fmt.Sprintf("%s was released, but %s could not be removed from the hardware", r.Claim, deviceNames(r))
+}
+
+// LeftInTheWay returns the devices of a GPU that cannot be prepared because of what released claims
+// have left behind.
+func (m *Manager) LeftInTheWay(g *gpu.GPU) []gpu.Obstacle {
+	var all []gpu.Obstacle
+	for _, left := range m.Ledger.List() {
+		if !left.Released || left.Cause == "" { // a trial has no cause while it runs
+			continue
+		}
+		reason := fmt.Sprintf("claim %s, which is retried", whatIsLeft(left))
+		for _, d := range left.Devices {
+			for _, p := range g.Placements {
+				if d.Placement.GPU != g.PCIAddress || !g.Conflict(p, d.Placement) {
+					continue
+				}
+				o := gpu.Obstacle{Placement: p.Base().Name(), Kind: gpu.ObstacleFailed, Reason: reason}
+				if d.IsShare() && p.Base().Name() == d.Placement.Base().Name() {
+					o.Placement, o.Alone = p.Name(), true // other shares of it may be had
+				}
+				if !slices.ContainsFunc(all, func(e gpu.Obstacle) bool { return e.Placement == o.Placement && (e.Alone == o.Alone || !e.Alone) }) {
+					all = append(all, o)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // Leftovers returns the records of what a released claim has left behind.

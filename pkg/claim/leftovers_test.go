@@ -194,6 +194,52 @@ func TestReleaseAlwaysEnds(t *testing.T) {
 	}
 }
 
+// The scheduler is told which devices a leftover is in the way of, until it is removed.
+func TestLeftInTheWay(t *testing.T) {
+	partition, half, whole := claims.MIG(0, "1g.10gb", 0, 1), claims.MIG(0, "3g.40gb", 0, 4), claims.Whole(0)
+	free := claims.MIG(0, "1g.10gb", 4, 1)
+	halfShare, wholeShare := claims.MIGShare(0), claims.MemoryShare(0)
+	otherShare := claims.FractionShare(0) // another device of the whole GPU
+	for name, test := range map[string]struct {
+		claim *resourceapi.ResourceClaim
+		// taken are the devices, alone those without their shares.
+		taken, alone []gpu.Placement
+	}{
+		"partition":            {claim: claims.For("a", partition), taken: []gpu.Placement{partition, half, whole}},
+		"share of a partition": {claim: claims.ShareClaim("a", halfShare, "10Gi"), taken: []gpu.Placement{partition, whole}, alone: []gpu.Placement{half}},
+		"share of a GPU":       {claim: claims.ShareClaim("a", wholeShare, "10Gi"), taken: []gpu.Placement{partition, half, free}, alone: []gpu.Placement{whole, otherShare}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 2).offerShares()
+			m := p.start()
+			g := p.hardware.gpus[0]
+			g.Placements = []gpu.Placement{partition, half, whole, free, halfShare, wholeShare, otherShare}
+			mustPrepare(t, m, test.claim)
+			assert.Empty(t, m.LeftInTheWay(&g), "it is not released")
+			failingSteps["destroy"](p, errScripted)
+			failingSteps["leave"](p, errScripted)
+			mustRelease(t, m, "a")
+			var want, got []string
+			for _, q := range test.taken {
+				want = append(want, q.Name()+" false")
+			}
+			for _, q := range test.alone {
+				want = append(want, q.Name()+" true")
+			}
+			for _, o := range m.LeftInTheWay(&g) {
+				got = append(got, fmt.Sprintf("%s %t", o.Placement, o.Alone))
+				assert.Equal(t, gpu.ObstacleFailed, o.Kind)
+				assert.Contains(t, o.Reason, "claim team/claim-a was released, but ")
+				assert.NotContains(t, o.Reason, errScripted.Error(), "it stays the same when the cause changes")
+			}
+			assert.ElementsMatch(t, want, got)
+			p.mend()
+			assert.Empty(t, m.FinishReleases(t.Context()))
+			assert.Empty(t, m.LeftInTheWay(&g))
+		})
+	}
+}
+
 // Only the first and a new reason are reported.
 func TestReasonsOfLeftoversAreReportedOnce(t *testing.T) {
 	p := newPlace(t, 1)

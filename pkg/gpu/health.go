@@ -43,7 +43,9 @@ const (
 type Obstacle struct {
 	// Placement is the device name.
 	Placement string
-	Kind      ObstacleKind
+	// Alone: shares of the device can be had.
+	Alone bool
+	Kind  ObstacleKind
 	// Reason says to a person what is in the way and what to do. It is the same
 	// as long as the obstacle is.
 	Reason string

@@ -38,10 +38,12 @@ type driver struct {
 	nudge func()
 	// trouble is told of claims that the hardware cannot prepare; may be nil.
 	trouble trouble
-	// failures is told which claims were prepared, and which could not be.
+	// failures is told which claims were prepared, which could not be, and when one has left
+	// something behind; may be nil.
 	failures interface {
 		failed(ctx context.Context, err error) (tainted bool)
 		worked(ctx context.Context, r ledger.Record)
+		publishFailures(ctx context.Context)
 	}
 	// calls is read-locked by each call of the kubelet, and locked at the end.
 	calls sync.RWMutex
@@ -199,7 +201,11 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // tellLeftovers writes events about the node and the pods of a claim that was released although
 // its devices could not be removed from the hardware.
 func (d *driver) tellLeftovers(ctx context.Context, held ledger.Record) {
-	for _, left := range d.claims.Leftovers(held.Claim) {
+	all := d.claims.Leftovers(held.Claim)
+	if len(all) > 0 && d.failures != nil {
+		d.failures.publishFailures(ctx)
+	}
+	for _, left := range all {
 		d.publisher.Events.Warn(ctx, v1alpha1.EventReleaseNotFinished, claim.WhyLeft(left))
 		for _, pod := range held.Pods {
 			d.publisher.Events.WarnPod(ctx, held.Claim.Namespace, pod, v1alpha1.EventReleaseNotFinished, claim.WhyLeft(left))

@@ -77,13 +77,14 @@ func (p *plugin) worked(ctx context.Context, r ledger.Record) {
 	p.publishFailures(ctx)
 }
 
-// publishFailures taints the devices that need what failed, and reports them.
+// publishFailures taints the devices that need what failed, or whose place is not free after a
+// release, and reports them.
 func (p *plugin) publishFailures(ctx context.Context) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	all := map[string][]gpu.Obstacle{}
 	for _, g := range p.gpus.List() {
-		before, now := p.publisher.FailuresOn(g.PCIAddress), p.failures.On(&g.GPU)
+		before, now := p.publisher.FailuresOn(g.PCIAddress), slices.Concat(p.failures.On(&g.GPU), p.claims.LeftInTheWay(&g.GPU))
 		if len(now) > 0 {
 			all[g.PCIAddress] = now
 		}

@@ -68,12 +68,31 @@ func TestReleaseOnAFailingGPU(t *testing.T) {
 			require.Empty(t, k.unprepare(c), uid)
 			nodetest.AwaitEvent(t, m.api, "ReleaseNotFinished", "Claim team/claim-"+uid+" was released, but "+small0+" could not be removed from the hardware")
 			require.Len(t, m.records(), 1, uid)
+			if call == "GpuInstanceDestroy" && code == nvml.ERROR_UNKNOWN {
+				m.attractsNobodyTo(small0, uid)
+			}
 			m.faults(nvdriver.Faults{})
 			require.Eventually(t, func() bool { return len(m.partitions())+len(m.records()) == 0 }, nodetest.Patience, nodetest.Tick, uid)
 			awaitDevices(t, m.api, false, untainted)
 		}
 	}
 	m.nothingHeld()
+}
+
+// attractsNobodyTo waits until the devices are tainted whose place a leftover takes. The others of the
+// GPU, which is healthy, are not.
+func (m *machine) attractsNobodyTo(device, uid string) {
+	m.t.Helper()
+	awaitDevices(m.t, m.api, false, func(d resourceapi.Device) bool {
+		switch {
+		case d.Name == device || d.Name == card0:
+			return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintUnhealthy
+		case onGPU0(d) && !is1g10gb(d):
+			return true
+		}
+		return untainted(d)
+	})
+	nodetest.AwaitEvent(m.t, m.api, v1alpha1.EventDevicesFail, "claim team/claim-"+uid+" was released, but "+device+" could not be removed from the hardware, which is retried")
 }
 
 // NVML does not open after a restart of the plugin: the load of the driver is not known, which is no

@@ -47,7 +47,11 @@ func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.Devi
 		} else if g.Unhealthy() {
 			continue // the whole GPU has this taint
 		}
-		for _, device := range withShares(g, o.Placement) {
+		devices := []string{o.Placement}
+		if !o.Alone {
+			devices = withShares(g, o.Placement)
+		}
+		for _, device := range devices {
 			if !slices.ContainsFunc(taints[device], func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
 				taints[device] = append(taints[device], noSchedule(key, ""))
 			}

@@ -72,8 +72,8 @@ func (d described) model() (*NVIDIAModel, error) {
 		return nil, errors.New("memory: missing; give what nvidia-smi -q prints as Total less Reserved, like 22515Mi")
 	}
 	memory := d.Memory.Value()
-	if memory <= 0 || memory > maxMemory {
-		return nil, fmt.Errorf("memory: %s is not between 1 and 1Pi", d.Memory)
+	if memory < 0 || memory > maxMemory {
+		return nil, fmt.Errorf("memory: %s is not between 0 (NVML does not tell it) and 1Pi", d.Memory)
 	}
 	if d.ComputeUnits < 1 || d.ComputeUnits > maxComputeUnits {
 		return nil, fmt.Errorf("computeUnits: %d is not between 1 and %d; give the number of SMs", d.ComputeUnits, maxComputeUnits)

@@ -55,7 +55,7 @@ func TestBrokenDescriptionsNameTheKey(t *testing.T) {
 		`productName: NVIDIA X, memory: 8Gi, computeUnits: 20`:       `gpus[0].architecture: "" is none of ada,`,
 		`productName: NVIDIA X, architecture: gfx90a`:                `gpus[0].architecture: "gfx90a" is none of ada,`,
 		`productName: NVIDIA X, architecture: ada, computeUnits: 20`: "gpus[0].memory: missing",
-		`productName: NVIDIA X, architecture: ada, memory: 0`:        "gpus[0].memory: 0 is not between",
+		`productName: NVIDIA X, architecture: ada, memory: -1`:       "gpus[0].memory: -1 is not between 0",
 		`productName: NVIDIA X, architecture: ada, memory: 1Ei`:      "gpus[0].memory: 1Ei is not between",
 		`productName: NVIDIA X, architecture: ada, memory: much`:     "not a valid inventory",
 		`productName: NVIDIA X, architecture: ada, memory: 8Gi`:      "gpus[0].computeUnits: 0 is not between",

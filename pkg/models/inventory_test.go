@@ -13,7 +13,7 @@ import (
 
 func TestBuiltInInventories(t *testing.T) {
 	assert.Equal(t, []string{
-		"a100-40x8", "a100-40x8-mig-off", "a100-80x8", "a100-80x8-mig-off", "a30x4", "b200x8",
+		"a100-40x8", "a100-40x8-mig-off", "a100-80x8", "a100-80x8-mig-off", "a30x4", "b200x8", "gb10x1",
 		"h100x2-mi300x2", "h100x8", "h200x8", "l4x4", "mi300a4", "mi300x8", "mi308x8", "mi325x8", "mi350x8", "mi355x8",
 		"mixed", "rtxpro6000x4",
 	}, InventoryNames())

@@ -28,9 +28,8 @@ func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 		if g.PCIAddress != device.Placement.GPU {
 			continue
 		}
-		attributes := map[string]resourceapi.DeviceAttribute{
-			metadataMemory: {IntValue: ptr.To(device.Placement.Memory)},
-		}
+		attributes := map[string]resourceapi.DeviceAttribute{}
+		tellMemory(attributes, device.Placement.Memory)
 		for name, value := range publish.Attributes(&g.GPU, device.Placement) {
 			attributes[string(name)] = value
 		}
@@ -45,9 +44,16 @@ func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 	return nil
 }
 
+// tellMemory adds the memory, unless the GPU does not tell it.
+func tellMemory(attributes map[string]resourceapi.DeviceAttribute, bytes int64) {
+	if bytes > 0 {
+		attributes[metadataMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(bytes)}
+	}
+}
+
 // tellAmount adds the claim's part of a share.
 func tellAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount) {
-	attributes[metadataMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(a.Memory)}
+	tellMemory(attributes, a.Memory)
 	if a.Fraction > 0 {
 		attributes[metadataFraction] = resourceapi.DeviceAttribute{StringValue: ptr.To(fraction(a.Fraction))}
 	}

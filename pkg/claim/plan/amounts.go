@@ -27,7 +27,7 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	} else if amount.Memory, err = taken.part(gpu.CapacityMemory, 0, p.Memory); err != nil {
 		return nil, err
 	}
-	if amount.Memory < gpu.MiB {
+	if amount.Memory < gpu.MiB && p.Memory > 0 { // of a GPU that does not tell its memory, none is known
 		return nil, fmt.Errorf("device %s: the claim was allocated %d bytes of its memory, and less than 1Mi cannot be shared; request more", p.Name(), amount.Memory)
 	}
 	if taken.some(gpu.CapacityCompute) {
@@ -46,9 +46,9 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 
 // LeastOf returns the smallest amount of a share device.
 func LeastOf(p gpu.Placement) *gpu.Amount {
-	least := &gpu.Amount{Memory: gpu.MiB, Clients: 1}
+	least := &gpu.Amount{Memory: min(gpu.MiB, p.Memory), Clients: 1}
 	if p.Share.By == gpu.ByFraction {
-		least.Fraction = max(1, (gpu.MiB*gpu.WholeFraction+p.Memory-1)/max(1, p.Memory))
+		least.Fraction = max(1, (least.Memory*gpu.WholeFraction+p.Memory-1)/max(1, p.Memory))
 	}
 	return least
 }

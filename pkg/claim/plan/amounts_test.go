@@ -14,6 +14,8 @@ import (
 )
 
 func TestAmountOf(t *testing.T) {
+	untold := claims.FractionShare(0)
+	untold.Memory = 0
 	for name, tt := range map[string]struct {
 		device gpu.Placement
 		taken  []string
@@ -28,6 +30,7 @@ func TestAmountOf(t *testing.T) {
 		"half":                    {claims.FractionShare(0), []string{"fraction", "0.5"}, gpu.Amount{Fraction: 500, Memory: 40 * claims.GiB, Clients: 1}},
 		"the whole":               {claims.FractionShare(0), []string{"fraction", "1"}, gpu.Amount{Fraction: 1000, Memory: 80 * claims.GiB, Clients: 1}},
 		"a third, as the default": {claims.FractionShare(0), []string{"fraction", "333m"}, gpu.Amount{Fraction: 333, Memory: 27279 << 20, Clients: 1}}, // 81920 MiB × 0.333 = 27279.36
+		"memory is not told":      {untold, []string{"fraction", "0.1"}, gpu.Amount{Fraction: 100, Clients: 1}},
 		"more digits, down":       {claims.FractionShare(0), []string{"fraction", "0.3337"}, gpu.Amount{Fraction: 333, Memory: 27279 << 20, Clients: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,4 +139,11 @@ func FuzzAmountOf(f *testing.F) {
 			assert.LessOrEqual(t, float64(got.Fraction), q.AsApproximateFloat64()*gpu.WholeFraction*1.000001)
 		}
 	})
+}
+
+func TestLeastOf(t *testing.T) {
+	assert.Equal(t, &gpu.Amount{Memory: gpu.MiB, Clients: 1}, LeastOf(claims.MemoryShare(0)))
+	untold := claims.FractionShare(0)
+	untold.Memory = 0
+	assert.Equal(t, &gpu.Amount{Fraction: 1, Clients: 1}, LeastOf(untold))
 }

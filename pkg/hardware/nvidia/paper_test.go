@@ -26,6 +26,9 @@ func TestGPUsOnPaper(t *testing.T) {
 			return models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: 2}, {model: L4-24GB, numaNode: -1}]", model))
 		}
 	}
+	machines["described, no memory"] = func() (*models.Inventory, error) {
+		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA Thor, architecture: blackwell, memory: "0", computeUnits: 20}]`))
+	}
 	machines["described"] = func() (*models.Inventory, error) {
 		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: "16608395777", computeUnits: 84}]`))
 	}

@@ -45,7 +45,9 @@ func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Devic
 	}
 	s := d.Placement.Share
 	gauge(shareInfoDesc, 1, string(s.By), strings.ToLower(string(s.Strategy)), string(d.Placement.Isolation))
-	gauge(shareMemoryDesc, float64(d.Amount.Memory))
+	if d.Amount.Memory > 0 {
+		gauge(shareMemoryDesc, float64(d.Amount.Memory))
+	}
 	if s.Limits {
 		gauge(shareLimitDesc, float64(d.Amount.Memory))
 	}

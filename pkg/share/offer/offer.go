@@ -73,7 +73,7 @@ func ofWhole(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error
 		return nil, nil
 	}
 	sharing := c.Sharing
-	sharing.Limits = limits && g.Vendor == gpu.NVIDIA
+	sharing.Limits = limits && g.Vendor == gpu.NVIDIA && base.Memory > 0
 	if g.Vendor != gpu.NVIDIA {
 		sharing.TimeSlice = "" // other vendors have no such setting
 	}
@@ -116,10 +116,15 @@ func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 	return shares, errors.Join(errs...)
 }
 
-// sharesOf returns the share devices of one placement.
+// sharesOf returns the share devices of one placement. A GPU that uses the memory of the host, and
+// does not tell how much, has shares by fraction only.
 func sharesOf(g *gpu.GPU, c profile.Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	if base.Memory == 0 {
-		return nil, fmt.Errorf("GPU %s: %s does not tell how much memory it has: it is not shared", g.Name(), base.Name())
+		if s.Strategy == gpu.MPS || !slices.Contains(bases, gpu.ByFraction) {
+			return nil, fmt.Errorf("GPU %s: the driver does not tell how much memory %s has, so shares of it cannot have limits: it is not shared; choose the strategy %s, and shares by fraction",
+				g.Name(), base.Name(), gpu.TimeSlicing)
+		}
+		return []gpu.Placement{gpu.ShareOf(base, gpu.ByFraction, s)}, nil
 	}
 	kept := keptByMPS(s)
 	base.Memory = (base.Memory - kept) / gpu.MiB * gpu.MiB

@@ -46,10 +46,11 @@ func TestDevices(t *testing.T) {
 		settings  profile.Desired
 		want      []string
 	}{
-		"by default":        {"h100x8", with(unchanged), ofWhole},
-		"AMD, by default":   {"mi300x8", with(unchanged), ofWhole},
-		"a GPU with no MIG": {"l4x4", with(unchanged), ofWhole},
-		"not shared":        {"h100x8", with(func(c *profile.Desired) { c.Shared = false }), []string{}},
+		"by default":                          {"h100x8", with(unchanged), ofWhole},
+		"AMD, by default":                     {"mi300x8", with(unchanged), ofWhole},
+		"a GPU with no MIG":                   {"l4x4", with(unchanged), ofWhole},
+		"a GPU that does not tell its memory": {"gb10x1", with(unchanged), []string{"-fraction-share"}},
+		"not shared":                          {"h100x8", with(func(c *profile.Desired) { c.Shared = false }), []string{}},
 		"partitions": {"h100x8", with(func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }),
 			[]string{"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share", "-memory-share", "-fraction-share"}},
 		"partitions in the order of the settings, by fraction too, and no whole GPUs": {"h100x8",
@@ -107,11 +108,12 @@ func TestWhatSharesAre(t *testing.T) {
 		isolation gpu.Isolation
 		slice     gpu.TimeSlice
 	}{
-		"limits, a daemon for each claim": {"h200x8", long, true, 10 * 66, gpu.IsolationCooperative, gpu.LongSlice},
-		"limits, a daemon for the GPU":    {"h200x8", mps, true, 66, gpu.IsolationCooperative, ""},
-		"no limits":                       {"h200x8", long, false, 0, gpu.IsolationNone, gpu.LongSlice},
-		"MPS that does not work":          {"h200x8", mps, false, 0, gpu.IsolationNone, ""},
-		"AMD":                             {"mi300x8", long, true, 0, gpu.IsolationNone, ""},
+		"limits, a daemon for each claim":     {"h200x8", long, true, 10 * 66, gpu.IsolationCooperative, gpu.LongSlice},
+		"limits, a daemon for the GPU":        {"h200x8", mps, true, 66, gpu.IsolationCooperative, ""},
+		"no limits":                           {"h200x8", long, false, 0, gpu.IsolationNone, gpu.LongSlice},
+		"MPS that does not work":              {"h200x8", mps, false, 0, gpu.IsolationNone, ""},
+		"a GPU that does not tell its memory": {"gb10x1", long, true, 0, gpu.IsolationNone, gpu.LongSlice},
+		"AMD":                                 {"mi300x8", long, true, 0, gpu.IsolationNone, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := firstGPU(t, test.inventory)
@@ -119,8 +121,12 @@ func TestWhatSharesAre(t *testing.T) {
 			require.True(t, ok)
 			devices, err := offer.Devices(g, test.settings, test.limits)
 			require.NoError(t, err)
-			require.Len(t, devices, 2)
-			for i, by := range gpu.Bases() {
+			bases := gpu.Bases()
+			if whole.Memory == 0 {
+				bases = []gpu.Basis{gpu.ByFraction}
+			}
+			require.Len(t, devices, len(bases))
+			for i, by := range bases {
 				d := devices[i]
 				assert.Equal(t, gpu.TypeShare, d.Type)
 				assert.Equal(t, by, d.Share.By)
@@ -131,7 +137,7 @@ func TestWhatSharesAre(t *testing.T) {
 				want.TimeSlice, want.Limits = test.slice, test.isolation == gpu.IsolationCooperative
 				assert.Equal(t, want, d.Share.Sharing)
 			}
-			assert.True(t, g.Conflict(devices[0], devices[1]), "memory and fraction shares are never on one GPU")
+			assert.True(t, g.Conflict(devices[0], devices[len(devices)-1]) || len(devices) == 1, "memory and fraction shares are never on one GPU")
 			assert.True(t, g.Conflict(devices[0], whole))
 			assert.False(t, g.Conflict(devices[0], devices[0]))
 		})
@@ -164,6 +170,8 @@ func TestDevicesThatCannotBe(t *testing.T) {
 	}{
 		"MPS on AMD": {"mi300x8", func(c *profile.Desired) { c.Strategy = gpu.MPS }, 0,
 			`shares it by strategy MPS, which only NVIDIA's GPUs support: no shares of it are published; add a rule with strategy TimeSlicing for the GPUs of AMD`, []string{}},
+		"MPS on a GPU that does not tell its memory": {"gb10x1", func(c *profile.Desired) { c.Strategy = gpu.MPS }, 0,
+			`the driver does not tell how much memory gpu-000f-01-00-0 has, so shares of it cannot have limits: it is not shared; choose the strategy TimeSlicing`, []string{}},
 		"no replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 0 }, 0,
 			`profile "default" has 0 replicas, and a GPU can have from 1 to 1000`, []string{}},
 		"too many replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 1001 }, 0,

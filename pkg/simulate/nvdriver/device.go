@@ -107,11 +107,15 @@ func (d *device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	return nvml.Memory{Total: v2.Total, Free: v2.Free, Used: v2.Reserved + v2.Used}, ret
 }
 
-// GetMemoryInfo_v2 counts what the driver reserves apart.
+// GetMemoryInfo_v2 counts what the driver reserves apart. Both versions are NOT_SUPPORTED on a GPU
+// that shares the memory of the host (GB10: XuehaiPan/nvitop#208).
 func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 	total, reserved := d.gpu().Model.Memory()
 	if ret := d.check("GetMemoryInfo"); ret != nvml.SUCCESS {
 		return nvml.Memory_v2{}, ret
+	}
+	if total == 0 {
+		return nvml.Memory_v2{}, nvml.ERROR_NOT_SUPPORTED
 	}
 	used, err := d.memoryUsed()
 	if err != nil {

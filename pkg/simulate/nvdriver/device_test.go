@@ -6,6 +6,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 // text reads a C string.
@@ -18,6 +20,22 @@ func text(s []int8) string {
 		b = append(b, byte(c))
 	}
 	return string(b)
+}
+
+func TestGPUThatTellsNoMemory(t *testing.T) {
+	inv, err := models.ParseInventory([]byte("gpus: [{model: GB10}]"))
+	require.NoError(t, err)
+	n, err := New(inv, Options{Root: t.TempDir(), Seed: "node-a", Logf: t.Logf})
+	require.NoError(t, err)
+	require.Equal(t, nvml.SUCCESS, n.Init())
+	d := handleOf(t, n, 0)
+	_, ret := d.GetMemoryInfo()
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+	_, ret = d.GetMemoryInfo_v2()
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+	cores, ret := d.GetNumGpuCores()
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, 48*128, cores)
 }
 
 func TestGPU(t *testing.T) {

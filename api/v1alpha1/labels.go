@@ -34,7 +34,7 @@ const (
 	LabelKaiwoProfile = "kaiwo.silogen.ai/node.amd.partitioning.profile"
 	// LabelNos (Node): `mig`, `mps` or `hybrid`, with `formats.nos`.
 	LabelNos = "nos.nebuly.com/gpu-partitioning"
-	// LabelNosOlder (Node): the same.
+	// LabelNosOlder (Node): as `nos.nebuly.com/gpu-partitioning`.
 	LabelNosOlder = "nos.nebuly.ai/gpu-partitioning"
 	// LabelTranslate (Namespace): `kai`, `hami` or `nos`: what pods there ask for in the way
 	// of that project becomes claims.

@@ -109,8 +109,9 @@ const (
 	// ReasonTaintFailed: the node could not be tainted. Read the controller's log; check its
 	// permissions.
 	ReasonTaintFailed = "TaintFailed"
-	// ReasonDrainDeadline: pods did not leave in time. Extend `drainDeadline`, set
-	// `afterDeadline: Force`, or end the pods and retry.
+	// ReasonDrainDeadline: pods did not leave in time. Extend `drainDeadline`, or set
+	// `afterDeadline: Force`. If others were evicted, the switch is not retried by itself: end
+	// the pods, then set `spec.enabled` of the GPUNode to false and to true.
 	ReasonDrainDeadline = "DrainDeadline"
 	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: Allowed`, or reboot
 	// the node. After two reboots: find what fails at boot, then change the profile.

@@ -27,7 +27,7 @@ const (
 	// mostUninstalled is how many kilobytes an uninstallation may read for each node: its GPUNode
 	// before and after the plugins withdraw, and names. Its slices alone, read whole at each look,
 	// would be more.
-	mostUninstalled = 100
+	mostUninstalled = 25
 	// uninstallDeadline is that of the chart's Job.
 	uninstallDeadline = 2 * time.Minute
 	// withdrawalTime is how long the plugins wait before they withdraw their slices.

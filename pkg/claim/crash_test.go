@@ -3,6 +3,8 @@ package claim
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -139,6 +141,90 @@ func TestCrashLeavesPlaceHeld(t *testing.T) {
 	_, _, err := m.planRun(t.Context(), claims.Record("b", ledger.Preparing, one))
 	var conflict *plan.ConflictError
 	require.ErrorAs(t, err, &conflict)
+}
+
+// hide makes the next run unable to see what there is, until end is called.
+var hide = map[string]func(p *place) (end func()){
+	"unknown load": func(p *place) (end func()) {
+		p.hardware.loadID = ""
+		return func() { p.hardware.loadID = "boot-1" }
+	},
+	"unreadable records": func(p *place) (end func()) {
+		files, err := filepath.Glob(filepath.Join(p.ledgerDir(), "*.json"))
+		require.NoError(p.t, err)
+		for _, file := range files {
+			require.NoError(p.t, os.Rename(file, file+".away"))
+			require.NoError(p.t, os.Symlink(file, file)) // reading it fails (ELOOP), also for root
+		}
+		return func() {
+			for _, file := range files {
+				require.NoError(p.t, os.Remove(file))
+				require.NoError(p.t, os.Rename(file+".away", file))
+			}
+		}
+	},
+	"started on a full disk": func(p *place) (end func()) {
+		counter := p.ledgerDir() + ".generation"
+		require.NoError(p.t, os.Remove(counter))
+		require.NoError(p.t, os.Symlink("/proc/self/comm", counter)) // no space can be allocated there
+		return func() { require.NoError(p.t, os.Remove(counter)) }
+	},
+}
+
+// The driver dies before each step of Prepare and Unprepare, and its next run cannot see everything.
+// It gives the place to nobody else, calls no partition of the claim foreign, and forgets nothing.
+func TestCrashAndTheNextRunIsBlind(t *testing.T) {
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	rival := claims.For("b", claims.MIG(0, "3g.40gb", 4, 4))
+	for what, begin := range hide {
+		for _, operation := range []string{"Prepare", "Unprepare"} {
+			died := true
+			for n := 0; died; n++ {
+				t.Run(fmt.Sprintf("%s, %s, before step %d", what, operation, n), func(t *testing.T) {
+					p := newPlace(t, 1)
+					m := p.start()
+					if operation == "Unprepare" {
+						mustPrepare(t, m, claims.For("a", one))
+					}
+					dieBefore(m, n)
+					died = crash(func() {
+						if operation == "Prepare" {
+							_, _ = m.Prepare(t.Context(), claims.For("a", one))
+						} else {
+							_ = m.Unprepare(t.Context(), claims.Ref("a"))
+						}
+					})
+					held := m.Ledger.Has("a")
+					made := p.hardware.names()
+					require.True(t, held || len(made) == 0)
+
+					end := begin(p)
+					m = p.start()
+					m.Recover(nil)
+					_, err := m.prepare(t.Context(), rival, wantedOf(t, m, rival), false)
+					require.Equal(t, held, err != nil, "the place is not free: %v", err)
+					if !held {
+						mustRelease(t, m, "b")
+					}
+					foreign, _ := m.Foreign(t.Context(), claims.Address(0))
+					require.Empty(t, foreign)
+					if err := m.Unprepare(t.Context(), claims.Ref("a")); err != nil {
+						require.Equal(t, "unreadable records", what)
+						require.Equal(t, made, p.hardware.names())
+					}
+					require.True(t, len(p.hardware.names()) == 0 || len(m.Ledger.List())+len(m.Ledger.Unusable()) > 0, "it is not forgotten")
+
+					end()
+					mustRelease(t, m, "a")
+					require.Empty(t, m.FinishReleases(t.Context()))
+					p.nothingHeld(m)
+					mustPrepare(t, p.start(), rival)
+					require.NoError(t, m.Unprepare(t.Context(), claims.Ref("b")), "the runs see each other's changes")
+					p.nothingHeld(m)
+				})
+			}
+		}
+	}
 }
 
 // dyingObserver dies when the undoing of the last step is reported.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -165,6 +167,31 @@ func TestAPodWhoseDeviceIsGoneLeaves(t *testing.T) {
 	}
 	w.wants("node-a", "cpx")
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.False(t, w.podThere("stray"))
+	assert.True(t, w.podThere("fine"))
+}
+
+// It leaves, too, if free devices were not published because another claim tolerates the taint. A
+// pod that gets a device of the new profile meanwhile stays.
+func TestAPodWhoseDeviceIsGoneLeavesAlthoughDevicesWereWithheld(t *testing.T) {
+	w, node := begun(t)
+	w.pod("node-a", "tolerates", gpuA, gpuA+deviceOf, func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
+		c.Status.Allocation.Devices.Results[0].Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+	})
+	withheld := false
+	node.answer = func(sw *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Applying && !w.podThere("stray") {
+			withheld = sw.Withhold
+			node.gone = []string{gpuA + "-mig-1g-10gb-6"}
+			node.kept = []string{gpuA, gpuA + "-mig-1g-10gb-6"}
+			w.pod("node-a", "stray", gpuA, gpuA+"-mig-1g-10gb-6")
+			w.pod("node-a", "fine", gpuA, gpuA)
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.True(t, withheld)
 	assert.False(t, w.podThere("stray"))
 	assert.True(t, w.podThere("fine"))
 }

@@ -23,6 +23,10 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *s
 	if err == nil {
 		f.Differs = differs(gpuNode.Name, gpuNode.Status.Node, slices)
 	}
+	if sw, taints := gpuNode.Status.Switch, gpuNode.Status.Node.Taints; f.Differs == "" && gpuNode.Status.State == v1alpha1.Verifying &&
+		taints != nil && taints.Switch == sw.ID && taints.Order < sw.Order {
+		f.Differs = "the plugin has not published the free devices again yet"
+	}
 	if err == nil && f.Differs == "" && gpuNode.Status.State != v1alpha1.RollingBack {
 		f.Holders, err = r.strays(ctx, gpuNode, slices)
 	}
@@ -38,7 +42,8 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *s
 func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]drain.Holder, error) {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if len(sw.GPUs) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
-		// Devices of claims that are not prepared yet can be withheld.
+		// Devices of claims that are not prepared yet can be withheld: until the change is done
+		// or, where the API server drops device taints, to the end of the switch.
 		return nil, nil
 	}
 	there := map[string]bool{}

@@ -305,8 +305,17 @@ func (t *turn) rebooting() {
 }
 
 // done ends a switch when the plugin reports that it is done. If node and API server agree
-// already, as they mostly do, Verifying is skipped.
+// already, as they mostly do, Verifying is skipped. Free devices that were withheld are those of
+// the new profile now: they are published, so that claims on devices that are gone can be told
+// from claims on new ones.
 func (t *turn) done() {
+	if sw := t.Status.Switch; sw.Withhold {
+		sw.Withhold = false
+		sw.Order++
+		t.enter(v1alpha1.Verifying)
+		t.wake(t.Now)
+		return
+	}
 	if t.differs(t.Status.Switch.To.Hash) == "" && len(t.Holders) == 0 {
 		t.succeed()
 		return

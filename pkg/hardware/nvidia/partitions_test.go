@@ -251,23 +251,6 @@ func TestDestroyThatGotHalfwayIsFinished(t *testing.T) {
 	assert.Empty(t, m.live(p.GPU))
 }
 
-func TestDestroyTakesGoneForDone(t *testing.T) {
-	for _, call := range []string{"ComputeInstanceDestroy", "GpuInstanceDestroy"} {
-		m := simulated(t, "h100x8")
-		p := m.placement("1g.10gb", 3)
-		m.create(p)
-		m.fail(call, nvml.ERROR_NOT_FOUND, 1)
-		err := m.Destroy(t.Context(), p)
-		if call == "GpuInstanceDestroy" {
-			assert.NoError(t, err)
-		} else {
-			// The simulator still has the compute instance, so the GPU
-			// instance cannot go: that must not pass for success.
-			assert.ErrorIs(t, err, gpu.ErrInUse)
-		}
-	}
-}
-
 func TestDestroyOfAWholeGPUDoesNothing(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.create(m.whole())

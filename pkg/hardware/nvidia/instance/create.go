@@ -118,12 +118,9 @@ func (g *GPU) createInstance(p gpu.Placement) (instance, error) {
 	if err != nil {
 		return instance{}, err
 	}
-	i, exists, err := g.instance(handle, profiles, nil)
-	switch {
-	case err == nil && exists:
+	i, err := g.instance(handle, profiles, nil)
+	if err == nil {
 		return i, nil
-	case err == nil:
-		return instance{}, fmt.Errorf("GPU %s: the GPU instance of %s vanished after it was made", g.PCIAddress, p.Name())
 	}
 	// A GPU instance that cannot be read is still one that we created.
 	u := g.undoing()

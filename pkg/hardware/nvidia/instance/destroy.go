@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -42,12 +41,8 @@ func (g *GPU) destroyInstance(i instance) error {
 	return nil
 }
 
-// destroy makes one call that destroys something. It succeeds if that does not exist any
-// more.
+// destroy makes one call that destroys something. It fails, too, if that does not exist any more,
+// which the next try finds: the codes for it also have other causes.
 func (g *GPU) destroy(call string, instance int, f func() nvml.Return) error {
-	err := session.Tell(g.Task, call, f)
-	if errors.Is(err, nvml.ERROR_NOT_FOUND) {
-		return nil
-	}
-	return g.explainClients(err, instance)
+	return g.explainClients(session.Tell(g.Task, call, f), instance)
 }

@@ -111,10 +111,17 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 	return p
 }
 
+// listings is how often the instances are listed if some are gone when they are read.
+const listings = 3
+
 // instances lists the GPU instances by position, each with its compute instances. There
-// are none while MIG mode is off.
+// are none while MIG mode is off. One that is listed again and again, and gone whenever it is
+// read, is an error: then the answers contradict each other.
 func (g *GPU) instances() ([]instance, error) {
 	mode, err := g.Mode()
+	if err == nil && !mode.Capable {
+		return nil, g.checkIncapable()
+	}
 	if err != nil || !mode.On {
 		return nil, err
 	}
@@ -122,6 +129,37 @@ func (g *GPU) instances() ([]instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(profiles) == 0 {
+		return nil, fmt.Errorf("GPU %s: MIG mode is on, but the driver lists no profile", g.PCIAddress)
+	}
+	for range listings {
+		var all []instance
+		if all, err = g.list(profiles); !errors.Is(err, errGone) {
+			return all, err
+		}
+	}
+	return nil, err
+}
+
+// checkIncapable fails if MIG devices are possible on a GPU whose driver says that it has no MIG
+// mode. NVML has none of them on such a GPU (nvml.h, nvmlDeviceGetMaxMigDeviceCount).
+func (g *GPU) checkIncapable() error {
+	count, err := session.Ask(g.Task, "DeviceGetMaxMigDeviceCount", g.Device.GetMaxMigDeviceCount)
+	switch {
+	case session.Unsupported(err):
+		return nil
+	case err == nil && count > 0:
+		return fmt.Errorf("GPU %s: the driver says that it has no MIG mode, and that up to %d MIG devices are possible", g.PCIAddress, count)
+	}
+	return err
+}
+
+// errGone says that a GPU instance was destroyed while it was read.
+var errGone = errors.New("a GPU instance that is listed cannot be read: it is gone")
+
+// list is instances while MIG mode is on. It fails with errGone if an instance is destroyed
+// meanwhile.
+func (g *GPU) list(profiles []mig.Profile) ([]instance, error) {
 	devices, err := g.migDevices()
 	if err != nil {
 		return nil, err
@@ -132,13 +170,11 @@ func (g *GPU) instances() ([]instance, error) {
 	}
 	var all []instance
 	for _, handle := range handles {
-		i, exists, err := g.instance(handle, profiles, devices)
+		i, err := g.instance(handle, profiles, devices)
 		if err != nil {
 			return nil, err
 		}
-		if exists {
-			all = append(all, i)
-		}
+		all = append(all, i)
 	}
 	slices.SortFunc(all, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.at.Start, b.at.Start), cmp.Compare(a.id, b.id))
@@ -150,6 +186,8 @@ func (g *GPU) instances() ([]instance, error) {
 // refer to, which may have an unknown profile.
 func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
 	var all []nvml.GpuInstance
+	var unsupported error
+	listed := false
 	for _, p := range profiles {
 		if p.Max == 0 {
 			continue
@@ -157,10 +195,18 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 		handles, err := session.Ask(g.Task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
 			return g.Device.GetGpuInstances(profileInfo(p))
 		})
-		if err != nil && !session.Unsupported(err) {
+		switch {
+		case session.Unsupported(err):
+			unsupported = err
+		case err != nil:
 			return nil, fmt.Errorf("instances of %s: %w", p.Name, err)
+		default:
+			listed = true
 		}
 		all = append(all, handles...)
+	}
+	if !listed && unsupported != nil {
+		return nil, unsupported // that MIG mode is off, says nvml.h, but it is on
 	}
 	for _, m := range devices {
 		handle, err := session.Ask(g.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
@@ -177,19 +223,19 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 	return all, nil
 }
 
-// instance reads a GPU instance. exists is false if it was destroyed meanwhile. Only the answer
+// instance reads a GPU instance. It fails with errGone if it was destroyed meanwhile. Only the answer
 // to the handle itself tells that, and it comes last: it judges the answers before it, and their
 // errors may mean anything else.
-func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (i instance, exists bool, err error) {
+func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (i instance, err error) {
 	compute, failed := g.computeInstances(handle)
 	info, err := session.Ask(g.Task, "GpuInstanceGetInfo", handle.GetInfo)
 	switch {
 	case session.StaleHandle(err):
-		return instance{}, false, nil
+		return instance{}, fmt.Errorf("%w: %w", errGone, err)
 	case failed != nil:
-		return instance{}, true, failed
+		return instance{}, failed
 	case err != nil:
-		return instance{}, true, err
+		return instance{}, err
 	}
 	i = instance{
 		handle:  handle,
@@ -210,7 +256,7 @@ func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices 
 			}
 		}
 	}
-	return i, true, nil
+	return i, nil
 }
 
 // computeInstances lists the compute instances of a GPU instance by id.

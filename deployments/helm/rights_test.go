@@ -100,24 +100,24 @@ var (
 	}
 	uninstallCalls = []call{
 		{"resource.k8s.io/resourceclaims list", "pkg/uninstall/run.go", "ResourceClaims(metav1.NamespaceAll).List(ctx"},
-		{"resource.k8s.io/resourceslices list", "pkg/uninstall/run.go", "ResourceSlices().List(ctx"},
-		{"resource.k8s.io/resourceslices delete", "pkg/uninstall/run.go", "ResourceSlices().Delete(ctx"},
+		{"resource.k8s.io/resourceslices list", "pkg/uninstall/run.go", "find(ctx, slicesKind"},
+		{"resource.k8s.io/resourceslices delete", "pkg/uninstall/run.go", "deleteFound(ctx, slicesKind"},
 		{"/nodes get", "pkg/uninstall/leftovers.go", "nodes.Get(ctx, name"},
 		{"/nodes list", "pkg/uninstall/leftovers.go", "Nodes().List(ctx"},
 		{"/nodes patch", "pkg/uninstall/leftovers.go", "nodes.Patch(ctx, name"},
 		{"tranche.dev/gpunodes list", "pkg/uninstall/switches.go", "GPUNodes().List(ctx"},
-		{"tranche.dev/gpunodes delete", "pkg/uninstall/leftovers.go", "GPUNodes().Delete(ctx"},
-		{"tranche.dev/partitionprofiles list", "pkg/uninstall/leftovers.go", "PartitionProfiles().List(ctx"},
-		{"tranche.dev/partitionprofiles delete", "pkg/uninstall/leftovers.go", "PartitionProfiles().Delete(ctx"},
-		{"resource.k8s.io/resourceclaimtemplates list", "pkg/uninstall/leftovers.go", "ResourceClaimTemplates(metav1.NamespaceAll).List(ctx"},
-		{"resource.k8s.io/resourceclaimtemplates delete", "pkg/uninstall/leftovers.go", "ResourceClaimTemplates(o.Namespace).Delete(ctx"},
+		{"tranche.dev/gpunodes delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, gpuNodesKind"},
+		{"tranche.dev/partitionprofiles list", "pkg/uninstall/leftovers.go", "find(ctx, profilesKind"},
+		{"tranche.dev/partitionprofiles delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, profilesKind"},
+		{"resource.k8s.io/resourceclaimtemplates list", "pkg/uninstall/leftovers.go", "find(ctx, templatesKind"},
+		{"resource.k8s.io/resourceclaimtemplates delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, templatesKind"},
 		{"/configmaps create here", "pkg/uninstall/give.go", "maps.Create(ctx, wanted"},
 		{"/configmaps update here", "pkg/uninstall/give.go", "maps.Update(ctx, wanted"},
 		{"apps/daemonsets get here", "pkg/uninstall/give.go", "DaemonSets(g.Namespace).Get(ctx"},
 		{"apps/deployments get here", "pkg/uninstall/stop.go", "Deployments(c.Namespace).Get(ctx"},
 		{"apps/deployments/scale patch here", "pkg/uninstall/stop.go", `Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")`},
 		{"coordination.k8s.io/leases delete here", "pkg/uninstall/stop.go", "Leases(c.Namespace).Delete(ctx, d.lease"},
-		{"/pods list here", "pkg/uninstall/stop.go", "Pods(c.Namespace).List(ctx"},
+		{"/pods list here", "pkg/uninstall/stop.go", "find(ctx, podsKind"},
 	}
 )
 

@@ -116,7 +116,9 @@ func TestReleaseWhileTheDriverDoesNotOpen(t *testing.T) {
 	require.Len(t, m.records(), 1)
 
 	m.start()
-	require.Eventually(t, func() bool { return len(m.partitions())+len(m.records()) == 0 }, nodetest.Patience, nodetest.Tick)
+	require.Eventually(t, func() bool {
+		return len(m.partitions())+len(m.records())+len(m.files(m.config.CDIDir, "*.json")) == 0
+	}, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
 }

@@ -57,7 +57,7 @@ func monitors(t *testing.T) (found []monitor) {
 		e := m.Spec.PodMetricsEndpoints[0]
 		found = append(found, monitor{m.Metadata.Name, e.HonorLabels, len(e.Relabelings) == 1 && e.Relabelings[0].TargetLabel == "node"})
 	}
-	require.Len(t, found, 2)
+	require.Len(t, found, 3, "plugin, controller, page")
 	return found
 }
 

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
@@ -66,7 +69,7 @@ func TestPluginRestartWritesNoSlice(t *testing.T) {
 		metrics, err := s.get(nodeA, "metrics")
 		return err == nil && regexp.MustCompile(`(?m)^tranche_published_devices\{.*\} [1-9]`).MatchString(metrics), metrics
 	})
-	assert.Equal(t, versions, published.all())
+	assert.Equal(t, versions, published.all(), "%s", published.lastWritten())
 	assert.True(t, published.lastChange().IsZero())
 
 	now := s.pod("before")
@@ -103,9 +106,13 @@ func (s *suite) registeredAfter(start time.Time) (registered time.Time) {
 
 // publication follows the slices of a node.
 type publication struct {
+	// mu protects the fields below.
 	mu       sync.Mutex
 	versions map[string]string
 	changed  time.Time
+	devices  map[string]resourceapi.Device
+	// written says which devices have changed, and how.
+	written []string
 }
 
 func (p *publication) count() int { return len(p.all()) }
@@ -115,6 +122,13 @@ func (p *publication) all() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.versions)
+}
+
+// lastWritten says which devices have changed.
+func (p *publication) lastWritten() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.written, "\n")
 }
 
 // lastChange is when a slice was last written or removed since the watch began.
@@ -134,9 +148,10 @@ func (s *suite) watchSlices(node string) *publication {
 	}.String()}
 	list, err := slices.List(s.ctx, options)
 	require.NoError(s.t, err)
-	p := &publication{versions: map[string]string{}}
+	p := &publication{versions: map[string]string{}, devices: map[string]resourceapi.Device{}}
 	for _, slice := range list.Items {
 		p.versions[slice.Name] = slice.ResourceVersion
+		p.remember(&slice)
 	}
 	options.ResourceVersion = list.ResourceVersion
 	changes, err := slices.Watch(s.ctx, options)
@@ -162,5 +177,16 @@ func (p *publication) take(event watch.Event) {
 		delete(p.versions, slice.Name)
 	} else {
 		p.versions[slice.Name] = slice.ResourceVersion
+		p.remember(slice)
+	}
+}
+
+// remember notes which devices a write has changed.
+func (p *publication) remember(slice *resourceapi.ResourceSlice) {
+	for _, d := range slice.Spec.Devices {
+		if before, known := p.devices[d.Name]; known && !equality.Semantic.DeepEqual(before, d) {
+			p.written = append(p.written, fmt.Sprintf("%s was %+v and is %+v", d.Name, before, d))
+		}
+		p.devices[d.Name] = d
 	}
 }

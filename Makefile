@@ -69,11 +69,11 @@ build: export CC = $(if $(filter $(HOST_ARCH),$(ARCH)),gcc,$(GCC_$(ARCH)))
 build: compiler ## Build the programs into bin/ (ARCH=arm64 BIN=<folder> for another architecture)
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
-	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-simulator ./cmd/tranche-simulator
+	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-simulator ./test/simulator/cmd/tranche-simulator
 	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-controller ./cmd/tranche-controller
 	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-web ./cmd/tranche-web
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/kubectl-tranche ./cmd/kubectl-tranche
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/simulated-nvidia-tools ./cmd/simulated-nvidia-tools
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/simulated-nvidia-tools ./test/simulator/cmd/simulated-nvidia-tools
 	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 
 # kubectl-tranche for systems other than Linux, as build/release/OS-ARCHITECTURE/kubectl-tranche.

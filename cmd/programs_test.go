@@ -45,7 +45,7 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 // onlySimulated tells whether a package is for simulated machines or for tests.
 func onlySimulated(path string) bool {
 	for _, prefix := range []string{
-		"github.com/tranche-dev/tranche/pkg/simulate", "github.com/NVIDIA/go-nvml/pkg/nvml/mock", "github.com/stretchr/testify",
+		"github.com/tranche-dev/tranche/test/simulator", "github.com/NVIDIA/go-nvml/pkg/nvml/mock", "github.com/stretchr/testify",
 	} {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
 			return true

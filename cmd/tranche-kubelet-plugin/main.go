@@ -3,7 +3,7 @@
 package main
 
 import (
-	"github.com/tranche-dev/tranche/cmd/internal/plugin"
+	"github.com/tranche-dev/tranche/cmd/tranche-kubelet-plugin/plugin"
 )
 
 // version is set when the program is linked.

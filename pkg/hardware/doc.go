@@ -1,7 +1,7 @@
 // Package hardware is the contract between Tranche and the vendors of GPUs. To
 // support another vendor, implement the interfaces of this package in a folder
 // below it, as nvidia and amd do, and add the vendor to the machine of
-// cmd/internal/plugin:
+// cmd/tranche-kubelet-plugin/plugin:
 //
 //   - vendor.go: [Vendor] names the vendor, opens its driver and recognises what
 //     other software on the node does with its GPUs; owners.go has what that takes.

@@ -16,7 +16,7 @@ import (
 )
 
 // mayNameVendors are the folders whose subject is the GPUs of certain vendors.
-var mayNameVendors = []string{"cmd", "demo", "docs", "pkg/hardware", "pkg/models", "pkg/node/nodetest", "test"}
+var mayNameVendors = []string{"cmd", "demo", "docs", "pkg/hardware", "pkg/models", "test"}
 
 // namesVendors are the other files that name a vendor, with the reason.
 var namesVendors = map[string]string{

@@ -3,7 +3,7 @@
 // inventory (inventory.go, resolve.go, inventories/) names the GPUs of a machine,
 // and pci.go gives them addresses. [Inventory.GPUs] returns what the drivers of
 // such a machine would report (GPUs.go, amdgpus.go). pkg/templates
-// turns it into ResourceSlices; the packages in pkg/simulate bring it to life.
+// turns it into ResourceSlices; the packages in test/simulator bring it to life.
 //
 // The package is pure except for reading inventory files.
 //

@@ -16,8 +16,8 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 // The AMD GPUs of the simulated machines of these tests.

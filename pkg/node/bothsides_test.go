@@ -29,7 +29,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 // both is a machine whose plugin is steered by the real controller. The test is the

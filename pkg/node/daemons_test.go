@@ -20,9 +20,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 // buildTools builds the program that stands in for NVIDIA's, once.
@@ -33,7 +33,7 @@ var buildTools = sync.OnceValues(func() (string, error) {
 	}
 	toolsDir = dir
 	program := filepath.Join(dir, "tools")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/simulated-nvidia-tools") //nolint:noctx // it ends
+	build := exec.Command("go", "build", "-o", program, "../../test/simulator/cmd/simulated-nvidia-tools") //nolint:noctx // it ends
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	return program, build.Run()

@@ -15,9 +15,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // failing is something that fails.

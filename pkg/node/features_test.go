@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 // Where the API server drops counters, whole GPUs are offered and nothing else,

@@ -13,10 +13,10 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 // The plugin makes its GPUNode, which goes with the node, and says how the node is.

@@ -20,9 +20,9 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
-	"github.com/tranche-dev/tranche/pkg/simulate"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // childEnv makes the test binary be a plugin, with a config and one claim.
@@ -30,7 +30,7 @@ const childEnv = "TRANCHE_TEST_PLUGIN"
 
 type child struct {
 	Config    *Config
-	Simulated *simulate.Machine
+	Simulated *simulator.Machine
 	Claim     *resourceapi.ResourceClaim
 	// DieBefore is the number of the step, of all that the plugin takes for
 	// claims, before which it kills itself; none if negative.

@@ -26,15 +26,15 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
-	"github.com/tranche-dev/tranche/pkg/simulate"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
+	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 // The GPUs of the simulated machine of these tests.
@@ -57,7 +57,7 @@ type machine struct {
 	t      *testing.T
 	config *Config
 	// simulated is the machine that the plugin runs on.
-	simulated *simulate.Machine
+	simulated *simulator.Machine
 	api       *fake.Clientset
 }
 
@@ -83,7 +83,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		// Other tests' processes do not matter here.
 		procRoot: nodetest.FakeProc(t, nil),
 	}}
-	m.simulated = &simulate.Machine{
+	m.simulated = &simulator.Machine{
 		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: filepath.Join(dir, "sim"), Node: nodetest.NodeName,
 		Library: nvdriver.LibraryForTest(t.Name()),
 		NVIDIA:  nvidia.Vendor{HostRoot: "/", CDIHook: filepath.Join(dir, "hook"), CDIHookPath: m.hookPath()},

@@ -20,8 +20,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/pkg/node/nodetest"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // A GPU falls off the bus under a held partition. The claim is released at once, and

@@ -23,7 +23,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
 // metadataOf shows the metadata of what two clients have, and of further objects.

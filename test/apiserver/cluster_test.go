@@ -31,7 +31,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node"
-	"github.com/tranche-dev/tranche/pkg/simulate"
+	"github.com/tranche-dev/tranche/test/simulator"
 )
 
 const (
@@ -144,7 +144,7 @@ func (c *cluster) startPlugin() (k *kubelet, stop func()) {
 		GPUNodes:     c.tranche.GPUNodes(),
 	}
 	hook := filepath.Join(c.dir, "hook")
-	machine := &simulate.Machine{
+	machine := &simulator.Machine{
 		Inventory: "two", InventoryDir: filepath.Join(c.dir, "inventories"), Root: filepath.Join(c.dir, "sim"), Node: nodeName,
 		NVIDIA: nvidia.Vendor{HostRoot: "/", CDIHook: hook, CDIHookPath: filepath.Join(config.DataDir(), "nvidia-cdi-hook")},
 	}

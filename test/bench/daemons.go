@@ -14,8 +14,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/share"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/nodes"
 )

@@ -20,8 +20,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/simulate/load"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/load"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	deviceplugins "github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 // migrateFolder has the demos of TestMigrations. On its cluster, node-a has A100s with 40 GB,

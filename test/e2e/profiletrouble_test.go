@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // slowPartitions makes each partition of node-a take a moment, so that a switch can

@@ -10,8 +10,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/pkg/simulate/load"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/load"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // usageOf returns the samples of a metric that name a pod of the test.

@@ -19,8 +19,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 var (
@@ -158,7 +158,7 @@ var simulatorPrograms = sync.OnceValues(func() (dir string, err error) {
 	}
 	programsDir = dir
 	for _, command := range [][]string{
-		{"env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(dir, "tools"), "../../cmd/simulated-nvidia-tools"},
+		{"env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(dir, "tools"), "../../test/simulator/cmd/simulated-nvidia-tools"},
 		{"cc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "cuda/testdata/libcuda.c"},
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:noctx // it ends

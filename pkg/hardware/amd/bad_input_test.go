@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 const computeFile = "current_compute_partition"

@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 const memoryFile = "current_memory_partition"

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 func TestWritesOfMemoryModesThatFail(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 // TestPluginDiesWhileADaemonStarts: the next one finds it and makes it ready.

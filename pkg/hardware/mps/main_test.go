@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 // tools is the program that stands in for NVIDIA's, built once.
@@ -56,7 +56,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	tools = filepath.Join(dir, "tools")
-	build := exec.Command("go", "build", "-o", tools, "../../../cmd/simulated-nvidia-tools")
+	build := exec.Command("go", "build", "-o", tools, "../../../test/simulator/cmd/simulated-nvidia-tools")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the stand-in for NVIDIA's programs: %v\n%s", err, out)

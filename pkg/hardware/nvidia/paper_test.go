@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // TestGPUsOnPaper: what an inventory says about its GPUs without NVML is what

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/simulate/load"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/load"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 func (m *machine) usage(pciAddress string) gpu.Usage {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
 func machineOf(t *testing.T, gpus ...amdtest.GPU) (*amdtest.Tree, *Machine) {

@@ -1,7 +1,0 @@
-// Package simulate makes a hardware.Machine of the simulated drivers below it: the
-// kubelet plugin runs on it as it does on a real machine. Only cmd/tranche-simulator
-// and tests import it.
-//
-// Imports: pkg/hardware, pkg/hardware/amd, pkg/hardware/kmod, pkg/hardware/nvidia,
-// pkg/models, pkg/simulate/amdgpu, pkg/simulate/nvdriver.
-package simulate

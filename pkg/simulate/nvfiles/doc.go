@@ -1,7 +1,0 @@
-// Package nvfiles writes the files of a simulated NVIDIA driver: what its packages install,
-// its device nodes, and what it shows below /proc and /sys. Containers get them, and
-// libraries look for them.
-//
-// Imports: pkg/models, pkg/program, pkg/simulate/disk, pkg/simulate/nvstate,
-// pkg/simulate/nvtools.
-package nvfiles

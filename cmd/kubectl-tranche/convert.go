@@ -13,10 +13,10 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 const convertExamples = `  # Convert the ConfigMap of the MIG manager

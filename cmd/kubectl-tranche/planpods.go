@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/forecast"
+	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/preview"
+	"github.com/tranche-dev/tranche/pkg/publish/preview"
 )
 
 // fill adds the pods of each node that would have to leave, and tries to evict them by dry

@@ -13,9 +13,9 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/templates"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/publish/templates"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 

@@ -17,10 +17,10 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/packing"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 const profilesDir = chart + "/files/profiles"

@@ -179,7 +179,7 @@ func TestDeviceClassSelection(t *testing.T) {
 // TestEachProfileHasItsClass: every profile of every GPU that the simulator
 // knows, and no other one.
 func TestEachProfileHasItsClass(t *testing.T) {
-	content, err := os.ReadFile("../../pkg/models/nvidia.yaml")
+	content, err := os.ReadFile("../../pkg/publish/models/nvidia.yaml")
 	require.NoError(t, err)
 	var table struct {
 		Models map[string]struct {

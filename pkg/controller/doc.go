@@ -17,6 +17,6 @@
 // Plugin and controller communicate through the GPUNode.
 //
 // Imports: api/v1alpha1, pkg/controller/drain, pkg/controller/plans, pkg/controller/queue,
-// pkg/controller/rollout, pkg/controller/state, pkg/gpu, pkg/profile/formats, pkg/profile/kaiwo, pkg/profile/nos,
+// pkg/fleet/rollout, pkg/controller/state, pkg/gpu, pkg/profile/formats, pkg/profile/kaiwo, pkg/profile/nos,
 // pkg/publish, pkg/text.
 package controller

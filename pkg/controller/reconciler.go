@@ -19,8 +19,8 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
 // Reconciler switches nodes to their desired profiles.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
 // refuseNodes has somebody's policy refuse every change of a node but one that takes our

@@ -27,8 +27,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 

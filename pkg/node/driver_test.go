@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 func TestHealth(t *testing.T) {

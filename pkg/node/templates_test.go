@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/publish/templates"
 	"github.com/tranche-dev/tranche/test/nodetest"
-	"github.com/tranche-dev/tranche/pkg/templates"
 )
 
 // A template is, byte for byte, what the plugin publishes on such a machine. Only what the

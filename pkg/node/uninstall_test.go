@@ -14,8 +14,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
-	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 // order writes the order as `helm uninstall` does.

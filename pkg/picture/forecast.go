@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/controller/forecast"
+	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 

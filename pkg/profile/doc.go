@@ -10,5 +10,5 @@
 // creates PartitionProfiles from the files of the chart.
 //
 // Imports: api/v1alpha1, pkg/gpu, pkg/profile/deviceplugin, pkg/profile/packing,
-// pkg/profile/strict, pkg/text.
+// pkg/strict, pkg/text.
 package profile

@@ -5,7 +5,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // maxPartitions is how many partitions of one profile an entry can ask for. No GPU

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile/packing"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 func machine(t testing.TB, name string) []gpu.GPU {

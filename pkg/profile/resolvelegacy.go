@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // legacy refuses an extended resource that stands for a device which the GPU does not offer.

@@ -18,8 +18,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
 // installed is the DaemonSet of an installation.

@@ -9,9 +9,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
-	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 // amdGPUsOf reads a machine's GPUs of AMD's from a simulated kernel.

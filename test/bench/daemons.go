@@ -14,10 +14,10 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/share"
-	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/nodes"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 const (

@@ -16,13 +16,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/simulator/load"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // scrapes is how often the metrics are scraped.

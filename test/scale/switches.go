@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	inventories = "pkg/models/inventories"
+	inventories = "pkg/publish/models/inventories"
 	// mostWrites is how many API writes a switch of eight GPUs may take, besides
 	// evictions and what concerns pods.
 	mostWrites = 40

@@ -3,5 +3,5 @@
 // and tests import it.
 //
 // Imports: pkg/hardware, pkg/hardware/amd, pkg/hardware/kmod, pkg/hardware/nvidia,
-// pkg/models, test/simulator/amdgpu, test/simulator/nvdriver.
+// pkg/publish/models, test/simulator/amdgpu, test/simulator/nvdriver.
 package simulator

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // The kinds of objects.

@@ -7,5 +7,5 @@
 //
 // What has no counterpart is an error with the remedy, or a note if pods work without it.
 //
-// Imports: pkg/claimtemplate/manifest, pkg/gpu, pkg/profile/strict, pkg/publish.
+// Imports: pkg/claimtemplate/manifest, pkg/gpu, pkg/strict, pkg/publish.
 package nvidiadra

@@ -11,8 +11,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 const (

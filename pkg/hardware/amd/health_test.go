@@ -13,8 +13,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
-	"github.com/tranche-dev/tranche/test/amdtest"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
 const paperAddress = "0000:05:00.0"

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 func TestOffered(t *testing.T) {

@@ -5,5 +5,5 @@
 // state of the daemons, supervisor.go passes calls to the supervisor of the current driver.
 //
 // Imports: api/v1alpha1, pkg/claim/ledger, pkg/durable, pkg/gpu, pkg/hardware/mps,
-// pkg/node/telemetry, pkg/profile, pkg/share, pkg/share/offer.
+// pkg/node/telemetry, pkg/profile, pkg/share, pkg/publish/offer.
 package sharing

@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/share/offer"
+	"github.com/tranche-dev/tranche/pkg/publish/offer"
 )
 
 // Config has what a State works with.

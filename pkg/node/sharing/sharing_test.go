@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 const sharedGPU = "0000:01:00.0"

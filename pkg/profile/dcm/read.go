@@ -7,7 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // config is the file.

@@ -4,5 +4,5 @@
 // Unknown keys are errors. Keys about sharing are converted. Keys without effect here become notes.
 // Keys without which pods would get less than from the device plugin are errors.
 //
-// Imports: api/v1alpha1, pkg/gpu, pkg/profile/strict.
+// Imports: api/v1alpha1, pkg/gpu, pkg/strict.
 package deviceplugin

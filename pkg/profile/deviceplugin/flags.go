@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // unused are the flags without effect, and why.

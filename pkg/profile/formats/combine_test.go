@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 const bothLabels = "---\nkind: Node\nmetadata: {name: node-a, labels: {nvidia.com/mig.config: All_1g.5gb, nvidia.com/device-plugin.config: slice-10}}\n"

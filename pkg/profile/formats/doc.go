@@ -9,5 +9,5 @@
 //
 // Imports: api/v1alpha1, pkg/claimtemplate/manifest, pkg/claimtemplate/nvidiadra, pkg/profile,
 // pkg/profile/converted, pkg/profile/dcm, pkg/profile/deviceplugin, pkg/profile/kaiwo, pkg/profile/migparted, pkg/profile/nos,
-// pkg/profile/strict.
+// pkg/strict.
 package formats

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
 	"github.com/tranche-dev/tranche/pkg/profile/nos"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // object converts an object that is no ConfigMap.

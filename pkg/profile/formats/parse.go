@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/dcm"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/migparted"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // Format is a project whose files can be read.

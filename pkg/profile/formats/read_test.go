@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // checkValid checks that a profile can be created.

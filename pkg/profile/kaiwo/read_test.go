@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 const plan = `apiVersion: infrastructure.silogen.ai/v1alpha1

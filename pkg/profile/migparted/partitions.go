@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // spelling matches MIG profiles: compute slices, slices, memory, attributes.

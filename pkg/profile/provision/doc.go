@@ -6,5 +6,5 @@
 // file. A profile without the label belongs to a person. It is not changed, and has precedence over
 // a file of the same name.
 //
-// Imports: api/v1alpha1, pkg/profile, pkg/profile/strict.
+// Imports: api/v1alpha1, pkg/profile, pkg/strict.
 package provision

@@ -30,6 +30,6 @@
 //	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
 //	  - {step: load, memoryModeLost: ["*"], times: 1}
 //
-// Imports: pkg/hardware/amd/sysfs, pkg/hardware/xcp, pkg/models, test/simulator/disk,
+// Imports: pkg/hardware/amd/sysfs, pkg/hardware/xcp, pkg/publish/models, test/simulator/disk,
 // test/simulator/load.
 package amdgpu

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 func TestMemoryModeNeedsReload(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 // view is the machine at one moment: what the inventory has, what the state

@@ -3,7 +3,7 @@ package nvdriver
 import (
 	"slices"
 
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 

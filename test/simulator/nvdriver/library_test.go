@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 // Each library answers NOT_SUPPORTED to the numbers that it knows and INVALID_ARGUMENT beyond.

@@ -15,7 +15,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/gofrs/flock"
 
-	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/nvfiles"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"

@@ -2,6 +2,6 @@
 // its device nodes, and what it shows below /proc and /sys. Containers get them, and
 // libraries look for them.
 //
-// Imports: pkg/models, pkg/program, test/simulator/disk, test/simulator/nvstate,
+// Imports: pkg/publish/models, pkg/program, test/simulator/disk, test/simulator/nvstate,
 // test/simulator/nvtools.
 package nvfiles

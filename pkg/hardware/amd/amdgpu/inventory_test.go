@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/test/amdtest"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
 func TestInventoryOfMI300X(t *testing.T) {

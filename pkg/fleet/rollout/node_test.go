@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
 func TestObserve(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday

@@ -7,5 +7,5 @@
 //
 // Everything is pure.
 //
-// Imports: api/v1alpha1, pkg/gpu, pkg/hardware/xcp, pkg/models, pkg/profile.
+// Imports: api/v1alpha1, pkg/gpu, pkg/hardware/xcp, pkg/publish/models, pkg/profile.
 package preview

@@ -14,6 +14,6 @@
 // that differ. PCI addresses, PCIe roots and NUMA nodes are those of the inventory. Device
 // names and counter sets contain the PCI address.
 //
-// Imports: pkg/gpu, pkg/hardware/xcp, pkg/models, pkg/profile, pkg/publish,
-// pkg/share/offer.
+// Imports: pkg/gpu, pkg/hardware/xcp, pkg/publish/models, pkg/profile, pkg/publish,
+// pkg/publish/offer.
 package templates

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 	"github.com/tranche-dev/tranche/test/race"
 )
 

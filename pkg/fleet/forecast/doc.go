@@ -4,5 +4,5 @@
 //
 // Everything is pure.
 //
-// Imports: api/v1alpha1, pkg/controller/rollout.
+// Imports: api/v1alpha1, pkg/fleet/rollout.
 package forecast

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/controller/rollout"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
 // mostWindows limits how many windows a rollout can take, so that a forecast ends.

@@ -18,6 +18,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -56,7 +57,7 @@ func newCluster(t *testing.T, folder string) *cluster {
 		}
 		resources, errs := publish.Resources(node, gpus)
 		require.Empty(t, errs)
-		slices = append(slices, allocator.Slices(gpu.DriverName, node, resources)...)
+		slices = append(slices, allocator.Slices(names.DriverName, node, resources)...)
 	}
 	return &cluster{Scheduler: allocator.New(classes, slices), t: t}
 }

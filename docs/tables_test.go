@@ -50,7 +50,7 @@ func table(header []string, rows [][]string) string {
 	return b.String()
 }
 
-// TestTablesOfConstants: the names that programs share are constants of api/v1alpha1,
+// TestTablesOfConstants: the names that programs share are constants of api/names,
 // and their comments are the descriptions.
 func TestTablesOfConstants(t *testing.T) {
 	const page = "reference/cluster-objects.md"
@@ -84,7 +84,7 @@ func contract(t *testing.T) (all []constant) {
 	t.Helper()
 	prefix := regexp.MustCompile(`^(Taint|Label|Annotation|Condition|Reason|Event|Metric)[A-Z]`)
 	said := regexp.MustCompile(`(?s)^\w+(?: \(([^)]*)\))?:? (.*)$`)
-	inspect(t, "../api/v1alpha1", func(n ast.Node) {
+	inspect(t, "../api/names", func(n ast.Node) {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || len(spec.Values) != 1 || !prefix.MatchString(spec.Names[0].Name) {
 			return
@@ -139,7 +139,7 @@ func TestNamesOfTheContractAreUsed(t *testing.T) {
 		inspect(t, folder, func(n ast.Node) {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
-				if from, ok := n.X.(*ast.Ident); ok && from.Name == "v1alpha1" {
+				if from, ok := n.X.(*ast.Ident); ok && from.Name == "names" {
 					used[n.Sel.Name] = true
 				}
 			case *ast.CallExpr:
@@ -158,7 +158,7 @@ func TestNamesOfTheContractAreUsed(t *testing.T) {
 	// The API server runs policies of the chart.
 	policy := read(t, "../deployments/helm/tranche/templates/podaffinity.yaml")
 	for _, c := range contract(t) {
-		assert.True(t, used[c.name] || strings.Contains(policy, `"`+c.value+`"`), "no program uses v1alpha1.%s", c.name)
+		assert.True(t, used[c.name] || strings.Contains(policy, `"`+c.value+`"`), "no program uses names.%s", c.name)
 		if wanted := types[c.name]; strings.HasPrefix(c.name, "Event") && wanted != "" {
 			assert.Equal(t, wanted, strings.Split(c.about, ",")[0], c.name)
 		}

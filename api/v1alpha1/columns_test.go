@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -51,7 +52,7 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 		Since:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
 		Switch:     &v1alpha1.Switch{Attempt: 2},
 		Node:       &v1alpha1.NodeReport{Count: 8},
-		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Message: "on the way"}},
+		Conditions: []metav1.Condition{{Type: names.ConditionReady, Message: "on the way"}},
 	}
 	narrow, wide := row(t, "gpunodes", node)
 	assert.Equal(t, map[string]string{
@@ -67,7 +68,7 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 // A column has room for one value: of several rules it shows the first that says
 // anything, and only the wide table has them all.
 func TestColumnsOfAProfile(t *testing.T) {
-	profile := &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}}
+	profile := &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{names.LabelFromChart: "true"}}}
 	profile.Spec = v1alpha1.PartitionProfileSpec{
 		Rules: []v1alpha1.Rule{
 			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "3g"}, {Profile: "1g"}}}},

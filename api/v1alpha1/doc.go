@@ -1,9 +1,8 @@
 // Package v1alpha1 is the first version of the API objects of Tranche: the desired and
 // the observed state of the GPUs of a node.
 //
-// Names that several programs share, and that administrators read, are constants here:
-// taints, labels, conditions, reasons, events and metrics. The tables of the
-// documentation are generated from their comments.
+// The names that programs share (taints, labels, conditions, reasons, events) are in
+// package names.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tranche.dev

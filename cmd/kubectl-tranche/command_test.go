@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // server is an API server that has slices and nothing else, and remembers what
@@ -212,7 +212,7 @@ func TestServerVersions(t *testing.T) {
 		p.Labels = map[string]string{"app.kubernetes.io/part-of": "tranche", componentLabel: component, versionLabel: version}
 		return p
 	}
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{v1alpha1.AnnotationNamespace: "tranche-system"}}}
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationNamespace: "tranche-system"}}}
 	foreign := pod("g", "kubelet-plugin", "9.0.0", corev1.PodRunning)
 	foreign.Namespace = "team-a"
 	kubernetes := fake.NewClientset(class, foreign, pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -135,7 +136,7 @@ func readFormat(in io.Reader, file string) ([]formats.Document, error) {
 
 // labels are the node labels that name the configurations of a format.
 var labels = map[formats.Format]string{
-	formats.MIGParted: v1alpha1.LabelMIGConfig, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: v1alpha1.LabelGPUConfigProfile,
+	formats.MIGParted: names.LabelMIGConfig, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: names.LabelGPUConfigProfile,
 }
 
 // printed is a document as YAML with comments. The error has what cannot be converted. made are the
@@ -158,7 +159,7 @@ func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, e
 		}
 		b.WriteString("---\n")
 		if label := labels[d.Format]; label != "" {
-			comment(&b, fmt.Sprintf("for nodes with the label %s=%s: %s=%s", label, p.Original, v1alpha1.LabelProfile, p.Name))
+			comment(&b, fmt.Sprintf("for nodes with the label %s=%s: %s=%s", label, p.Original, names.LabelProfile, p.Name))
 		}
 		for _, note := range p.Notes {
 			comment(&b, note)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -30,7 +30,7 @@ func defragCluster(t *testing.T) []runtime.Object {
 	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
 	out := []runtime.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{names.LabelDefragmentation: names.DefragmentationAllowed}}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "other"}, Status: corev1.PodStatus{Phase: corev1.PodPending}},
 	}
 	for _, c := range classes {

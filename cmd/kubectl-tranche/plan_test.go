@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -45,7 +45,7 @@ func planCluster() (kube, ours []runtime.Object) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
 				Status: resourceapi.ResourceClaimStatus{
 					Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-						{Driver: gpu.DriverName, Pool: name, Device: whole}, {Driver: "other", Pool: name, Device: whole},
+						{Driver: names.DriverName, Pool: name, Device: whole}, {Driver: "other", Pool: name, Device: whole},
 					}}},
 					ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "on-" + name}},
 				},
@@ -53,7 +53,7 @@ func planCluster() (kube, ours []runtime.Object) {
 		}
 		kube, ours = append(kube, node), append(ours, &g.GPUNode)
 	}
-	labelled := nodeNamed("node-d", v1alpha1.LabelProfile, "whole")
+	labelled := nodeNamed("node-d", names.LabelProfile, "whole")
 	g := gpunodes.WithProfile("node-d", "whole")
 	g.Status.Node.Count = 1
 	return append(kube, labelled), append(ours, &g.GPUNode)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -64,7 +65,7 @@ func claimsByNode(claims []resourceapi.ResourceClaim) map[string][]*resourceapi.
 		}
 		var nodes []string
 		for _, d := range a.Devices.Results {
-			if node := gpu.NodeOfPool(d.Pool); d.Driver == gpu.DriverName && !slices.Contains(nodes, node) {
+			if node := names.NodeOfPool(d.Pool); d.Driver == names.DriverName && !slices.Contains(nodes, node) {
 				nodes = append(nodes, node)
 				out[node] = append(out[node], &claims[i])
 			}
@@ -87,7 +88,7 @@ func devicesOn(node string, claims []*resourceapi.ResourceClaim) (devices []stri
 }
 
 func isOn(node string, d *resourceapi.DeviceRequestAllocationResult) bool {
-	return d.Driver == gpu.DriverName && gpu.NodeOfPool(d.Pool) == node
+	return d.Driver == names.DriverName && names.NodeOfPool(d.Pool) == node
 }
 
 // podsOf are the pods whose claims hold devices that have to be released.

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -167,7 +167,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 		}
 		if _, is := node.Labels[controlPlaneLabel]; is {
 			return fmt.Errorf("%s belongs to the control plane, where the label %s is ignored; set the profile in its GPUNode: %s",
-				r.node, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
+				r.node, names.LabelProfile, inGPUNode(r.node, profile))
 		}
 	}
 	n, err := gpuNode(ctx, r.ours, r.node)
@@ -196,7 +196,7 @@ func (r *profileRun) unlessInGPUNode(err error, profile string) error {
 	if profile == "" || !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w; with permission to change GPUNodes, and if the node has no label %s, set the profile there: %s", err, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
+	return fmt.Errorf("%w; with permission to change GPUNodes, and if the node has no label %s, set the profile there: %s", err, names.LabelProfile, inGPUNode(r.node, profile))
 }
 
 func inGPUNode(node, profile string) string {
@@ -221,17 +221,17 @@ func (r *profileRun) known(ctx context.Context, profile string) error {
 
 // label changes the node's label, if need be.
 func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile string) error {
-	old, there := node.Labels[v1alpha1.LabelProfile]
+	old, there := node.Labels[names.LabelProfile]
 	var value any // null takes it off
 	switch {
 	case profile == "" && !there:
-		return r.say("%s has no label %s.", r.node, v1alpha1.LabelProfile)
+		return r.say("%s has no label %s.", r.node, names.LabelProfile)
 	case profile != "" && old == profile:
-		return r.say("%s already has the label %s=%s.", r.node, v1alpha1.LabelProfile, profile)
+		return r.say("%s already has the label %s=%s.", r.node, names.LabelProfile, profile)
 	case profile != "":
 		value = profile
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelProfile: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{names.LabelProfile: value}}})
 	if err != nil {
 		return fmt.Errorf("patch of node %s: %w", r.node, err)
 	}
@@ -239,9 +239,9 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 		return r.unlessInGPUNode(fmt.Errorf("label node %s: %w", r.node, err), profile)
 	}
 	if profile == "" {
-		return r.say("Removed the label %s=%s from %s.", v1alpha1.LabelProfile, old, r.node)
+		return r.say("Removed the label %s=%s from %s.", names.LabelProfile, old, r.node)
 	}
-	return r.say("Labelled %s: %s=%s.", r.node, v1alpha1.LabelProfile, profile)
+	return r.say("Labelled %s: %s=%s.", r.node, names.LabelProfile, profile)
 }
 
 func (r *profileRun) say(format string, args ...any) error {

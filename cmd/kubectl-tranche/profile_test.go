@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -52,7 +53,7 @@ func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profi
 func (r *profileRun) labelNow(t *testing.T) string {
 	n, err := r.kubernetes.CoreV1().Nodes().Get(t.Context(), r.node, metav1.GetOptions{})
 	require.NoError(t, err)
-	return n.Labels[v1alpha1.LabelProfile]
+	return n.Labels[names.LabelProfile]
 }
 
 func TestSetProfile(t *testing.T) {
@@ -76,9 +77,9 @@ func TestSetProfile(t *testing.T) {
 	}{
 		"set": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
-		"set again": {node: nodeNamed("node-a", v1alpha1.LabelProfile, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",
+		"set again": {node: nodeNamed("node-a", names.LabelProfile, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",
 			says: "node-a already has the label tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
-		"unset": {node: nodeNamed("node-a", v1alpha1.LabelProfile, "cpx", "other", "stays"), ours: objects(follows("node-a", "cpx")),
+		"unset": {node: nodeNamed("node-a", names.LabelProfile, "cpx", "other", "stays"), ours: objects(follows("node-a", "cpx")),
 			says: "Removed the label tranche.dev/profile=cpx from node-a.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"unset nothing": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "")),
 			says: "node-a has no label tranche.dev/profile.\nTo see its progress: kubectl tranche profile node-a\n"},

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // source has the objects that a picture shows: the lists of the API server, or what watches keep.
@@ -75,7 +75,7 @@ func (r reader) selected(nodes []corev1.Node) []string {
 
 // slices reads those of the nodes, nil for all. A handful of nodes is read one by one.
 func (r reader) slices(ctx context.Context, nodes []string) ([]resourceapi.ResourceSlice, error) {
-	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: gpu.DriverName}
+	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: names.DriverName}
 	if nodes == nil || len(nodes) > handful {
 		return r.some(ctx, selector)
 	}

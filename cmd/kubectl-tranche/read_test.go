@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -26,7 +26,7 @@ func slice(name, node string) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourceapi.ResourceSliceSpec{
-			Driver: gpu.DriverName, NodeName: &node,
+			Driver: names.DriverName, NodeName: &node,
 			Pool:    resourceapi.ResourcePool{Name: node + "/gpu-0000-0f-00-0", ResourceSliceCount: 1},
 			Devices: []resourceapi.Device{{Name: "gpu-0000-0f-00-0"}},
 		},

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -190,7 +191,7 @@ func (r *rolloutRun) approve(p *v1alpha1.PartitionPlan) (map[string]any, string,
 		return nil, "", fmt.Errorf("PartitionPlan %s gives its nodes no revision, so there is nothing to approve", p.Name)
 	case step < 0 || step > steps:
 		return nil, "", fmt.Errorf("--step %d: PartitionPlan %s has the steps 1 to %d", step, p.Name, steps)
-	case step == 0 && far.Reason != v1alpha1.ReasonWaitsForApproval:
+	case step == 0 && far.Reason != names.ReasonWaitsForApproval:
 		return nil, "", fmt.Errorf("PartitionPlan %s does not wait for an approval (%s); to approve a step before it is reached, use --step", p.Name, far.Line())
 	case step == 0:
 		step = far.Step

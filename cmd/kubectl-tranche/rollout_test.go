@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -28,14 +29,14 @@ func newRollout(out *bytes.Buffer, objects ...runtime.Object) *rolloutRun {
 // planned is a plan of two revisions and three steps, in one of them.
 func planned(step int32, reason string) *gpunodes.Plan {
 	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 1, Waiting: 3}).
-		Says(v1alpha1.ConditionProgressing, true, reason, "as the plan says")
+		Says(names.ConditionProgressing, true, reason, "as the plan says")
 	p.Spec.Strategy.Steps = make([]v1alpha1.RolloutStep, 2)
 	p.Status.Step, p.Status.Steps = step, 3
 	return p
 }
 
 func TestEditPlan(t *testing.T) {
-	paused, stopped, first := planned(1, v1alpha1.ReasonPaused), planned(1, v1alpha1.ReasonTooManyFailures), gpunodes.NewPlan("canary", "balanced", 1)
+	paused, stopped, first := planned(1, names.ReasonPaused), planned(1, names.ReasonTooManyFailures), gpunodes.NewPlan("canary", "balanced", 1)
 	paused.Spec.Paused = true
 	stopped.Status.Stopped = &v1alpha1.PlanStop{Revision: 2, Failures: 3}
 	both := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
@@ -54,7 +55,7 @@ func TestEditPlan(t *testing.T) {
 		says  string
 		err   string
 	}{
-		"pause":       {plan: planned(1, v1alpha1.ReasonRollingOut), what: "pause", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true }, says: "Paused canary. Nodes that are being switched go on."},
+		"pause":       {plan: planned(1, names.ReasonRollingOut), what: "pause", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true }, says: "Paused canary. Nodes that are being switched go on."},
 		"pause again": {plan: paused, what: "pause", says: "canary is paused already."},
 		"resume":      {plan: paused, what: "resume", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false }, says: "Resumed canary."},
 		"resume after failures": {plan: stopped, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
@@ -64,18 +65,18 @@ func TestEditPlan(t *testing.T) {
 				s.Paused, s.Accepted = false, &v1alpha1.AcceptedFailures{Revision: 2, Failures: 3}
 			}},
 		"resume after failures of before": {plan: older, what: "resume", says: "canary is neither paused nor stopped."},
-		"approve": {plan: planned(2, v1alpha1.ReasonWaitsForApproval), what: "approve", says: "Approved step 2 of revision 2 of canary.",
+		"approve": {plan: planned(2, names.ReasonWaitsForApproval), what: "approve", says: "Approved step 2 of revision 2 of canary.",
 			want: func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 2, Step: 2} }},
-		"approve ahead": {plan: planned(1, v1alpha1.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 2}, says: "Approved step 2 of revision 2 of canary.",
+		"approve ahead": {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 2}, says: "Approved step 2 of revision 2 of canary.",
 			want: func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 2, Step: 2} }},
-		"approve too early": {plan: planned(1, v1alpha1.ReasonSoaking), what: "approve",
+		"approve too early": {plan: planned(1, names.ReasonSoaking), what: "approve",
 			err: "PartitionPlan canary does not wait for an approval (step 1 of 3: 1 of 4 nodes updated (Soaking)); to approve a step before it is reached, use --step"},
-		"approve no step":    {plan: planned(1, v1alpha1.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
+		"approve no step":    {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
 		"approve nothing":    {plan: unseen, what: "approve", err: "PartitionPlan canary gives its nodes no revision, so there is nothing to approve"},
-		"undo":               {plan: planned(1, v1alpha1.ReasonRollingOut), what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2, To: 1} }, says: "canary goes back from revision 2 to revision 1."},
+		"undo":               {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2, To: 1} }, says: "canary goes back from revision 2 to revision 1."},
 		"undo the first":     {plan: first, what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
-		"undo to none":       {plan: planned(1, v1alpha1.ReasonRollingOut), what: "undo", given: true, want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} }, says: "canary gives its nodes no profile any more."},
-		"undo to the future": {plan: planned(1, v1alpha1.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
+		"undo to none":       {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} }, says: "canary gives its nodes no profile any more."},
+		"undo to the future": {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
 		"undo nothing":       {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestEditPlan(t *testing.T) {
 }
 
 func TestFollowRollout(t *testing.T) {
-	said, done, ours := make(lines), make(chan error, 1), clientfake.New(planned(1, v1alpha1.ReasonRollingOut).DeepCopy())
+	said, done, ours := make(lines), make(chan error, 1), clientfake.New(planned(1, names.ReasonRollingOut).DeepCopy())
 	r := newRollout(nil)
 	r.ours, r.out = ours, said
 	go func() { done <- r.follow(t.Context(), 0) }()
@@ -113,38 +114,38 @@ func TestFollowRollout(t *testing.T) {
 		_, err := ours.PartitionPlans().Update(t.Context(), &p.PartitionPlan, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
-	p := planned(3, v1alpha1.ReasonRollingOut).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 3, Switching: 1})
+	p := planned(3, names.ReasonRollingOut).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 3, Switching: 1})
 	change(p)
 	assert.Equal(t, "step 3 of 3: 3 of 4 nodes updated, 1 switching (RollingOut)", <-said)
 	p.Status.SwitchDuration = &metav1.Duration{Duration: time.Second} // nothing that is said again
 	change(p)
-	change(p.Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4}).Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "").Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, ""))
+	change(p.Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4}).Says(names.ConditionProgressing, false, names.ReasonComplete, "").Says(names.ConditionComplete, true, names.ReasonComplete, ""))
 	assert.Equal(t, "step 3 of 3: 4 of 4 nodes updated (Complete)", <-said)
 	require.NoError(t, <-done)
 }
 
 func TestFollowEnds(t *testing.T) {
-	stopped := planned(1, v1alpha1.ReasonTooManyFailures).Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonTooManyFailures, "1 node failed, and maxFailures allows 0")
+	stopped := planned(1, names.ReasonTooManyFailures).Says(names.ConditionProgressing, false, names.ReasonTooManyFailures, "1 node failed, and maxFailures allows 0")
 	for want, p := range map[string]*gpunodes.Plan{
 		"the rollout is not complete (TooManyFailures): 1 node failed, and maxFailures allows 0":      stopped,
-		"the rollout is not complete (Undone): as the plan says":                                      planned(1, v1alpha1.ReasonUndone),
-		"the rollout is not complete (InvalidWindow): as the plan says":                               planned(1, v1alpha1.ReasonInvalidWindow),
-		"the rollout is not complete yet; it goes on: kubectl tranche rollout status canary shows it": planned(1, v1alpha1.ReasonPaused),
+		"the rollout is not complete (Undone): as the plan says":                                      planned(1, names.ReasonUndone),
+		"the rollout is not complete (InvalidWindow): as the plan says":                               planned(1, names.ReasonInvalidWindow),
+		"the rollout is not complete yet; it goes on: kubectl tranche rollout status canary shows it": planned(1, names.ReasonPaused),
 	} {
 		var out bytes.Buffer
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
-		if p.Status.Conditions[0].Reason == v1alpha1.ReasonPaused { // it does not end by itself
+		if p.Status.Conditions[0].Reason == names.ReasonPaused { // it does not end by itself
 			ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
 		}
 		err := newRollout(&out, p.DeepCopy()).follow(ctx, 0)
 		cancel()
-		if p.Status.Conditions[0].Reason == v1alpha1.ReasonPaused {
+		if p.Status.Conditions[0].Reason == names.ReasonPaused {
 			require.ErrorContains(t, err, "the rollout is not complete")
 			continue
 		}
 		require.EqualError(t, err, want)
 	}
-	r := newRollout(&bytes.Buffer{}, planned(1, v1alpha1.ReasonPaused).DeepCopy())
+	r := newRollout(&bytes.Buffer{}, planned(1, names.ReasonPaused).DeepCopy())
 	require.EqualError(t, r.follow(t.Context(), time.Millisecond), "the rollout is not complete after 1ms; it goes on: kubectl tranche rollout status canary shows it")
 	require.ErrorContains(t, newRollout(nil).follow(t.Context(), 0), "PartitionPlan canary does not exist")
 }
@@ -152,7 +153,7 @@ func TestFollowEnds(t *testing.T) {
 // On a terminal, the picture replaces the one before.
 func TestFollowOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := planned(3, v1alpha1.ReasonComplete).Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "all nodes have revision 2").Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, "")
+	p := planned(3, names.ReasonComplete).Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 2").Says(names.ConditionComplete, true, names.ReasonComplete, "")
 	r := newRollout(&out, p.DeepCopy())
 	r.screen.Live = true
 	require.NoError(t, r.follow(t.Context(), 0))
@@ -161,7 +162,7 @@ func TestFollowOnATerminal(t *testing.T) {
 
 func TestShowRollout(t *testing.T) {
 	var out bytes.Buffer
-	r := newRollout(&out, planned(1, v1alpha1.ReasonSoaking).DeepCopy())
+	r := newRollout(&out, planned(1, names.ReasonSoaking).DeepCopy())
 	require.NoError(t, r.show(t.Context(), "json"))
 	var shown map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))

@@ -13,7 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
@@ -62,7 +62,7 @@ tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 			reply(w, "NodeList", list)
 		case strings.HasSuffix(r.URL.Path, "/deviceclasses") && !s.hidesClasses:
 			list := resourceapi.DeviceClassList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClassList"}}
-			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{v1alpha1.AnnotationNamespace: "tranche-system"}}}}
+			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationNamespace: "tranche-system"}}}}
 			reply(w, "DeviceClassList", list)
 		default:
 			http.Error(w, "no", http.StatusForbidden)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -33,7 +34,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		}
 		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)
-		if profile != "" && far.KeptReason == v1alpha1.ReasonProfileNotFound {
+		if profile != "" && far.KeptReason == names.ReasonProfileNotFound {
 			// It may be another profile, that of before the label was changed.
 			err = r.known(ctx, profile)
 		}
@@ -84,7 +85,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, fmt.Errorf("%w: %s", errNotApplied, far.Conflict)
 	}
-	if far.KeptReason == v1alpha1.ReasonDisabled {
+	if far.KeptReason == names.ReasonDisabled {
 		return false, fmt.Errorf("%w: %s", errNotApplied, far.Kept)
 	}
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -90,11 +91,11 @@ func TestWaitEnds(t *testing.T) {
 			"the profile is not applied (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
 		"never": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such GPU", false).GPUNode, "",
 			"the profile is not applied (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
-		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
+		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(names.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the profile is not applied: mig-manager serves the node"},
-		"disabled meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false").GPUNode, "",
+		"disabled meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(names.ConditionReady, true, names.ReasonDisabled, "spec.enabled is false").GPUNode, "",
 			"the profile is not applied: spec.enabled is false"},
-		"deleted meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound,
+		"deleted meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(names.ConditionReady, false, names.ReasonProfileNotFound,
 			"the node's label tranche.dev/profile names PartitionProfile cpx, which does not exist; existing profiles: spx").GPUNode, "",
 			"PartitionProfile cpx does not exist, and there are no others"},
 	} {
@@ -121,10 +122,10 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	r := &profileRun{}
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
 	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
-	pending := gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionRolloutPending, true, v1alpha1.ReasonWaitsForNodes, "profile cpx waits for other nodes: node-b")
+	pending := gpunodes.WithProfile("node-a", "spx").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForNodes, "profile cpx waits for other nodes: node-b")
 	assert.Equal(t, "Profile cpx waits for other nodes: node-b.", r.step(cluster.ProgressOf(&pending.GPUNode), "cpx"))
 	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
-	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names PartitionProfile old, which does not exist").GPUNode)
+	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "names PartitionProfile old, which does not exist").GPUNode)
 	done, err = arrived(gone, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
@@ -186,8 +187,8 @@ func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 	}
 	projects := []string{}
 	for _, b := range bindings {
-		if m := b.Spec.MatchResources; m != nil && m.NamespaceSelector != nil && m.NamespaceSelector.MatchLabels[v1alpha1.LabelTranslate] != "" {
-			projects = append(projects, m.NamespaceSelector.MatchLabels[v1alpha1.LabelTranslate])
+		if m := b.Spec.MatchResources; m != nil && m.NamespaceSelector != nil && m.NamespaceSelector.MatchLabels[names.LabelTranslate] != "" {
+			projects = append(projects, m.NamespaceSelector.MatchLabels[names.LabelTranslate])
 		}
 	}
 	return projects, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
@@ -44,7 +45,7 @@ func defaults() controller.Options {
 		},
 		PauseLabels:      controller.DefaultPauseLabels,
 		ClientNamespaces: controller.DefaultClientNamespaces,
-		StartupTaint:     v1alpha1.TaintStartup,
+		StartupTaint:     names.TaintStartup,
 		Workers:          16,
 	}
 }
@@ -66,7 +67,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
 	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
-	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+v1alpha1.LabelTranslate+": kai, hami, nos")
+	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+names.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
 	flags.Float64Var(&c.explain.PerSecond, "explain-pending-rate", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
 	flags.DurationVar(&c.defragment.After, "defragment-after", c.defragment.After, "time after which other pods are moved if a pod that waits for its claims then fits; 0: never")
@@ -76,7 +77,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&o.MaxFailures, "max-failures", o.MaxFailures, "nodes without a PartitionPlan that may fail with a profile before no other node gets it: a number, or a percentage of them, rounded down")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
-	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+v1alpha1.PausedValue)
+	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+names.PausedValue)
 	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
 	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or Allowed")

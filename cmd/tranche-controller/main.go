@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/cmd/internal/daemon"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
@@ -39,7 +39,7 @@ func main() { daemon.Main(command()) }
 func command() *cobra.Command {
 	c := config{options: defaults(), explain: defaultExplain(), defragment: defaultDefragment()}
 	return daemon.Program{
-		Name: v1alpha1.ControllerName, Short: "The controller of Tranche, which switches nodes to their partition profiles", Version: version,
+		Name: names.ControllerName, Short: "The controller of Tranche, which switches nodes to their partition profiles", Version: version,
 		Flags: func(flags *pflag.FlagSet) { addFlags(flags, &c) },
 		Check: c.check,
 		Run: func(ctx context.Context, api *rest.Config) error {
@@ -75,7 +75,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		Cache:                   caches,
 		Metrics:                 metricsserver.Options{BindAddress: "0"}, // listen has deadlines and limits
 		LeaderElection:          c.leaderElect,
-		LeaderElectionID:        v1alpha1.ControllerName,
+		LeaderElectionID:        names.ControllerName,
 		LeaderElectionNamespace: c.leaseNamespace,
 		// The program ends when the manager does, so the next leader need not wait for
 		// the lease to run out.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -62,7 +63,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	set.VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
 	require.NoError(t, c.check())
 	assert.Equal(t, "tranche-system", c.leaseNamespace)
-	assert.Equal(t, v1alpha1.TaintStartup, c.options.StartupTaint)
+	assert.Equal(t, names.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
 		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
 		"--reboot=Allowed", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml",

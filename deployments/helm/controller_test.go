@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -85,7 +85,7 @@ func TestControllerFlags(t *testing.T) {
 		assert.Equal(t, want, got, flag)
 	}
 	assert.Equal(t, strings.Join(controller.DefaultPauseLabels, ","), flags["--pause-labels"])
-	assert.Equal(t, v1alpha1.TaintStartup, flags["--startup-taint"])
+	assert.Equal(t, names.TaintStartup, flags["--startup-taint"])
 	assert.Equal(t, strings.Join(controller.DefaultClientNamespaces, ","), flags["--client-namespaces"])
 	assert.Equal(t, "1", flags["--max-unavailable"])
 	assert.Equal(t, "10%", flagsOf(&deploymentOf(t, decode(t, render(t, chart, "--set", "controller.maxUnavailable=10%"))).Spec.Template.Spec.Containers[0])["--max-unavailable"])

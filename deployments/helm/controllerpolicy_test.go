@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // requireRefusal asks a policy twice: where all is dynamic, and as the API server does.
@@ -50,7 +50,7 @@ func TestControllerNodesPolicy(t *testing.T) {
 		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node, and remove tranche.dev/startup"
 		rest  = "tranche-controller may change only its taints and some labels of a node"
 	)
-	ours := corev1.Taint{Key: v1alpha1.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: names.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
 	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
 	bare := func() *corev1.Node {
 		return &corev1.Node{
@@ -68,9 +68,9 @@ func TestControllerNodesPolicy(t *testing.T) {
 		return with(func(n *corev1.Node) { n.Spec.Taints = taints })
 	}
 	switching := with(func(n *corev1.Node) {
-		n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, ours}, v1alpha1.PausedValue
+		n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, ours}, names.PausedValue
 	})
-	startup := corev1.Taint{Key: v1alpha1.TaintStartup, Effect: corev1.TaintEffectNoSchedule}
+	startup := corev1.Taint{Key: names.TaintStartup, Effect: corev1.TaintEffectNoSchedule}
 	noExecute, another := ours, ours
 	noExecute.Effect, another.Value = corev1.TaintEffectNoExecute, "spx"
 	for name, test := range map[string]struct {
@@ -80,21 +80,21 @@ func TestControllerNodesPolicy(t *testing.T) {
 		"taints and pauses": {bare(), switching, ""},
 		"takes it back":     {switching, bare(), ""},
 		"another profile": {switching, with(func(n *corev1.Node) {
-			n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, another}, v1alpha1.PausedValue
+			n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, another}, names.PausedValue
 		}), ""},
 		"removes the start-up taint": {taints(theirs, startup), bare(), ""},
 		"sets the start-up taint":    {bare(), taints(theirs, startup), taint},
 		"no taints before":           {taints(), taints(ours), ""},
 		"no taints after":            {taints(ours), taints(), ""},
 		"nothing":                    {bare(), bare(), ""},
-		"pauses another":             {bare(), label(other, v1alpha1.PausedValue), labels},
-		"lets another run":           {label(other, v1alpha1.PausedValue), bare(), ""},
+		"pauses another":             {bare(), label(other, names.PausedValue), labels},
+		"lets another run":           {label(other, names.PausedValue), bare(), ""},
 		"switches one off":           {bare(), label(dcgm, "false"), labels},
 		"switches one on":            {label(dcgm, "false"), bare(), labels},
 		"a new label":                {bare(), label("node-role.kubernetes.io/control-plane", ""), labels},
 		"a label less":               {bare(), with(func(n *corev1.Node) { delete(n.Labels, "zone") }), labels},
 		"all labels":                 {bare(), with(func(n *corev1.Node) { n.Labels = nil }), labels},
-		"names a profile":            {bare(), label(v1alpha1.LabelProfile, "cpx"), labels},
+		"names a profile":            {bare(), label(names.LabelProfile, "cpx"), labels},
 		"ends pods":                  {bare(), taints(theirs, noExecute), taint},
 		"takes another's taint":      {bare(), taints(), taint},
 		"another taint":              {bare(), taints(theirs, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}), taint},
@@ -120,8 +120,8 @@ func TestNothingToPause(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"tranche.dev/gpu-client": value}}}
 	}
 	policy := policyNamed(t, objects, "-controller-nodes")
-	requireRefusal(t, policy, "", "UPDATE", node(v1alpha1.PausedValue), node("true"))
-	requireRefusal(t, policy, "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: ", "UPDATE", node("true"), node(v1alpha1.PausedValue))
+	requireRefusal(t, policy, "", "UPDATE", node(names.PausedValue), node("true"))
+	requireRefusal(t, policy, "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: ", "UPDATE", node("true"), node(names.PausedValue))
 }
 
 // TestPoliciesName: the policies speak of the taint and the labels that the controller
@@ -133,6 +133,6 @@ func TestPoliciesName(t *testing.T) {
 		for _, v := range spec.Validations {
 			text += v.Expression
 		}
-		require.Contains(t, text, `"`+v1alpha1.TaintRepartitioning+`"`)
+		require.Contains(t, text, `"`+names.TaintRepartitioning+`"`)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // TestFormats: each value makes its program follow the labels, and read one ConfigMap.
@@ -107,7 +107,7 @@ func TestControllerWritesReports(t *testing.T) {
 		return n
 	}
 	const (
-		mig, dcm = v1alpha1.LabelMIGConfigState, v1alpha1.LabelGPUConfigProfileState
+		mig, dcm = names.LabelMIGConfigState, names.LabelGPUConfigProfileState
 		pauses   = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: tranche.dev/gpu-client"
 		no       = pauses + "; and write progress to dcm.amd.com/gpu-config-profile-state, nvidia.com/mig.config.state"
 		noDCM    = pauses + "; and write progress to nvidia.com/mig.config.state"
@@ -130,14 +130,14 @@ func TestControllerWritesReports(t *testing.T) {
 		"nothing":               {both, node(mig, "success"), node(mig, "success"), ""},
 		"a value of the other":  {both, node(), node(dcm, "failed"), no},
 		"another text":          {both, node(), node(mig, "done"), no},
-		"the order itself":      {both, node(), node(v1alpha1.LabelMIGConfig, "all-disabled"), no},
+		"the order itself":      {both, node(), node(names.LabelMIGConfig, "all-disabled"), no},
 		"removal":               {both, node(mig, "success"), node(), no},
 		"beside another label":  {both, node(), node(mig, "success", "a", "b"), no},
 		"of what is not on":     {migOnly, node(), node(dcm, "success"), noDCM},
 		"what is on":            {migOnly, node(), node(mig, "success"), ""},
 		"of nobody":             {none, node(), node(mig, "success"), pauses},
 		"of nobody, a change":   {none, node(mig, "pending"), node(mig, "success"), pauses},
-		"a pause and a report":  {both, node("tranche.dev/gpu-client", "true"), node("tranche.dev/gpu-client", v1alpha1.PausedValue, mig, "pending"), ""},
+		"a pause and a report":  {both, node("tranche.dev/gpu-client", "true"), node("tranche.dev/gpu-client", names.PausedValue, mig, "pending"), ""},
 		"the label of the zone": {both, node(mig, "success"), node(mig, "success", "zone", "success"), no},
 	} {
 		t.Run(name, func(t *testing.T) { requireRefusal(t, tt.policy, tt.want, "UPDATE", tt.before, tt.after) })

@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 )
@@ -32,7 +32,7 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 		return nil
 	}
 	f := &Finding{
-		Reason:  v1alpha1.EventLeftoverInUse,
+		Reason:  names.EventLeftoverInUse,
 		Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but containers of its pods%s still run and hold %s; it is released when they have ended", r.Claim, r.Claim.UID, plan.PodList(ledger.Record{Pods: running}.PodNames()), deviceNames(r)),
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (m *Manager) prepareAgain(ctx context.Context, claim *resourceapi.ResourceC
 		return nil
 	}
 	return []Finding{{
-		Reason:  v1alpha1.EventPreparedAgain,
+		Reason:  names.EventPreparedAgain,
 		Message: fmt.Sprintf("the CDI file of claim %s was missing or of an earlier load of the driver; the claim is prepared again, so that its containers can be started again", r.Claim),
 		Err:     err,
 	}}

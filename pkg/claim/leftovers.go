@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -194,7 +194,7 @@ func (m *Manager) FinishReleases(ctx context.Context, pciAddresses ...string) []
 		err := m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return now.Released }, m.finish)
 		now, _ := m.Ledger.Get(r.Claim.UID)
 		if err != nil && now.Cause != r.Cause {
-			findings = append(findings, Finding{Reason: v1alpha1.EventReleaseNotFinished, Message: WhyLeft(now)})
+			findings = append(findings, Finding{Reason: names.EventReleaseNotFinished, Message: WhyLeft(now)})
 		}
 	}
 	return findings

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -43,7 +43,7 @@ func (m *Manager) recoverBroken(broken []ledger.Broken) []Finding {
 	var findings []Finding
 	for _, b := range broken {
 		f := Finding{
-			Reason:  v1alpha1.EventLedgerFileBroken,
+			Reason:  names.EventLedgerFileBroken,
 			Message: fmt.Sprintf("the ledger file of claim %s was unreadable (%v) and lies now at %s; its record was rebuilt from the claim's CDI file", b.UID, b.Err, b.Path),
 		}
 		err := m.recoverOne(b.UID)
@@ -69,7 +69,7 @@ func (m *Manager) recoverLost() []Finding {
 		// Reconcile removes a file that has no valid copy.
 		if err := m.recoverOne(uid); err == nil {
 			findings = append(findings, Finding{
-				Reason:  v1alpha1.EventRecordRebuilt,
+				Reason:  names.EventRecordRebuilt,
 				Message: fmt.Sprintf("the ledger had no record of claim %s; it was rebuilt from the claim's CDI file", uid),
 			})
 		}
@@ -107,7 +107,7 @@ func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 // no running containers: the kubelet will not release them. It updates the other records.
 func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
 	if err := m.Refresh(ctx); err != nil {
-		return []Finding{{Reason: v1alpha1.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
+		return []Finding{{Reason: names.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
 	}
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
@@ -128,7 +128,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 			continue
 		}
 		findings = append(findings, Finding{
-			Reason:  v1alpha1.EventLeftoverReleased,
+			Reason:  names.EventLeftoverReleased,
 			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
 			// While this waits for the GPU, the kubelet may prepare a new allocation
 			// of the claim, which must not be released.
@@ -148,7 +148,7 @@ func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
 		held := func(d ledger.Device) bool {
 			return d.Pool == result.Pool && d.Name == result.Device && d.ShareID == plan.ShareID(result)
 		}
-		if result.Driver == gpu.DriverName && slices.ContainsFunc(r.Devices, held) {
+		if result.Driver == names.DriverName && slices.ContainsFunc(r.Devices, held) {
 			return true
 		}
 	}
@@ -170,11 +170,11 @@ func deviceNames(r ledger.Record) string {
 func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	uids, err := m.CDI.List()
 	if err != nil {
-		return []Finding{{Reason: v1alpha1.EventCDIFilesUnreadable, Message: "the CDI files cannot be listed", Err: err}}
+		return []Finding{{Reason: names.EventCDIFilesUnreadable, Message: "the CDI files cannot be listed", Err: err}}
 	}
 	forgotten, err := m.Forgotten(ctx, uids)
 	if err != nil {
-		return []Finding{{Reason: v1alpha1.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
+		return []Finding{{Reason: names.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
 	}
 	findings := make([]Finding, 0, len(forgotten))
 	for _, uid := range forgotten {
@@ -183,7 +183,7 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 			continue // what cannot be read now may be a newer version's
 		}
 		findings = append(findings, Finding{
-			Reason:  v1alpha1.EventOrphanFileRemoved,
+			Reason:  names.EventOrphanFileRemoved,
 			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
 			Err:     m.CDI.Remove(uid),
 		})

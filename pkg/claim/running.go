@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
 
@@ -21,14 +21,14 @@ func (m *Manager) stopStrays(ctx context.Context) []Finding {
 	// Listed before the records are read: a record is written before its daemon starts.
 	running, err := m.Shares.Running()
 	if err != nil {
-		return []Finding{{Reason: v1alpha1.EventDaemonsUnreadable, Message: "the daemons of shares cannot be listed", Err: err}}
+		return []Finding{{Reason: names.EventDaemonsUnreadable, Message: "the daemons of shares cannot be listed", Err: err}}
 	}
 	var findings []Finding
 	for _, name := range running {
 		stopped, err := m.stopStray(ctx, name)
 		if stopped || err != nil {
 			findings = append(findings, Finding{
-				Reason:  v1alpha1.EventStrayDaemonStopped,
+				Reason:  names.EventStrayDaemonStopped,
 				Message: fmt.Sprintf("daemon %s serves no claim in the ledger and is stopped", name),
 				Err:     err,
 			})

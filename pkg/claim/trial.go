@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -59,7 +60,7 @@ func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err err
 // trialOf is the record of a trial. There is one at a time on a GPU.
 func (m *Manager) trialOf(p gpu.Placement) ledger.Record {
 	d := ledger.Device{
-		Request: "trial", Pool: gpu.PoolName(m.Node), Name: p.Name(), Placement: p, LoadID: m.LoadID(p.GPU),
+		Request: "trial", Pool: names.PoolName(m.Node), Name: p.Name(), Placement: p, LoadID: m.LoadID(p.GPU),
 		Made: p.Base().Type == gpu.TypeMIG && !m.static(p),
 	}
 	if p.Share != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -59,9 +59,9 @@ func (m *Manager) checkSharers(held ledger.Record) error {
 func (m *Manager) reportUnusable() []Finding {
 	var findings []Finding
 	for _, n := range m.Ledger.Unusable() {
-		reason := v1alpha1.EventLedgerRecordNewer
+		reason := names.EventLedgerRecordNewer
 		if n.Unreadable != nil {
-			reason = v1alpha1.EventLedgerUnreadable
+			reason = names.EventLedgerUnreadable
 		}
 		findings = append(findings, Finding{
 			Reason:  reason,

@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-var names = map[string]Request{
+var valid = map[string]Request{
 	"tranche-fraction-500":            {Vendor: gpu.NVIDIA, Fraction: 500, Count: 1},
 	"tranche-fraction-1":              {Vendor: gpu.NVIDIA, Fraction: 1, Count: 1},
 	"tranche-fraction-1000":           {Vendor: gpu.NVIDIA, Fraction: 1000, Count: 1},
@@ -29,7 +29,7 @@ var names = map[string]Request{
 }
 
 func TestNames(t *testing.T) {
-	for name, want := range names {
+	for name, want := range valid {
 		got, err := Parse(name)
 		require.NoError(t, err, name)
 		assert.Equal(t, &want, got, name)
@@ -79,7 +79,7 @@ func TestNamesThatStateNoAmount(t *testing.T) {
 // A name has one meaning, and a meaning has one name: a thousand names for one amount would be
 // a thousand templates.
 func FuzzName(f *testing.F) {
-	for name := range names {
+	for name := range valid {
 		f.Add(name)
 	}
 	f.Add("tranche-gpu" + strings.Repeat(".type-a-", 30) + "b")

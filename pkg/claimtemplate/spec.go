@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 const (
@@ -28,14 +28,14 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 	switch {
 	case r.Fraction != 0:
 		share = "fraction-share-"
-		amounts[gpu.CapacityFraction] = *resource.NewMilliQuantity(r.Fraction, resource.DecimalSI)
+		amounts[names.CapacityFraction] = *resource.NewMilliQuantity(r.Fraction, resource.DecimalSI)
 	case r.Memory != 0:
 		share = "memory-share-"
-		amounts[gpu.CapacityMemory] = *resource.NewQuantity(r.Memory*gpu.MiB, resource.BinarySI)
+		amounts[names.CapacityMemory] = *resource.NewQuantity(r.Memory*gpu.MiB, resource.BinarySI)
 	}
 	exactly.DeviceClassName = "gpu-" + share + string(r.Vendor) + classSuffix
 	if r.Compute != 0 {
-		amounts[gpu.CapacityCompute] = *resource.NewQuantity(r.Compute, resource.DecimalSI)
+		amounts[names.CapacityCompute] = *resource.NewQuantity(r.Compute, resource.DecimalSI)
 	}
 	if len(amounts) > 0 {
 		exactly.Capacity = &resourceapi.CapacityRequirements{Requests: amounts}
@@ -48,7 +48,7 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 	if r.Count > 1 && share != "" {
 		devices.Constraints = []resourceapi.DeviceConstraint{{
 			Requests:          []string{requestName},
-			DistinctAttribute: ptr.To(resourceapi.FullyQualifiedName(gpu.DriverName + "/" + publish.AttributeUUID)),
+			DistinctAttribute: ptr.To(resourceapi.FullyQualifiedName(names.DriverName + "/" + names.AttributeUUID)),
 		}}
 	}
 	return resourceapi.ResourceClaimSpec{Devices: devices}
@@ -58,16 +58,16 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 // expression: the API server limits what a selector may cost.
 func (r *Request) selectors() (all []string) {
 	if r.MPS {
-		all = append(all, has(publish.AttributeSharing)+` && `+attribute(publish.AttributeSharing)+` == "mps"`)
+		all = append(all, has(names.AttributeSharing)+` && `+attribute(names.AttributeSharing)+` == "mps"`)
 	}
 	for _, kind := range []struct {
 		of   TermKind
 		text string
 	}{
-		{Type, has(publish.AttributeProductName) + ` && ` + attribute(publish.AttributeProductName) + `.matches("(?i)(%s)")`},
-		{NotType, `!(` + has(publish.AttributeProductName) + ` && ` + attribute(publish.AttributeProductName) + `.matches("(?i)(%s)"))`},
-		{UUID, has(publish.AttributeUUID) + ` && ` + attribute(publish.AttributeUUID) + `.matches("(?i)^(%s)$")`},
-		{NotUUID, `!(` + has(publish.AttributeUUID) + ` && ` + attribute(publish.AttributeUUID) + `.matches("(?i)^(%s)$"))`},
+		{Type, has(names.AttributeProductName) + ` && ` + attribute(names.AttributeProductName) + `.matches("(?i)(%s)")`},
+		{NotType, `!(` + has(names.AttributeProductName) + ` && ` + attribute(names.AttributeProductName) + `.matches("(?i)(%s)"))`},
+		{UUID, has(names.AttributeUUID) + ` && ` + attribute(names.AttributeUUID) + `.matches("(?i)^(%s)$")`},
+		{NotUUID, `!(` + has(names.AttributeUUID) + ` && ` + attribute(names.AttributeUUID) + `.matches("(?i)^(%s)$"))`},
 	} {
 		var values []string
 		for _, t := range r.Terms {
@@ -83,9 +83,11 @@ func (r *Request) selectors() (all []string) {
 }
 
 // has tells whether a device has an attribute. To read one that it lacks is an error.
-func has(name string) string { return fmt.Sprintf("%q in device.attributes[%q]", name, gpu.DriverName) }
+func has(name string) string {
+	return fmt.Sprintf("%q in device.attributes[%q]", name, names.DriverName)
+}
 
 // attribute is a string attribute. The cost of what is done with orValue is not limited.
 func attribute(name string) string {
-	return fmt.Sprintf("device.attributes[%q].%s", gpu.DriverName, name)
+	return fmt.Sprintf("device.attributes[%q].%s", names.DriverName, name)
 }

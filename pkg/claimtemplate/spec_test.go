@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -36,7 +37,7 @@ func scheduler(t *testing.T, inventories ...string) *allocator.Scheduler {
 		}
 		resources, errs := publish.Resources(name, gpus)
 		require.Empty(t, errs)
-		slices = append(slices, allocator.Slices(gpu.DriverName, name, resources)...)
+		slices = append(slices, allocator.Slices(names.DriverName, name, resources)...)
 	}
 	return allocator.New(classes, slices)
 }

@@ -9,12 +9,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // capacityName removes the driver's domain, which is optional in names of capacities.
 func capacityName(name resourceapi.QualifiedName) string {
-	return strings.TrimPrefix(string(name), gpu.DriverName+"/")
+	return strings.TrimPrefix(string(name), names.DriverName+"/")
 }
 
 func texts(amounts map[string]resource.Quantity) map[string]string {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -48,7 +49,7 @@ func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
 	}
 	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, h := range c.lost {
-		if v.shows(gpu.NodeOfPool(h.pool)) {
+		if v.shows(names.NodeOfPool(h.pool)) {
 			s.Lost = append(s.Lost, h.unpublished(true, v))
 		}
 	}
@@ -180,7 +181,7 @@ func (g *GPU) describe(p *Pool) {
 		g.MemoryBytes = max(g.MemoryBytes, d.memory())
 	}
 	// Without a whole GPU, the counter has the memory.
-	g.MemoryBytes = max(g.MemoryBytes, p.Total[gpu.CounterMemory])
+	g.MemoryBytes = max(g.MemoryBytes, p.Total[names.CounterMemory])
 }
 
 // mode is the mode of the held devices, nil if none is held or has a mode.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -314,7 +314,7 @@ func TestModeInJSON(t *testing.T) {
 }
 
 func TestRulesTaintWhatTheySelect(t *testing.T) {
-	pool := gpu.PoolName("node-a")
+	pool := names.PoolName("node-a")
 	fan := resourceapi.DeviceTaint{Key: "example.com/maintenance", Value: "fan", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	rule := func(name string, s *resourceapi.DeviceTaintSelector) resourceapi.DeviceTaintRule {
 		r := resourceapi.DeviceTaintRule{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: s, Taint: fan}}

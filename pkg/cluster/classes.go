@@ -9,8 +9,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // classDomain ends the names of all device classes that the chart installs.
@@ -52,7 +52,7 @@ func (c *Cluster) Serving(ctx context.Context, class string, selectors []resourc
 // a class may choose partitions that are not published now.
 func (c *Cluster) serving(ctx context.Context, selectors []resourceapi.DeviceSelector) Serving {
 	aboutDriver := driverConditions(selectors)
-	if c.matches(ctx, aboutDriver, cel.Device{Driver: gpu.DriverName}) == no {
+	if c.matches(ctx, aboutDriver, cel.Device{Driver: names.DriverName}) == no {
 		return Others
 	}
 	for _, driver := range []string{"driver.invalid", "gpu.invalid"} {
@@ -71,7 +71,7 @@ func (c *Cluster) selectsOurs(ctx context.Context, selectors []resourceapi.Devic
 		return s == Ours
 	}
 	return len(selectors) > 0 && slices.ContainsFunc(c.Pools, func(p *Pool) bool {
-		return p.Driver == gpu.DriverName && slices.ContainsFunc(p.Devices, func(d *Device) bool {
+		return p.Driver == names.DriverName && slices.ContainsFunc(p.Devices, func(d *Device) bool {
 			return c.matches(ctx, selectors, d.CEL()) == yes
 		})
 	})

@@ -9,9 +9,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -83,8 +83,8 @@ func New(o Objects) *Cluster {
 func (c *Cluster) hold() {
 	devices, gpus := map[deviceKey]*Device{}, map[deviceKey]*Pool{}
 	for _, p := range c.Pools {
-		if p.Driver == gpu.DriverName {
-			gpus[deviceKey{p.Driver, gpu.NodeOfPool(p.Name), p.GPU}] = p
+		if p.Driver == names.DriverName {
+			gpus[deviceKey{p.Driver, names.NodeOfPool(p.Name), p.GPU}] = p
 		}
 		for _, d := range p.Devices {
 			devices[keyOf(p.Driver, p.Name, d.Name)] = d
@@ -97,7 +97,7 @@ func (c *Cluster) hold() {
 			if d.Held() {
 				d.Pool.Taken.Add(d.Consumes)
 			}
-		case key.driver != gpu.DriverName:
+		case key.driver != names.DriverName:
 		default:
 			if p := gpus[deviceKey{key.driver, key.pool, GPUOf(key.device)}]; p != nil {
 				p.gone = append(p.gone, h)
@@ -107,7 +107,7 @@ func (c *Cluster) hold() {
 		}
 	}
 	slices.SortFunc(c.lost, func(a, b *held) int {
-		return cmp.Or(cmp.Compare(gpu.NodeOfPool(a.pool), gpu.NodeOfPool(b.pool)), cmp.Compare(GPUOf(a.device), GPUOf(b.device)), cmp.Compare(a.device, b.device))
+		return cmp.Or(cmp.Compare(names.NodeOfPool(a.pool), names.NodeOfPool(b.pool)), cmp.Compare(GPUOf(a.device), GPUOf(b.device)), cmp.Compare(a.device, b.device))
 	})
 }
 

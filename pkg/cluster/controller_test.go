@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -33,7 +34,7 @@ func TestWordsOfTheController(t *testing.T) {
 	assert.Contains(t, far.Doings(now), "left: the node's plugin plans which GPUs have to change")
 
 	n.Status.Node.Task = &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskRefused,
-		Reason: v1alpha1.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}
+		Reason: names.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}
 	n.Status = machine.Next(n, &state.Facts{Now: now, Choice: choice}).Status
 	far = cluster.ProgressOf(n)
 	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a has no mode CPX. The node is unchanged, with profile spx. "+

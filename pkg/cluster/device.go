@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -86,7 +87,7 @@ func (d *Device) attribute(name string) resourceapi.DeviceAttribute {
 	if v, ok := d.Attributes[resourceapi.QualifiedName(name)]; ok {
 		return v
 	}
-	return d.Attributes[resourceapi.QualifiedName(gpu.DriverName+"/"+name)]
+	return d.Attributes[resourceapi.QualifiedName(names.DriverName+"/"+name)]
 }
 
 func (d *Device) text(name string) string {
@@ -114,7 +115,7 @@ func (d *Device) Mode() string {
 // memory is the device's memory in bytes.
 func (d *Device) memory() int64 {
 	for name, c := range d.Capacity {
-		if capacityName(name) == gpu.CounterMemory {
+		if capacityName(name) == names.CounterMemory {
 			return c.Value.Value()
 		}
 	}

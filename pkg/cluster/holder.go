@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // deviceKey identifies a device. Claims of version 0.1 name a pool for each GPU, which is mapped to
@@ -16,8 +16,8 @@ import (
 type deviceKey struct{ driver, pool, device string }
 
 func keyOf(driver, pool, device string) deviceKey {
-	if driver == gpu.DriverName {
-		pool = gpu.NodeOfPool(pool)
+	if driver == names.DriverName {
+		pool = names.NodeOfPool(pool)
 	}
 	return deviceKey{driver, pool, device}
 }
@@ -100,7 +100,7 @@ func (d *Device) leftMemory(left map[string]resource.Quantity) int64 {
 	if q, ok := left["fraction"]; ok {
 		return int64(q.AsApproximateFloat64() * float64(d.memory()))
 	}
-	q := left[gpu.CounterMemory]
+	q := left[names.CounterMemory]
 	return max(0, q.Value())
 }
 

@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -43,9 +44,9 @@ func (p *Pool) onNode() bool {
 func GPUOf(device string) string { return cmp.Or(gpu.OfDevice(device), device) }
 
 func newPools(id publish.PoolID, parts []*resourceapi.ResourceSlice) []*Pool {
-	ours, node := id.Driver == gpu.DriverName, ""
+	ours, node := id.Driver == names.DriverName, ""
 	if ours {
-		node = gpu.NodeOfPool(id.Name)
+		node = names.NodeOfPool(id.Name)
 	}
 	for _, s := range parts {
 		if s.Spec.NodeName != nil {

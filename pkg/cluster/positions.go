@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -20,7 +21,7 @@ func place(total gpu.Counters, devices []*Device) int {
 	if index := sliceIndex(total); len(index) > 0 {
 		for _, d := range devices {
 			// Exclusive devices consume all memory and name no slices.
-			if n := d.Consumes[gpu.CounterMemory]; n > 0 && n >= total[gpu.CounterMemory] {
+			if n := d.Consumes[names.CounterMemory]; n > 0 && n >= total[names.CounterMemory] {
 				d.positions = slices.Sorted(maps.Values(index))
 				continue
 			}
@@ -33,7 +34,7 @@ func place(total gpu.Counters, devices []*Device) int {
 		}
 		return len(index)
 	}
-	return placeByMemory(total[gpu.CounterMemory], devices)
+	return placeByMemory(total[names.CounterMemory], devices)
 }
 
 // sliceIndex numbers the memory slices of a GPU from left to right.
@@ -61,10 +62,10 @@ func sliceIndex(total gpu.Counters) map[string]int {
 func placeByMemory(total int64, devices []*Device) int {
 	n := 1
 	for _, d := range devices {
-		if d.Consumes[gpu.CounterMemory] <= 0 {
+		if d.Consumes[names.CounterMemory] <= 0 {
 			continue
 		}
-		k := partsOf(total, d.Consumes[gpu.CounterMemory])
+		k := partsOf(total, d.Consumes[names.CounterMemory])
 		if k == 0 || n*k/gcd(n, k) > maxPositions {
 			n = 1
 			break
@@ -73,7 +74,7 @@ func placeByMemory(total int64, devices []*Device) int {
 	}
 	seen := map[int]int{}
 	for _, d := range devices {
-		takes := d.Consumes[gpu.CounterMemory]
+		takes := d.Consumes[names.CounterMemory]
 		if n == 1 {
 			// The whole GPU is all there is to show.
 			d.positions = []int{0}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -77,19 +78,19 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 			out.GPUs = sw.GPUs
 		}
 	}
-	if c := when(s.Conditions, v1alpha1.ConditionSwitching); c != nil && c.Reason == string(s.State) {
+	if c := when(s.Conditions, names.ConditionSwitching); c != nil && c.Reason == string(s.State) {
 		out.Doing = c.Message
 	}
-	if c := when(s.Conditions, v1alpha1.ConditionRolloutPending); c != nil {
+	if c := when(s.Conditions, names.ConditionRolloutPending); c != nil {
 		out.Pending = c.Message
 	}
-	if c := when(s.Conditions, v1alpha1.ConditionOverruled); c != nil {
+	if c := when(s.Conditions, names.ConditionOverruled); c != nil {
 		out.Overruled = c.Message
 	}
-	if c := when(s.Conditions, v1alpha1.ConditionConflict); c != nil {
+	if c := when(s.Conditions, names.ConditionConflict); c != nil {
 		out.Conflict = c.Message
 	}
-	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && out.rests() && out.Conflict == "" {
+	if c := meta.FindStatusCondition(s.Conditions, names.ConditionReady); c != nil && out.rests() && out.Conflict == "" {
 		if c.Status != metav1.ConditionTrue || !slices.Contains(contented, c.Reason) {
 			out.Kept, out.KeptReason = c.Message, c.Reason
 		}
@@ -98,7 +99,7 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 }
 
 // contented are the reasons of Ready that need no explanation.
-var contented = []string{v1alpha1.ReasonApplied, v1alpha1.ReasonNoGPUs}
+var contented = []string{names.ReasonApplied, names.ReasonNoGPUs}
 
 // when returns a condition that is true.
 func when(all []metav1.Condition, kind string) *metav1.Condition {

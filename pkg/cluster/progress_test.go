@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -43,17 +44,17 @@ func TestNode(t *testing.T) {
 				"The node is unchanged, with no profile. It is retried when the profile, its policy, the GPUs or the plugin's settings change."}},
 		"not rolled back": {gpunodes.WithProfile("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
-		"overruled": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
+		"overruled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
-		"conflict": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
-			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
+		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
+			Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
-		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
+		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it keeps profile cpx."}},
-		"disabled": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false."), "profile cpx",
+		"disabled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, true, names.ReasonDisabled, "spec.enabled is false."), "profile cpx",
 			[]string{"spec.enabled is false."}},
-		"control plane": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "", nil},
-		"empty message": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
+		"control plane": {gpunodes.WithProfile("n", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "", nil},
+		"empty message": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			far := cluster.ProgressOf(&test.node.GPUNode)
@@ -91,7 +92,7 @@ func TestTimes(t *testing.T) {
 	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Attempt 2 starts now.")
 
 	// A message of the state before says nothing of this one.
-	n.Switches(v1alpha1.Applying, "cpx", "").Says(v1alpha1.ConditionSwitching, true, "Draining", "evicts pods")
+	n.Switches(v1alpha1.Applying, "cpx", "").Says(names.ConditionSwitching, true, "Draining", "evicts pods")
 	assert.Equal(t, "Applying since 2m, 8m left.", cluster.ProgressOf(&n.GPUNode).Doings(now))
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -60,10 +61,10 @@ func (n Progress) Sentences(now time.Time) []Remark {
 		out = append(out, Remark{n.Failure(now), true})
 	case n.Switching():
 		out = append(out, Remark{n.Doings(now), true})
-	case n.KeptReason == v1alpha1.ReasonControlPlaneNotNamed && n.Applied == "":
+	case n.KeptReason == names.ReasonControlPlaneNotNamed && n.Applied == "":
 		// Nobody has set a profile.
 	case n.Kept != "":
-		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != v1alpha1.ReasonDisabled && n.KeptReason != v1alpha1.ReasonControlPlaneNotNamed})
+		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != names.ReasonDisabled && n.KeptReason != names.ReasonControlPlaneNotNamed})
 	}
 	if n.Pending != "" {
 		out = append(out, Remark{Sentence(n.Pending), false})
@@ -118,7 +119,7 @@ func (n Progress) Failure(now time.Time) string {
 		text += ": " + strings.TrimSuffix(n.Message, ".")
 	}
 	text += "."
-	if n.Reason != v1alpha1.ReasonRollbackFailed {
+	if n.Reason != names.ReasonRollbackFailed {
 		text += fmt.Sprintf(" The node is unchanged, with %s.", profileText(n.From))
 	}
 	return text + " " + n.again(now)

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -49,7 +50,7 @@ const (
 )
 
 // invalid are reasons for which a plan cannot be carried out.
-var invalid = []string{v1alpha1.ReasonInvalidSelector, v1alpha1.ReasonInvalidWindow, v1alpha1.ReasonNoNodes, v1alpha1.ReasonProfileNotFound}
+var invalid = []string{names.ReasonInvalidSelector, names.ReasonInvalidWindow, names.ReasonNoNodes, names.ReasonProfileNotFound}
 
 // RolloutOf returns the progress of a plan. known is false while the controller has not seen
 // the last change of the plan.
@@ -65,17 +66,17 @@ func RolloutOf(p *v1alpha1.PartitionPlan) (r Rollout, known bool) {
 	if i := slices.IndexFunc(s.History, func(h v1alpha1.PlanRevision) bool { return h.Revision == s.Target }); i >= 0 {
 		r.Profile = s.History[i].Profile
 	}
-	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionProgressing)
+	c := meta.FindStatusCondition(s.Conditions, names.ConditionProgressing)
 	if c == nil || s.ObservedGeneration < p.Generation {
 		return r, false
 	}
 	r.Reason, r.Message = c.Reason, c.Message
 	switch {
-	case meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionComplete):
+	case meta.IsStatusConditionTrue(s.Conditions, names.ConditionComplete):
 		r.Result = RolloutComplete
-	case c.Reason == v1alpha1.ReasonUndone:
+	case c.Reason == names.ReasonUndone:
 		r.Result = RolloutUndone
-	case c.Reason == v1alpha1.ReasonTooManyFailures:
+	case c.Reason == names.ReasonTooManyFailures:
 		r.Result = RolloutStopped
 	case slices.Contains(invalid, c.Reason):
 		r.Result = RolloutInvalid

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -18,30 +19,30 @@ func TestRolloutOf(t *testing.T) {
 		unknown bool
 	}{
 		"goes on": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonRollingOut, "")
+			return p.Says(names.ConditionProgressing, true, names.ReasonRollingOut, "")
 		}},
 		"complete": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "").Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, "")
+			return p.Says(names.ConditionProgressing, false, names.ReasonComplete, "").Says(names.ConditionComplete, true, names.ReasonComplete, "")
 		}, want: RolloutComplete},
 		"undone": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonUndone, "").Says(v1alpha1.ConditionComplete, false, v1alpha1.ReasonUndone, "")
+			return p.Says(names.ConditionProgressing, false, names.ReasonUndone, "").Says(names.ConditionComplete, false, names.ReasonUndone, "")
 		}, want: RolloutUndone},
 		"stopped": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonTooManyFailures, "1 node failed")
+			return p.Says(names.ConditionProgressing, false, names.ReasonTooManyFailures, "1 node failed")
 		}, want: RolloutStopped},
 		"is undone": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonUndoing, "")
+			return p.Says(names.ConditionProgressing, true, names.ReasonUndoing, "")
 		}},
 		"paused": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonPaused, "")
+			return p.Says(names.ConditionProgressing, false, names.ReasonPaused, "")
 		}},
 		"invalid": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonInvalidWindow, "")
+			return p.Says(names.ConditionProgressing, false, names.ReasonInvalidWindow, "")
 		}, want: RolloutInvalid},
 		"not seen": {plan: func(p *gpunodes.Plan) *gpunodes.Plan { return p }, unknown: true},
 		"changed since": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
 			p.Generation = 2
-			return p.Says(v1alpha1.ConditionComplete, true, v1alpha1.ReasonComplete, "").Says(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonComplete, "")
+			return p.Says(names.ConditionComplete, true, names.ReasonComplete, "").Says(names.ConditionProgressing, false, names.ReasonComplete, "")
 		}, unknown: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestRolloutLine(t *testing.T) {
 	r, _ := RolloutOf(&p.PartitionPlan)
 	assert.Equal(t, "3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overruled", r.Line())
 	p.Status.Step, p.Status.Steps = 1, 3
-	p.Says(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonSoaking, "")
+	p.Says(names.ConditionProgressing, true, names.ReasonSoaking, "")
 	r, _ = RolloutOf(&p.PartitionPlan)
 	assert.Equal(t, "step 1 of 3: 3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overruled (Soaking)", r.Line())
 }

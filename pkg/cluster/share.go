@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -77,7 +78,7 @@ func (d *Device) bounds() (byDefault, most gpu.Amount) {
 }
 
 func amountOf(q map[string]resource.Quantity) gpu.Amount {
-	memory, fraction, compute, clients := q[gpu.CapacityMemory], q[gpu.CapacityFraction], q[gpu.CapacityCompute], q[gpu.CapacityClients]
+	memory, fraction, compute, clients := q[names.CapacityMemory], q[names.CapacityFraction], q[names.CapacityCompute], q[names.CapacityClients]
 	return gpu.Amount{Memory: memory.Value(), Fraction: fraction.MilliValue(), Compute: compute.Value(), Clients: clients.Value()}
 }
 

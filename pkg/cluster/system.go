@@ -3,7 +3,7 @@ package cluster
 import (
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // PluginLabel selects the plugin's objects, whatever the release and its namespace are called.
@@ -13,7 +13,7 @@ const PluginLabel = "app.kubernetes.io/component=kubelet-plugin"
 // empty if none does.
 func SystemNamespace(classes []resourceapi.DeviceClass) string {
 	for i := range classes {
-		if namespace := classes[i].Annotations[v1alpha1.AnnotationNamespace]; namespace != "" {
+		if namespace := classes[i].Annotations[names.AnnotationNamespace]; namespace != "" {
 			return namespace
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -36,7 +37,7 @@ func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonDrainBlocked, ready(n).Reason)
+	assert.Equal(t, names.ReasonDrainBlocked, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no pod was evicted, because these cannot be: pod team/web: The disruption budget web needs 1 healthy pods")
 	assert.Equal(t, []v1alpha1.Blocker{{
 		Namespace: "team", Name: "web", UID: "pod-web", Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
@@ -180,7 +181,7 @@ func TestADrainThatEndedEvictsNobodyAgain(t *testing.T) {
 	w.pod("node-a", "other", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
-	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
+	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "web")
 	assert.Nil(t, n.Status.Switch.Retry)
 	assert.Empty(t, n.Status.Switch.Blockers)

@@ -7,14 +7,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 var (
-	waitingClaimsDesc = prometheus.NewDesc(v1alpha1.MetricWaitingClaims,
+	waitingClaimsDesc = prometheus.NewDesc(names.MetricWaitingClaims,
 		"Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.", []string{"device_class"}, nil)
-	unallocatedClaimsDesc = prometheus.NewDesc(v1alpha1.MetricUnallocatedClaims,
+	unallocatedClaimsDesc = prometheus.NewDesc(names.MetricUnallocatedClaims,
 		"Claims made for pods that are not allocated, of all DRA drivers.", nil, nil)
 )
 

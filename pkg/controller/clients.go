@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // pausable are the labels of a node that start clients, with their values. Only "true" starts
@@ -33,7 +33,7 @@ func pausable(labels map[string]string, keys []string) map[string]string {
 // node changes.
 func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, keys []string) {
 	without := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == v1alpha1.TaintRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
+		return t.Key == names.TaintRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
 	})
 	if len(without) != len(node.Spec.Taints) {
 		node.Spec.Taints = without
@@ -43,12 +43,12 @@ func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, k
 	}
 	for key, was := range paused {
 		if node.Labels[key] == was {
-			node.Labels[key] = v1alpha1.PausedValue
+			node.Labels[key] = names.PausedValue
 		}
 	}
 	// Also labels that a controller changed before it crashed.
 	for _, key := range keys {
-		if _, pause := paused[key]; !pause && node.Labels[key] == v1alpha1.PausedValue {
+		if _, pause := paused[key]; !pause && node.Labels[key] == names.PausedValue {
 			node.Labels[key] = "true"
 		}
 	}
@@ -57,7 +57,7 @@ func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, k
 // unpause restores labels that nobody else has changed.
 func unpause(node *corev1.Node, paused map[string]string) {
 	for key, was := range paused {
-		if node.Labels[key] == v1alpha1.PausedValue {
+		if node.Labels[key] == names.PausedValue {
 			node.Labels[key] = was
 		}
 	}
@@ -65,7 +65,7 @@ func unpause(node *corev1.Node, paused map[string]string) {
 
 // leftover tells whether a node has our taint or a paused client.
 func leftover(node *corev1.Node, keys []string) bool {
-	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == v1alpha1.PausedValue })
+	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == names.PausedValue })
 }
 
 // patchNode reads and changes a node. It is no error if the node does not exist.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
@@ -247,13 +248,13 @@ func (m *configMaps) tell(ctx context.Context, events recorder.EventRecorder) {
 		switch now {
 		case before:
 		case "":
-			events.Eventf(object, nil, corev1.EventTypeNormal, v1alpha1.EventConfigMapValid, "Read", "Key %s can be used again", c.Key)
+			events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapValid, "Read", "Key %s can be used again", c.Key)
 		default:
-			events.Eventf(object, nil, corev1.EventTypeWarning, v1alpha1.EventConfigMapInvalid, "Read", "%s",
+			events.Eventf(object, nil, corev1.EventTypeWarning, names.EventConfigMapInvalid, "Read", "%s",
 				text.Cut("Nodes that name these configurations keep what they have: "+now, mostNote))
 		}
 		if notes != "" && notes != noted {
-			events.Eventf(object, nil, corev1.EventTypeNormal, v1alpha1.EventConfigMapPartsIgnored, "Read", "%s",
+			events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapPartsIgnored, "Read", "%s",
 				text.Cut("Key "+c.Key+" has parts without a counterpart: "+notes, mostNote))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -59,7 +60,7 @@ func (w *world) devicesOf(pod types.NamespacedName) (node string, devices map[st
 	for name, n := range w.nodes {
 		for _, gpuID := range n.gpus {
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				if r.Driver == gpu.DriverName && gpu.NodeOfPool(r.Pool) == name && gpu.OfDevice(r.Device) == gpuID {
+				if r.Driver == names.DriverName && names.NodeOfPool(r.Pool) == name && gpu.OfDevice(r.Device) == gpuID {
 					node, devices[r.Device] = name, gpuID
 				}
 			}

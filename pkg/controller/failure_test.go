@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -57,7 +58,7 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	w.round("node-a")
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
-	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason)
+	assert.Equal(t, names.ReasonProfileNotFound, ready(n).Reason)
 	assert.Equal(t, "the node's label tranche.dev/profile names PartitionProfile cpc, which does not exist; existing profiles: cpx, old; it keeps profile old", ready(n).Message)
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
@@ -69,13 +70,13 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		return v1alpha1.TaskRefused, v1alpha1.ReasonProfileDoesNotFit, gpuA + ": an H100 has no profile 9g"
+		return v1alpha1.TaskRefused, names.ReasonProfileDoesNotFit, gpuA + ": an H100 has no profile 9g"
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"), "nothing was touched")
-	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, ready(n).Reason)
+	assert.Equal(t, names.ReasonProfileDoesNotFit, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no profile 9g")
 	assert.Contains(t, ready(n).Message, "retried when the profile, its policy, the GPUs or the plugin's settings change")
 
@@ -100,7 +101,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
+	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
 	assert.Contains(t, ready(n).Message, "The node is unchanged, with profile old. Pods were evicted for it, and are not evicted again automatically. It is retried when the profile, its policy")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
@@ -113,7 +114,7 @@ func TestABudgetThatForbidsEviction(t *testing.T) {
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
-	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
+	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "The disruption budget web needs 1 healthy pods")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning DrainDeadline: profile cpx could not be applied")
 
@@ -139,7 +140,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if s == v1alpha1.Applying {
-			return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy"
+			return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy"
 		}
 		return "", "", ""
 	}
@@ -148,7 +149,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the GPU is kept from pods while it is put back")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonHardwareFailed, ready(n).Reason)
+	assert.Equal(t, names.ReasonHardwareFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "profile cpx could not be applied: modprobe -r amdgpu: device or resource busy. The node is unchanged, with profile old. Attempt 2 starts at")
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning HardwareFailed: Rolling back to profile old: modprobe")
@@ -162,7 +163,7 @@ func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
 	node.wrong = false
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonNotVerified, ready(n).Reason)
+	assert.Equal(t, names.ReasonNotVerified, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "the devices of "+gpuA+" in the API server are not those that the plugin publishes")
 }
 
@@ -172,12 +173,12 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 		if s == v1alpha1.Planning || s == v1alpha1.Tainted {
 			return "", "", ""
 		}
-		return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO while " + string(s)
+		return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO while " + string(s)
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
+	assert.Equal(t, names.ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "EIO while Applying; and the rollback to profile old failed: EIO while RollingBack")
 	assert.NotContains(t, ready(n).Message, "The node is unchanged")
 }
@@ -187,14 +188,14 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 	busy := true
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if busy && s == v1alpha1.Applying {
-			return v1alpha1.TaskFailed, v1alpha1.ReasonInUse, gpuA + " is used by process 4711 (python3)"
+			return v1alpha1.TaskFailed, names.ReasonInUse, gpuA + " is used by process 4711 (python3)"
 		}
 		return "", "", ""
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonInUse, ready(n).Reason)
+	assert.Equal(t, names.ReasonInUse, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "process 4711 (python3)")
 	busy = false
 	n = w.run("node-a", 10*time.Minute, inProfile("cpx"))
@@ -209,7 +210,7 @@ func TestARebootWhereItIsAllowed(t *testing.T) {
 	w.pod("node-a", "second", gpuB, gpuB)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if s == v1alpha1.Applying {
-			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, gpuA + " refuses a reset"
+			return v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, gpuA + " refuses a reset"
 		}
 		return "", "", ""
 	}
@@ -225,14 +226,14 @@ func TestARebootWhereItIsNotAllowed(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if s == v1alpha1.Applying {
-			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, gpuA + " refuses a reset"
+			return v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, gpuA + " refuses a reset"
 		}
 		return "", "", ""
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonRebootRequired, ready(n).Reason)
+	assert.Equal(t, names.ReasonRebootRequired, ready(n).Reason)
 	assert.Nil(t, n.Status.Switch.Retry, "pods are not disturbed again for nothing")
 	assert.Contains(t, ready(n).Message, "reboot: Allowed")
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/race"
 )
@@ -146,7 +147,7 @@ func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		runs = 4
 	}
-	value := v1alpha1.RepartitioningTaintValue("cpx")
+	value := names.RepartitioningTaintValue("cpx")
 	for seed := range uint64(runs) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +155,7 @@ func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
 			h := &hostile{world: w, rand: rand.New(rand.NewPCG(seed, 31))}
 			pick := func(from ...string) string { return from[h.rand.IntN(len(from))] }
 			h.toleration = resourceapi.DeviceToleration{
-				Key: pick("", v1alpha1.TaintRepartitioning, v1alpha1.TaintRepartitioning, "example.com/other"), Operator: resourceapi.DeviceTolerationOperator(pick("", "Equal", "Exists")),
+				Key: pick("", names.TaintRepartitioning, names.TaintRepartitioning, "example.com/other"), Operator: resourceapi.DeviceTolerationOperator(pick("", "Equal", "Exists")),
 				Value: pick("", value, value, "old"), Effect: resourceapi.DeviceTaintEffect(pick("", "NoSchedule", "NoExecute")),
 			}
 			h.slow, h.shared, h.budget = h.rand.IntN(2) == 0, h.rand.IntN(4) == 0, h.rand.IntN(2) == 0

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -31,7 +32,7 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 			w.evict = nil
 			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 			w.clean("node-a")
-			assert.Contains(t, []string{v1alpha1.ReasonPluginSilent, v1alpha1.ReasonRollbackFailed, v1alpha1.ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
+			assert.Contains(t, []string{names.ReasonPluginSilent, names.ReasonRollbackFailed, names.ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
 			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is retried when they can be evicted", false: "Attempt 2 starts at"}[state == v1alpha1.Draining])
 			assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 
@@ -96,7 +97,7 @@ func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
 		done = is(v1alpha1.Failed)
 		node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 			if s == v1alpha1.Applying {
-				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+				return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 			}
 			return "", "", ""
 		}
@@ -156,13 +157,13 @@ func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
 	}
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
-	assert.Equal(t, v1alpha1.ReasonNodeNotFound, ready(n).Reason)
+	assert.Equal(t, names.ReasonNodeNotFound, ready(n).Reason)
 	old.ResourceVersion = ""
 	require.NoError(t, w.api.Create(t.Context(), old))
 	w.round("node-a")
 	n = w.gpuNode("node-a")
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonApplied, ready(n).Reason)
+	assert.Equal(t, names.ReasonApplied, ready(n).Reason)
 	assert.True(t, w.podThere("web"))
 }
 
@@ -193,7 +194,7 @@ func TestTheAPIServerAwayForAMinute(t *testing.T) {
 			if state == v1alpha1.RollingBack {
 				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 					if s == v1alpha1.Applying {
-						return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+						return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 					}
 					return "", "", ""
 				}

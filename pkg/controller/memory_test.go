@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // decoded is an object as it comes from the API server: nothing of it is shared with
@@ -70,7 +70,7 @@ func fullClaim(i int) *resourceapi.ResourceClaim {
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu-mig.tranche.dev"}}}
 	node := fmt.Sprintf("node-%04d", i/56)
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
-		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: gpuA + "-mig-1g-10gb-0",
+		Request: "gpu", Driver: names.DriverName, Pool: names.PoolName(node), Device: gpuA + "-mig-1g-10gb-0",
 	}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: "uid"}}
 	return c
@@ -91,7 +91,7 @@ func TestTheMemoryOfAThousandNodes(t *testing.T) {
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		add(cache.TransformStripManagedFields(), decoded(t, fullGPUNode(name)))
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelProfile: "cpx"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelProfile: "cpx"}}}
 		node.Status.Images = make([]corev1.ContainerImage, 50)
 		add(trimNode, decoded(t, node))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -24,21 +25,21 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 	buckets := []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600}
 	m := &metrics{
 		states: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    v1alpha1.MetricSwitchStateDuration,
+			Name:    names.MetricSwitchStateDuration,
 			Help:    "Histogram: time that nodes spent in each state of a switch.",
 			Buckets: buckets,
 		}, []string{"state"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    v1alpha1.MetricSwitchDuration,
+			Name:    names.MetricSwitchDuration,
 			Help:    "Histogram: duration of switches, without waiting for other nodes.",
 			Buckets: buckets,
 		}, []string{"result"}),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricSwitches,
+			Name: names.MetricSwitches,
 			Help: "Finished switches.",
 		}, []string{"result", "reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricSwitchEvictions,
+			Name: names.MetricSwitchEvictions,
 			Help: "Evictions of pods: evicted, refused, forced.",
 		}, []string{"result"}),
 	}
@@ -53,22 +54,22 @@ func (m *metrics) switched(record *v1alpha1.SwitchRecord) {
 }
 
 var (
-	nodesDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodes,
+	nodesDesc = prometheus.NewDesc(names.MetricGPUNodes,
 		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
-	notReadyDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesNotReady,
+	notReadyDesc = prometheus.NewDesc(names.MetricGPUNodesNotReady,
 		"Nodes whose desired profile is not applied, by the reason of the condition Ready.", []string{"reason"}, nil)
-	notReadySinceDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodeNotReadySince,
+	notReadySinceDesc = prometheus.NewDesc(names.MetricGPUNodeNotReadySince,
 		"Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.",
 		[]string{"node", "reason"}, nil)
-	overdueDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesOverdue,
+	overdueDesc = prometheus.NewDesc(names.MetricGPUNodesOverdue,
 		"Nodes whose switch has passed the deadline of its state.", nil, nil)
-	unavailableDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodes,
+	unavailableDesc = prometheus.NewDesc(names.MetricSwitchingNodes,
 		"Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.", nil, nil)
-	planNodesDesc = prometheus.NewDesc(v1alpha1.MetricPlanNodes,
+	planNodesDesc = prometheus.NewDesc(names.MetricPlanNodes,
 		"Nodes of a PartitionPlan, by what status.nodes counts.", []string{"plan", "state"}, nil)
-	planStoppedDesc = prometheus.NewDesc(v1alpha1.MetricPlanStopped,
+	planStoppedDesc = prometheus.NewDesc(names.MetricPlanStopped,
 		"1 if the PartitionPlan has stopped because nodes failed, otherwise 0.", []string{"plan"}, nil)
-	limitDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodesLimit,
+	limitDesc = prometheus.NewDesc(names.MetricSwitchingNodesLimit,
 		"Nodes without a PartitionPlan that may be in a switch at once.", nil, nil)
 )
 
@@ -104,7 +105,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 			overdue++
 		}
 		for _, cond := range s.Conditions {
-			if cond.Type == v1alpha1.ConditionReady && cond.Status != "True" {
+			if cond.Type == names.ConditionReady && cond.Status != "True" {
 				reasons[cond.Reason]++
 				if since := behindSince(s, cond.LastTransitionTime.Time); !since.IsZero() {
 					out <- prometheus.MustNewConstMetric(notReadySinceDesc, prometheus.GaugeValue, float64(since.Unix()), all.Items[i].Name, cond.Reason)

@@ -17,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -27,15 +28,15 @@ func TestMetricsOfNodes(t *testing.T) {
 	w := newWorld(t)
 	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-ago)) }
 	behind := func(ago time.Duration) []metav1.Condition {
-		return []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonSwitching, LastTransitionTime: at(ago)}}
+		return []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: names.ReasonSwitching, LastTransitionTime: at(ago)}}
 	}
 	for name, status := range map[string]v1alpha1.GPUNodeStatus{
-		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
-		"fails": {State: v1alpha1.Failed, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
+		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
+		"fails": {State: v1alpha1.Failed, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
 		"works": {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(time.Minute))}},
 		"late":  {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Second))}},
 		"hangs": {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Minute))},
-			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
+			Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: names.ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
 		"waits":       {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-5 * time.Hour))}, Conditions: behind(5 * time.Hour)},
 		"waits again": {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 2, Started: *microTime(noon)}, Conditions: behind(5 * time.Hour)},
 		"begins":      {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-time.Minute))}, Conditions: behind(5 * time.Hour)},
@@ -115,7 +116,7 @@ func TestRecordedScrape(t *testing.T) {
 	for _, name := range []string{"node-a", "node-b"} {
 		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		require.NoError(t, w.api.Create(t.Context(), o))
-		o.Status = v1alpha1.GPUNodeStatus{State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied"}}}
+		o.Status = v1alpha1.GPUNodeStatus{State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "True", Reason: "Applied"}}}
 		require.NoError(t, w.api.Status().Update(t.Context(), o))
 	}
 	require.NoError(t, w.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.tranche.dev"}}))

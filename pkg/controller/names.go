@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // DefaultPauseLabels are the node labels that pause clients which keep GPUs busy: those of
@@ -17,7 +17,7 @@ var DefaultPauseLabels = []string{
 	"nvidia.com/gpu.deploy.nvsm",
 	"nvidia.com/gpu.deploy.gpu-feature-discovery",
 	"nvidia.com/gpu.deploy.client",
-	v1alpha1.LabelGPUClient,
+	names.LabelGPUClient,
 }
 
 // DefaultClientNamespaces are the usual namespaces of the DaemonSets that the labels pause.
@@ -27,7 +27,7 @@ var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "k
 const mostNamed = 5
 
 // hasNodeTaint tells whether our taint is on a node.
-func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, v1alpha1.TaintRepartitioning) }
+func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintRepartitioning) }
 
 // wrap adds what failed to an error; nil stays nil.
 func wrap(err error, format string, args ...any) error {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -29,7 +30,7 @@ func TestLimits(t *testing.T) {
 
 // pending tells whether a node waits for its rollout.
 func pending(n *v1alpha1.GPUNode) bool {
-	return meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.ConditionRolloutPending)
+	return meta.IsStatusConditionTrue(n.Status.Conditions, names.ConditionRolloutPending)
 }
 
 func TestABudgetSurvivesTheController(t *testing.T) {
@@ -45,8 +46,8 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 	w.wants("node-b", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	n := w.run("node-b", time.Minute, pending)
-	why := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionRolloutPending)
-	assert.Equal(t, v1alpha1.ReasonWaitsForNodes, why.Reason)
+	why := meta.FindStatusCondition(n.Status.Conditions, names.ConditionRolloutPending)
+	assert.Equal(t, names.ReasonWaitsForNodes, why.Reason)
 	assert.Equal(t, "profile cpx waits for other nodes: 1 may be switched at once (--max-unavailable)", why.Message)
 	assert.True(t, inProfile("")(n), "its plugin is not asked yet")
 
@@ -93,15 +94,15 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 
 func TestClientsThatMayBePaused(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
-	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": v1alpha1.PausedValue, "x": "true"}, keys))
+	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": names.PausedValue, "x": "true"}, keys))
 	assert.Nil(t, pausable(nil, keys))
 
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "true", "b": "changed", "x": v1alpha1.PausedValue}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "true", "b": "changed", "x": names.PausedValue}}}
 	setNode(n, nil, map[string]string{"a": "true", "b": "true", "c": "true"}, keys)
-	assert.Equal(t, map[string]string{"a": v1alpha1.PausedValue, "b": "changed", "x": v1alpha1.PausedValue}, n.Labels)
+	assert.Equal(t, map[string]string{"a": names.PausedValue, "b": "changed", "x": names.PausedValue}, n.Labels)
 	assert.True(t, leftover(n, keys))
 	unpause(n, map[string]string{"a": "true", "b": "true"})
 	setNode(n, nil, nil, keys)
-	assert.Equal(t, map[string]string{"a": "true", "b": "changed", "x": v1alpha1.PausedValue}, n.Labels)
+	assert.Equal(t, map[string]string{"a": "true", "b": "changed", "x": names.PausedValue}, n.Labels)
 	assert.False(t, leftover(n, keys))
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -23,7 +24,7 @@ func TestLabelAndSpecThatDisagree(t *testing.T) {
 	w.round("node-a")
 	n = w.gpuNode("node-a")
 	w.stays(n, "old")
-	c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled)
+	c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverruled)
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, "the node's label tranche.dev/profile=old has precedence over spec.profile cpx of the GPUNode; remove one of them", c.Message)
 
@@ -31,7 +32,7 @@ func TestLabelAndSpecThatDisagree(t *testing.T) {
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
 	w.stays(n, "cpx")
 	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)
-	assert.True(t, meta.IsStatusConditionFalse(n.Status.Conditions, v1alpha1.ConditionOverruled))
+	assert.True(t, meta.IsStatusConditionFalse(n.Status.Conditions, names.ConditionOverruled))
 }
 
 func TestTheProfileChangedAgainInTheMiddle(t *testing.T) {
@@ -67,7 +68,7 @@ func TestTheProfileDeletedInTheMiddle(t *testing.T) {
 	w.evict = nil
 	n := w.run("node-a", time.Minute, inProfile("cpx"))
 	w.stays(n, "cpx")
-	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
+	assert.Equal(t, names.ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
 }
 
 func TestASwitchDisabledInTheMiddle(t *testing.T) {
@@ -93,9 +94,9 @@ func TestAnotherOwner(t *testing.T) {
 	node.slow = 0
 	n := w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonConflict, ready(n).Reason)
+	assert.Equal(t, names.ReasonConflict, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "mig-manager runs on this node: take its pod off")
-	assert.True(t, meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.ConditionConflict))
+	assert.True(t, meta.IsStatusConditionTrue(n.Status.Conditions, names.ConditionConflict))
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 
 	node.owners = nil
@@ -113,7 +114,7 @@ func TestANodeOfTheControlPlane(t *testing.T) {
 	w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	n := w.gpuNode("node-a")
 	assert.Nil(t, n.Status.Applied)
-	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled).Message, "only spec.profile of the GPUNode counts")
+	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverruled).Message, "only spec.profile of the GPUNode counts")
 
 	n.Spec.Profile = "cpx"
 	require.NoError(t, w.api.Update(t.Context(), n))
@@ -125,8 +126,8 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	w.addNode("node-a")
 	w.settled("node-a", "")
 	w.changeNode("node-a", func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
-		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue}
+		n.Spec.Taints = []corev1.Taint{{Key: names.TaintRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
+		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": names.PausedValue}
 	})
 	w.round("node-a")
 	_, err := w.r.Reconcile(t.Context(), requestFor("gone"))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/race"
 )
@@ -44,7 +45,7 @@ func (w *world) planStatus(name string) *v1alpha1.PartitionPlanStatus {
 }
 
 func progressing(s *v1alpha1.PartitionPlanStatus) string {
-	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionProgressing); c != nil {
+	if c := meta.FindStatusCondition(s.Conditions, names.ConditionProgressing); c != nil {
 		return c.Reason
 	}
 	return ""
@@ -93,11 +94,11 @@ func planned(t *testing.T, nodes int) *world {
 	for _, name := range []string{"cpx", "spx"} {
 		w.profile(name)
 	}
-	w.profile(v1alpha1.DefaultProfile)
+	w.profile(names.DefaultProfile)
 	for i := range nodes {
 		name := fmt.Sprintf("node-%d", i)
 		w.addNode(name)
-		w.settled(name, v1alpha1.DefaultProfile)
+		w.settled(name, names.DefaultProfile)
 	}
 	return w
 }
@@ -114,13 +115,13 @@ func TestAPlanStepByStep(t *testing.T) {
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
 		s.Strategy.Steps, s.Strategy.MaxUnavailable = steps(time.Minute, "1"), ptr.To(intstr.FromInt32(2))
 	})
-	s := w.rolls("p", time.Minute, because(v1alpha1.ReasonSoaking))
+	s := w.rolls("p", time.Minute, because(names.ReasonSoaking))
 	assert.Equal(t, []string{"node-0"}, w.have("cpx"))
 	assert.Equal(t, v1alpha1.PlanNodes{Selected: 4, Updated: 1, Waiting: 3}, s.Nodes)
 	g := w.gpuNode("node-3")
-	assert.Equal(t, v1alpha1.ReasonWaitsForPlan, meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolloutPending).Reason)
-	assert.Equal(t, v1alpha1.DefaultProfile, g.Status.Desired.Profile)
-	s = w.rolls("p", 3*time.Minute, because(v1alpha1.ReasonComplete))
+	assert.Equal(t, names.ReasonWaitsForPlan, meta.FindStatusCondition(g.Status.Conditions, names.ConditionRolloutPending).Reason)
+	assert.Equal(t, names.DefaultProfile, g.Status.Desired.Profile)
+	s = w.rolls("p", 3*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 4)
 	assert.Equal(t, v1alpha1.PlanNodes{Selected: 4, Updated: 4}, s.Nodes)
 	g = w.gpuNode("node-3")
@@ -136,7 +137,7 @@ func TestAPlanStepByStep(t *testing.T) {
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) {
 		p.Spec.Rules[0].Sharing = &v1alpha1.Sharing{Replicas: ptr.To[int32](2)}
 	})
-	s = w.rolls("p", time.Minute, because(v1alpha1.ReasonSoaking))
+	s = w.rolls("p", time.Minute, because(names.ReasonSoaking))
 	assert.EqualValues(t, 2, s.Target)
 	assert.Equal(t, int32(1), s.Nodes.Updated)
 	for range 20 {
@@ -144,7 +145,7 @@ func TestAPlanStepByStep(t *testing.T) {
 		w.all()
 	}
 	assert.Equal(t, int32(1), w.planStatus("p").Nodes.Updated)
-	w.rolls("p", 3*time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", 3*time.Minute, because(names.ReasonComplete))
 }
 
 func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
@@ -152,48 +153,48 @@ func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 	for _, n := range w.nodes {
 		n.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 			if s == v1alpha1.Applying {
-				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+				return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 			}
 			return "", "", ""
 		}
 	}
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.Steps = steps(0, "1") })
-	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonTooManyFailures))
+	s := w.rolls("p", 5*time.Minute, because(names.ReasonTooManyFailures))
 	assert.Equal(t, "node-0", s.Failed[0].Node)
-	assert.Equal(t, v1alpha1.ReasonHardwareFailed, s.Failed[0].Reason)
+	assert.Equal(t, names.ReasonHardwareFailed, s.Failed[0].Reason)
 	for range 300 {
 		w.clock.Step(10 * time.Second)
 		w.all()
 	}
-	assert.Len(t, w.have(v1alpha1.DefaultProfile), 2, "no other node, and the failed one waits")
+	assert.Len(t, w.have(names.DefaultProfile), 2, "no other node, and the failed one waits")
 	assert.Len(t, w.gpuNode("node-0").Status.History, 2, "nobody is disturbed again meanwhile")
 	assert.Contains(t, fmt.Sprint(w.events.texts), "p Warning PlanStopped: 1 node failed with revision 1, and maxFailures allows 0 (node-0: HardwareFailed)")
 
 	// A controller that starts knows it.
 	w.startController()
 	w.all()
-	assert.Equal(t, v1alpha1.ReasonTooManyFailures, progressing(w.planStatus("p")))
+	assert.Equal(t, names.ReasonTooManyFailures, progressing(w.planStatus("p")))
 	for _, n := range w.nodes {
 		n.answer = nil
 	}
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
 		s.Accepted = &v1alpha1.AcceptedFailures{Revision: 1, Failures: 1}
 	})
-	w.rolls("p", 10*time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", 10*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 3)
 }
 
 func TestAPlanThatStopsGoesBack(t *testing.T) {
 	w := planned(t, 3)
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.OnFailure = v1alpha1.OnFailureUndo })
-	w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
 	good := w.gpuNode("node-1").Status.Applied.Hash
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
 	w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Target == 2 && s.Nodes.Updated == 1 })
 	// A GPU of the node that was switched becomes unhealthy.
 	n := w.nodes["node-0"]
 	n.unhealthy = []v1alpha1.UnhealthyGPU{{Name: gpuA, Since: metav1.NewTime(w.clock.Now())}}
-	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonUndone))
+	s := w.rolls("p", 5*time.Minute, because(names.ReasonUndone))
 	assert.EqualValues(t, 1, s.Target)
 	assert.True(t, s.History[0].Rejected)
 	for _, name := range w.have("cpx") {
@@ -208,7 +209,7 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 		w.clock.Step(time.Second)
 		w.all()
 	}
-	assert.Len(t, w.have(v1alpha1.DefaultProfile), 3)
+	assert.Len(t, w.have(names.DefaultProfile), 3)
 }
 
 func TestPauseAndResume(t *testing.T) {
@@ -228,7 +229,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	assert.Len(t, w.have("cpx"), 1, "the one that had begun goes on, no other begins")
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false })
-	w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
 }
 
 func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
@@ -239,11 +240,11 @@ func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	g.Spec.Enabled = ptr.To(false)
 	require.NoError(t, w.api.Update(t.Context(), g))
 	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
-	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+	s := w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
 	assert.Equal(t, v1alpha1.PlanNodes{Selected: 3, Updated: 1, Overruled: 2}, s.Nodes)
 	assert.Equal(t, []string{"node-2"}, w.have("cpx"))
-	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, v1alpha1.ConditionOverruled)
-	assert.Equal(t, v1alpha1.ReasonPlanOverruled, c.Reason)
+	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, names.ConditionOverruled)
+	assert.Equal(t, names.ReasonPlanOverruled, c.Reason)
 	assert.Equal(t, "the node's label tranche.dev/profile names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
 	// A label that is set later is obeyed, too.
 	w.wants("node-2", "spx")
@@ -263,8 +264,8 @@ func TestTwoPlansForOneNode(t *testing.T) {
 	w.plan("rack", func(s *v1alpha1.PartitionPlanSpec) {
 		s.Profile, s.Priority, s.NodeSelector = "spx", 1, &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "b"}}
 	})
-	w.rolls("rack", time.Minute, because(v1alpha1.ReasonComplete))
-	s := w.rolls("all", time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("rack", time.Minute, because(names.ReasonComplete))
+	s := w.rolls("all", time.Minute, because(names.ReasonComplete))
 	assert.Equal(t, int32(1), s.Nodes.Selected)
 	assert.Equal(t, []string{"node-1"}, w.have("spx"))
 	// The other one takes over when the first is gone.
@@ -276,14 +277,14 @@ func TestTwoPlansForOneNode(t *testing.T) {
 func TestANodeThatJoins(t *testing.T) {
 	w := planned(t, 2)
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {})
-	w.rolls("p", time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", time.Minute, because(names.ReasonComplete))
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true })
 	w.all()
 	w.addNode("node-2")
 	w.run("node-2", time.Minute, inProfile("cpx"))
 	s := w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Selected == 3 })
-	assert.Equal(t, v1alpha1.ReasonPaused, progressing(s), "it gets its profile in spite of that")
+	assert.Equal(t, names.ReasonPaused, progressing(s), "it gets its profile in spite of that")
 }
 
 func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
@@ -293,12 +294,12 @@ func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
 		s.Strategy.Order = &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "none"}
 	})
-	s := w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonBlocked))
+	s := w.rolls("p", 5*time.Minute, because(names.ReasonBlocked))
 	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))
-	assert.Equal(t, v1alpha1.ReasonDrainBlocked, s.SetAside[0].Reason)
+	assert.Equal(t, names.ReasonDrainBlocked, s.SetAside[0].Reason)
 	assert.Nil(t, s.Stopped)
 	w.blocks(nil)
-	w.rolls("p", time.Hour, because(v1alpha1.ReasonComplete))
+	w.rolls("p", time.Hour, because(names.ReasonComplete))
 }
 
 // The controller dies after each of its writes; no pod is evicted twice, and no more nodes are
@@ -326,7 +327,7 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 				w.refuse, w.lose = nil, nil
 				w.startController()
 			}
-			return progressing(s) == v1alpha1.ReasonComplete
+			return progressing(s) == names.ReasonComplete
 		})
 		assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "write %d", at)
 		assert.Equal(t, 1, w.budgetSeen, "write %d", at)
@@ -352,7 +353,7 @@ func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
 	}
 	assert.Empty(t, w.have("cpx"))
 	w.refuse = nil
-	w.rolls("p", 5*time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
 }
 
 // More nodes fail with a profile that has no plan than may.
@@ -361,7 +362,7 @@ func TestNodesWithoutAPlanStopToo(t *testing.T) {
 	for i := range 3 {
 		w.nodes[fmt.Sprintf("node-%d", i)].answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 			if s == v1alpha1.Applying {
-				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+				return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 			}
 			return "", "", ""
 		}
@@ -371,17 +372,17 @@ func TestNodesWithoutAPlanStopToo(t *testing.T) {
 		w.clock.Step(time.Second)
 		w.all()
 	}
-	assert.Len(t, w.have(v1alpha1.DefaultProfile), 2)
+	assert.Len(t, w.have(names.DefaultProfile), 2)
 	g := w.gpuNode("node-2")
-	c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolloutPending)
+	c := meta.FindStatusCondition(g.Status.Conditions, names.ConditionRolloutPending)
 	require.NotNil(t, c)
-	assert.Equal(t, v1alpha1.ReasonTooManyFailures, c.Reason)
+	assert.Equal(t, names.ReasonTooManyFailures, c.Reason)
 	assert.Equal(t, "more nodes failed with profile cpx than may (--max-failures 0): node-0: HardwareFailed", c.Message)
 	w.wants("node-0", "")
 	for _, n := range w.nodes {
 		n.answer = nil
 	}
-	w.run("node-0", time.Minute, inProfile(v1alpha1.DefaultProfile))
+	w.run("node-0", time.Minute, inProfile(names.DefaultProfile))
 	w.run("node-1", time.Minute, inProfile("cpx"))
 	w.run("node-2", time.Minute, inProfile("cpx"))
 }

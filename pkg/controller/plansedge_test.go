@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -43,7 +44,7 @@ func TestANodeThatKeepsItsProfileHoldsNoPlace(t *testing.T) {
 			}
 			w.wants("node-2", "cpx")
 			w.run("node-2", time.Minute, inProfile("cpx"))
-			assert.Equal(t, []string{"node-1"}, w.have(v1alpha1.DefaultProfile))
+			assert.Equal(t, []string{"node-1"}, w.have(names.DefaultProfile))
 		})
 	}
 }
@@ -72,11 +73,11 @@ func TestAnInvalidSelectorKeepsItsNodes(t *testing.T) {
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
 		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	})
-	w.rolls("p", time.Minute, because(v1alpha1.ReasonComplete))
+	w.rolls("p", time.Minute, because(names.ReasonComplete))
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
 		s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "in", Values: []string{"a"}}}
 	})
-	s := w.rolls("p", time.Minute, because(v1alpha1.ReasonInvalidSelector))
+	s := w.rolls("p", time.Minute, because(names.ReasonInvalidSelector))
 	for range 5 {
 		w.clock.Step(time.Second)
 		w.all()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -74,7 +75,7 @@ func (w *world) addNode(name string, gpus ...string) *fakeNode {
 	}
 	n := &fakeNode{name: name, gpus: gpus}
 	n.changes = func(sw *v1alpha1.Switch) []v1alpha1.GPUChange {
-		if sw.To.Profile == "" || sw.To.Profile == v1alpha1.DefaultProfile {
+		if sw.To.Profile == "" || sw.To.Profile == names.DefaultProfile {
 			return nil
 		}
 		return []v1alpha1.GPUChange{{GPU: n.gpus[0], What: "partitions for " + sw.To.Profile}}
@@ -134,7 +135,7 @@ func (n *fakeNode) taint(s *v1alpha1.GPUNodeStatus) {
 	n.taints, n.tainted, n.withheld, n.value = nil, nil, nil, ""
 	if s.OrdersTaints() {
 		n.taints = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order, Withheld: n.dropped}
-		n.value = v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
+		n.value = names.RepartitioningTaintValue(s.Switch.To.Profile)
 		if s.Switch.Withhold {
 			n.withheld = s.Switch.GPUs
 		}
@@ -232,7 +233,7 @@ func (n *fakeNode) devices(w *world, gpuID string) []resourceapi.Device {
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
 		}
 		if slices.Contains(n.tainted, gpuID) {
-			d.Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			d.Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		all = append(all, d)
 	}
@@ -248,7 +249,7 @@ func (w *world) taintedGPUs(node string) map[string]string {
 	for i := range all.Items {
 		for _, d := range all.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if *all.Items[i].Spec.NodeName == node && taint.Key == v1alpha1.TaintRepartitioning {
+				if *all.Items[i].Spec.NodeName == node && taint.Key == names.TaintRepartitioning {
 					assert.Equal(w.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
 					out[all.Items[i].Spec.Devices[0].Name] = taint.Value
 				}
@@ -269,8 +270,8 @@ func (n *fakeNode) publish(w *world) {
 			Name: n.name + "-" + gpuID, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: n.name, UID: types.UID("node-" + n.name)}},
 		}}
 		s.Spec = resourceapi.ResourceSliceSpec{
-			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices,
-			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},
+			Driver: names.DriverName, NodeName: ptr.To(n.name), Devices: devices,
+			Pool: resourceapi.ResourcePool{Name: names.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},
 		}
 		var old resourceapi.ResourceSlice
 		err := w.api.Get(w.t.Context(), client.ObjectKeyFromObject(s), &old)

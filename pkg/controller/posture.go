@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -14,7 +15,7 @@ func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
 	if sw.Policy.NodeTaint || sw.NodeTaint || sw.RebootRequired {
-		taint = &corev1.Taint{Key: v1alpha1.TaintRepartitioning, Value: v1alpha1.RepartitioningTaintValue(sw.To.Profile), Effect: corev1.TaintEffectNoSchedule}
+		taint = &corev1.Taint{Key: names.TaintRepartitioning, Value: names.RepartitioningTaintValue(sw.To.Profile), Effect: corev1.TaintEffectNoSchedule}
 	}
 	probe := node.DeepCopy()
 	setNode(probe, taint, sw.Paused, r.PauseLabels)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
@@ -40,7 +41,7 @@ func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 			case v1alpha1.RollingBack:
 				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 					if s == v1alpha1.Applying {
-						return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+						return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 					}
 					return "", "", ""
 				}
@@ -97,7 +98,7 @@ func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {
 	}
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, v1alpha1.ReasonTaintFailed, ready(n).Reason)
+	assert.Equal(t, names.ReasonTaintFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "it is not known who holds the GPUs: list the pods of node node-a: pods is forbidden")
 	assert.True(t, w.podThere("web"))
 	hidden = false
@@ -115,7 +116,7 @@ func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
 	}
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.clean("node-a")
-	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
+	assert.Equal(t, names.ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "list the ResourceSlices of node node-a")
 	assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 }

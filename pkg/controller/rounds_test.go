@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -84,7 +85,7 @@ func (w *world) pause(node string, wait time.Duration) time.Duration {
 }
 
 func ready(n *v1alpha1.GPUNode) *metav1.Condition {
-	if c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+	if c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady); c != nil {
 		return c
 	}
 	return &metav1.Condition{}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/race"
 )
@@ -60,8 +60,8 @@ func (f *fleet) lists(list client.ObjectList, o *client.ListOptions) bool {
 		n := f.nodes[name]
 		for _, gpuID := range n.gpus {
 			s := resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
-				Driver: gpu.DriverName, NodeName: ptr.To(name), Devices: n.devices(nil, gpuID),
-				Pool: resourceapi.ResourcePool{Name: gpu.PoolName(name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},
+				Driver: names.DriverName, NodeName: ptr.To(name), Devices: n.devices(nil, gpuID),
+				Pool: resourceapi.ResourcePool{Name: names.PoolName(name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},
 			}}
 			l.Items = append(l.Items, s)
 		}
@@ -89,7 +89,7 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 		g.Status.State, g.Status.Applied = v1alpha1.Idle, nothing.DeepCopy()
 		g.Status.Node = n.report(w)
 		require.NoError(t, w.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: name, UID: "node", Labels: map[string]string{v1alpha1.LabelProfile: "cpx"},
+			Name: name, UID: "node", Labels: map[string]string{names.LabelProfile: "cpx"},
 		}}))
 		status := g.Status
 		require.NoError(t, w.api.Create(t.Context(), g))

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -61,7 +62,7 @@ func TestASwitchOfASilentPluginDisturbsNobody(t *testing.T) {
 		assert.False(t, hasNodeTaint(w.node("node-a")))
 		return n.Status.State == v1alpha1.Failed
 	})
-	assert.Equal(t, v1alpha1.ReasonPluginSilent, ready(n).Reason)
+	assert.Equal(t, names.ReasonPluginSilent, ready(n).Reason)
 	assert.True(t, w.podThere("web"))
 	assert.False(t, w.busy("node-a"))
 	assert.Empty(t, w.taintedGPUs("node-a"))
@@ -115,11 +116,11 @@ func TestANodeIsRebootedOnce(t *testing.T) {
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		switch s {
 		case v1alpha1.Applying:
-			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, "refuses a reset"
+			return v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, "refuses a reset"
 		case v1alpha1.Rebooting:
 			reboots++
 			node.basis += "x" // It is another GPU after each boot.
-			return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+			return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 		}
 		return "", "", ""
 	}
@@ -144,7 +145,7 @@ func TestAnotherBasisIsPlannedAgain(t *testing.T) {
 		if node.basis == "memoryModes=true" {
 			return "", "", ""
 		}
-		return v1alpha1.TaskRefused, v1alpha1.ReasonProfileDoesNotFit, "set amd.memoryModes=true"
+		return v1alpha1.TaskRefused, names.ReasonProfileDoesNotFit, "set amd.memoryModes=true"
 	}
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Failed))

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -139,7 +140,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	r.Events = mgr.GetEventRecorder(v1alpha1.ControllerName)
+	r.Events = mgr.GetEventRecorder(names.ControllerName)
 	r.Plans.Events = r.Events
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by node: %w", err)

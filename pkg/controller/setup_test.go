@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // manage starts the controller as the program does, against an API server by HTTP.
@@ -83,7 +83,7 @@ func TestTheControllerByHTTP(t *testing.T) {
 		return inProfile("cpx")(g) && len(g.Status.Applied.Rules) == 0
 	})
 	w.changeNode("node-a", func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Effect: corev1.TaintEffectNoSchedule}}
+		n.Spec.Taints = []corev1.Taint{{Key: names.TaintRepartitioning, Effect: corev1.TaintEffectNoSchedule}}
 	})
 	until("a taint that is not needed goes", func() bool { return !hasNodeTaint(w.node("node-a")) })
 	w.clean("node-a")
@@ -130,12 +130,12 @@ func TestWhatWakesWhom(t *testing.T) {
 	}
 	claim := &resourceapi.ResourceClaim{}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-		{Driver: gpu.DriverName, Pool: "node-a", Device: gpuA}, {Driver: gpu.DriverName, Pool: "node-b", Device: gpuA}, {Driver: "other", Pool: "node-c"},
+		{Driver: names.DriverName, Pool: "node-a", Device: gpuA}, {Driver: names.DriverName, Pool: "node-b", Device: gpuA}, {Driver: "other", Pool: "node-c"},
 	}}}
 	ctx := t.Context()
 	assert.Len(t, r.ofNode(ctx, node("node-a")), 1)
 	assert.Empty(t, r.ofNode(ctx, node("cpu-only")))
-	assert.Len(t, r.ofNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: v1alpha1.PausedValue} })), 1)
+	assert.Len(t, r.ofNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: names.PausedValue} })), 1)
 	assert.Empty(t, r.ofNode(ctx, claim))
 	assert.Len(t, r.ofProfile(ctx, nil), 1)
 	assert.Empty(t, r.ofClaim(ctx, claim), "no node waits for it")
@@ -149,7 +149,7 @@ func TestWhatWakesWhom(t *testing.T) {
 
 func TestTheCachesKeepLittle(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "a", ResourceVersion: "1", Labels: map[string]string{v1alpha1.LabelProfile: "cpx", "kubernetes.io/hostname": "a"},
+		Name: "a", ResourceVersion: "1", Labels: map[string]string{names.LabelProfile: "cpx", "kubernetes.io/hostname": "a"},
 		Annotations: map[string]string{"much": "text"},
 	}}
 	n.Spec.Taints = []corev1.Taint{{Key: "a"}}

@@ -12,24 +12,25 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-func withStartupTaint(w *world) { w.opts.StartupTaint = v1alpha1.TaintStartup }
+func withStartupTaint(w *world) { w.opts.StartupTaint = names.TaintStartup }
 
 // register gives a node the taints that new nodes register with.
 func (w *world) register(name string) {
 	w.t.Helper()
 	n := w.node(name)
 	n.Spec.Taints = []corev1.Taint{
-		{Key: v1alpha1.TaintStartup, Effect: corev1.TaintEffectNoSchedule},
-		{Key: v1alpha1.TaintStartup, Effect: corev1.TaintEffectNoExecute},
+		{Key: names.TaintStartup, Effect: corev1.TaintEffectNoSchedule},
+		{Key: names.TaintStartup, Effect: corev1.TaintEffectNoExecute},
 		{Key: "example.com/dedicated", Effect: corev1.TaintEffectNoSchedule},
 	}
 	require.NoError(w.t, w.api.Update(w.t.Context(), n))
 }
 
-func (w *world) starting(name string) bool { return hasTaint(w.node(name), v1alpha1.TaintStartup) }
+func (w *world) starting(name string) bool { return hasTaint(w.node(name), names.TaintStartup) }
 
 // A new node keeps the taint until its profile is applied, and other taints for good.
 func TestStartupTaintGoesWhenTheProfileIsApplied(t *testing.T) {

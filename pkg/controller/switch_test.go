@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -31,7 +32,7 @@ func TestASwitch(t *testing.T) {
 
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	assert.Equal(t, map[string]string{gpuA: "cpx"}, w.taintedGPUs("node-a"))
-	assert.Equal(t, v1alpha1.ReasonSwitching, ready(n).Reason)
+	assert.Equal(t, names.ReasonSwitching, ready(n).Reason)
 
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
@@ -117,7 +118,7 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	assert.Equal(t, map[string]string{
 		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
-		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", v1alpha1.LabelProfile: "cpx",
+		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", names.LabelProfile: "cpx",
 	}, w.node("node-a").Labels)
 	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused client")
 	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, client), "whoever has started it ends it")
@@ -166,7 +167,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: v1alpha1.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 
@@ -267,5 +268,5 @@ func TestConditionsSpeakToPeople(t *testing.T) {
 	assert.Equal(t, "evicts pods from "+gpuA+": pod team/web ("+gpuA+"-mig-1g-10gb-0) is not evicted: "+
 		"The disruption budget web needs 1 healthy pods and has 1 currently; "+
 		"until 12:10:05 UTC at the latest, then it is canceled and nothing changes",
-		meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionSwitching).Message)
+		meta.FindStatusCondition(n.Status.Conditions, names.ConditionSwitching).Message)
 }

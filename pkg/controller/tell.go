@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -30,14 +31,14 @@ func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before
 	switch {
 	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
 		sw := now.Switch
-		r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchStarted, "Switch",
+		r.event(gpuNode, corev1.EventTypeNormal, names.EventSwitchStarted, "Switch",
 			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), state.ProfileText(sw.From.Profile), state.ProfileText(sw.To.Profile)))
 	case now.State == v1alpha1.RollingBack:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
 			fmt.Sprintf("Rolling back to %s: %s", state.ProfileText(now.Switch.From.Profile), now.Switch.Message))
 	case step.Record != nil && step.Record.Result == v1alpha1.ResultSucceeded:
 		if before.Switch != nil && len(before.Switch.GPUs) > 0 {
-			r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchSucceeded, "Switch",
+			r.event(gpuNode, corev1.EventTypeNormal, names.EventSwitchSucceeded, "Switch",
 				fmt.Sprintf("Switched to %s in %s", state.ProfileText(step.Record.To), step.Record.Duration.Duration))
 		}
 	case now.State == v1alpha1.Failed:
@@ -90,5 +91,5 @@ func (r *Reconciler) tellPod(p *drain.Pod, profile string, force bool) {
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-	}, nil, corev1.EventTypeNormal, v1alpha1.EventRepartitioning, "Evict", "%s", note)
+	}, nil, corev1.EventTypeNormal, names.EventRepartitioning, "Evict", "%s", note)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -47,7 +48,7 @@ func (w *world) configMap(c state.ConfigMap, content string) {
 	}
 }
 
-func (w *world) report(node string) string { return w.node(node).Labels[v1alpha1.LabelMIGConfigState] }
+func (w *world) report(node string) string { return w.node(node).Labels[names.LabelMIGConfigState] }
 
 // A node follows mig-parted's label from a ConfigMap, and reports.
 func TestMIGConfigLabel(t *testing.T) {
@@ -57,7 +58,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	w.run("node-a", time.Hour, inProfile(""))
 	assert.Empty(t, w.report("node-a"), "it has no label to report on")
 
-	w.label("node-a", v1alpha1.LabelMIGConfig, "all-1g.10gb")
+	w.label("node-a", names.LabelMIGConfig, "all-1g.10gb")
 	n := w.run("node-a", time.Hour, inProfile("all-1g.10gb"))
 	assert.Equal(t, v1alpha1.FromMIGParted, n.Status.Applied.Source)
 	require.NotEmpty(t, n.Status.Applied.Rules)
@@ -65,13 +66,13 @@ func TestMIGConfigLabel(t *testing.T) {
 	assert.Equal(t, "success", w.report("node-a"))
 
 	// A name that does not exist.
-	w.label("node-a", v1alpha1.LabelMIGConfig, "all-2g.10gb")
-	n = w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == v1alpha1.ReasonProfileNotFound })
+	w.label("node-a", names.LabelMIGConfig, "all-2g.10gb")
+	n = w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == names.ReasonProfileNotFound })
 	assert.Contains(t, ready(n).Message, "existing profiles: all-1g.10gb, all-disabled")
 	assert.Equal(t, "failed", w.report("node-a"))
 	assert.Equal(t, "all-1g.10gb", n.Status.Applied.Profile)
 
-	w.label("node-a", v1alpha1.LabelMIGConfig, "all-disabled")
+	w.label("node-a", names.LabelMIGConfig, "all-disabled")
 	w.run("node-a", time.Hour, inProfile("all-disabled"))
 	assert.Equal(t, "success", w.report("node-a"))
 
@@ -82,7 +83,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	})
 
 	// The removal changes nothing.
-	w.label("node-a", v1alpha1.LabelMIGConfig, "")
+	w.label("node-a", names.LabelMIGConfig, "")
 	for range 5 {
 		w.round("node-a")
 	}
@@ -97,7 +98,7 @@ func TestABadConfigMap(t *testing.T) {
 	w := newWorld(t, follows(state.Tools{v1alpha1.FromMIGParted: migConfigs}))
 	w.addNode("node-a")
 	w.configMap(migConfigs, migConfig)
-	w.label("node-a", v1alpha1.LabelMIGConfig, "all-1g.10gb")
+	w.label("node-a", names.LabelMIGConfig, "all-1g.10gb")
 	w.run("node-a", time.Hour, inProfile("all-1g.10gb"))
 	for name, tt := range map[string]struct{ content, want string }{
 		"not YAML":       {"{", "ConfigMap gpu-operator/mig key config.yaml"},
@@ -110,7 +111,7 @@ func TestABadConfigMap(t *testing.T) {
 			w.t = t
 			w.configMap(migConfigs, tt.content)
 			w.r.ofConfigMap(t.Context(), nil)
-			n := w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == v1alpha1.ReasonConfigMapInvalid })
+			n := w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == names.ReasonConfigMapInvalid })
 			assert.Contains(t, ready(n).Message, tt.want)
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], "mig Warning ConfigMapInvalid: Nodes that name these configurations keep what they have: ")
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], tt.want)
@@ -176,41 +177,41 @@ func TestLabelsNamePartitionProfiles(t *testing.T) {
 	w.addNode("node-a")
 	w.profile("cpx-nps4")
 	w.profile("spx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
-	w.label("node-a", v1alpha1.LabelGPUConfigProfile, "CPX_NPS4")
+	w.label("node-a", names.LabelGPUConfigProfile, "CPX_NPS4")
 	n := w.run("node-a", time.Hour, inProfile("cpx-nps4"))
 	assert.Equal(t, v1alpha1.FromDeviceConfigManager, n.Status.Applied.Source)
-	assert.Equal(t, "success", w.node("node-a").Labels[v1alpha1.LabelGPUConfigProfileState])
+	assert.Equal(t, "success", w.node("node-a").Labels[names.LabelGPUConfigProfileState])
 
-	w.label("node-a", v1alpha1.LabelKaiwoEnabled, "true")
-	w.label("node-a", v1alpha1.LabelKaiwoProfile, "spx")
+	w.label("node-a", names.LabelKaiwoEnabled, "true")
+	w.label("node-a", names.LabelKaiwoProfile, "spx")
 	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
 		for _, c := range n.Status.Conditions {
-			if c.Type == v1alpha1.ConditionOverruled && c.Reason == v1alpha1.ReasonLabelsDisagree {
-				return strings.Contains(c.Message, v1alpha1.LabelGPUConfigProfile+"=CPX_NPS4 has precedence over label "+v1alpha1.LabelKaiwoProfile+"=spx")
+			if c.Type == names.ConditionOverruled && c.Reason == names.ReasonLabelsDisagree {
+				return strings.Contains(c.Message, names.LabelGPUConfigProfile+"=CPX_NPS4 has precedence over label "+names.LabelKaiwoProfile+"=spx")
 			}
 		}
 		return false
 	})
-	w.label("node-a", v1alpha1.LabelProfile, "spx")
+	w.label("node-a", names.LabelProfile, "spx")
 	w.run("node-a", time.Hour, inProfile("spx"))
-	assert.Equal(t, "failure", w.node("node-a").Labels[v1alpha1.LabelGPUConfigProfileState], "it is overruled")
+	assert.Equal(t, "failure", w.node("node-a").Labels[names.LabelGPUConfigProfileState], "it is overruled")
 }
 
 // Kaiwo and nos bring what their labels can name, unless there are PartitionProfiles of the names.
 func TestProfilesThatProjectsBring(t *testing.T) {
 	w := newWorld(t, follows(state.Tools{v1alpha1.FromKaiwo: {}, v1alpha1.FromNos: {}}))
 	w.addNode("node-a")
-	w.label("node-a", v1alpha1.LabelNos, "mig")
+	w.label("node-a", names.LabelNos, "mig")
 	n := w.run("node-a", time.Hour, inProfile("nos-mig"))
 	require.NotEmpty(t, n.Status.Applied.Rules)
 	assert.Equal(t, v1alpha1.MIGDynamic, n.Status.Applied.Rules[0].MIG.Mode)
 	w.profile("nos-mig")
 	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return inProfile("nos-mig")(n) && n.Status.Applied.Rules[0].AMD != nil })
-	w.label("node-a", v1alpha1.LabelNos, "some")
-	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == v1alpha1.ReasonProfileNotFound })
-	w.label("node-a", v1alpha1.LabelNos, "")
-	w.label("node-a", v1alpha1.LabelKaiwoEnabled, "true")
-	w.label("node-a", v1alpha1.LabelKaiwoProfile, "cpx")
+	w.label("node-a", names.LabelNos, "some")
+	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == names.ReasonProfileNotFound })
+	w.label("node-a", names.LabelNos, "")
+	w.label("node-a", names.LabelKaiwoEnabled, "true")
+	w.label("node-a", names.LabelKaiwoProfile, "cpx")
 	n = w.run("node-a", time.Hour, inProfile("cpx"))
 	assert.Equal(t, "NPS4", n.Status.Applied.Rules[0].AMD.MemoryPartition)
 }
@@ -220,9 +221,9 @@ func TestAReportIsWrittenLater(t *testing.T) {
 	w := newWorld(t, follows(state.Tools{v1alpha1.FromMIGParted: migConfigs}))
 	w.addNode("node-a")
 	w.configMap(migConfigs, migConfig)
-	w.label("node-a", v1alpha1.LabelMIGConfig, "all-1g.10gb")
+	w.label("node-a", names.LabelMIGConfig, "all-1g.10gb")
 	w.run("node-a", time.Hour, inProfile("all-1g.10gb"))
-	w.label("node-a", v1alpha1.LabelMIGConfigState, "pending")
+	w.label("node-a", names.LabelMIGConfigState, "pending")
 	w.run("node-a", time.Hour, func(*v1alpha1.GPUNode) bool { return w.report("node-a") == "success" })
 	assert.Len(t, w.gpuNode("node-a").Status.History, 1)
 }

@@ -8,10 +8,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -60,7 +60,7 @@ func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.R
 	var found resourceapi.ResourceSliceList
 	err := r.Reader.List(ctx, &found, client.MatchingFields{
 		resourceapi.ResourceSliceSelectorNodeName: node,
-		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+		resourceapi.ResourceSliceSelectorDriver:   names.DriverName,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", node, err)

@@ -25,11 +25,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 const (
@@ -315,7 +315,7 @@ func (w *world) label(node, key, value string) {
 	})
 }
 
-func (w *world) wants(node, profile string) { w.label(node, v1alpha1.LabelProfile, profile) }
+func (w *world) wants(node, profile string) { w.label(node, names.LabelProfile, profile) }
 
 func (w *world) changeNode(name string, change func(*corev1.Node)) {
 	n := w.node(name)
@@ -362,7 +362,7 @@ func (w *world) pod(node, name, gpuID, device string, change ...func(*corev1.Pod
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + "-gpu", UID: types.UID("claim-" + name)}}
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: device}},
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: names.DriverName, Pool: names.PoolName(node), Device: device}},
 	}}
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}}
 	for _, c := range change {

@@ -11,10 +11,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
@@ -45,7 +44,7 @@ func (p *Planner) relevantSlices(ctx context.Context, allocated allocatedState, 
 	var failed error
 	relevant := mapDevices(published, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
 		d := p.devices[id]
-		if d == nil || d.Shared() || allocated.AllocatedDevices.Has(structured.MakeDeviceID(gpu.DriverName, id.Pool, id.Device)) {
+		if d == nil || d.Shared() || allocated.AllocatedDevices.Has(structured.MakeDeviceID(names.DriverName, id.Pool, id.Device)) {
 			return device, true
 		}
 		ok, err := p.matches(ctx, d, all, known)
@@ -118,7 +117,7 @@ func (p *Planner) allocateFrom(ctx context.Context, n *nodeInfo, allocated alloc
 
 // reservedSlices are the slices of the node with the taint of a reservation on some devices.
 func (n *nodeInfo) reservedSlices(devices []Device) []*resourceapi.ResourceSlice {
-	taint := resourceapi.DeviceTaint{Key: v1alpha1.TaintReserved, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	taint := resourceapi.DeviceTaint{Key: names.TaintReserved, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	return mapDevices(n.slices, func(d Device, device resourceapi.Device) (resourceapi.Device, bool) {
 		if slices.Contains(devices, d) {
 			device.Taints = append(slices.Clone(device.Taints), taint)
@@ -132,7 +131,7 @@ func (n *nodeInfo) reservedSlices(devices []Device) []*resourceapi.ResourceSlice
 func mapDevices(of []*resourceapi.ResourceSlice, f func(Device, resourceapi.Device) (resourceapi.Device, bool)) []*resourceapi.ResourceSlice {
 	var out []*resourceapi.ResourceSlice
 	for _, slice := range of {
-		if slice.Spec.Driver == gpu.DriverName {
+		if slice.Spec.Driver == names.DriverName {
 			copied := *slice
 			copied.Spec.Devices = nil
 			for _, device := range slice.Spec.Devices {

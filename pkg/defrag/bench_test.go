@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // BenchmarkPlan looks for plans in fleets of nodes with eight H100 each, of which every GPU has some small
@@ -56,6 +56,6 @@ func (f *fleet) hold(node, pool, device string) {
 	f.pods[name].Spec.NodeName, f.pods[name].Status.Phase = node, corev1.PodRunning
 	f.claims[name].Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: f.pods[name].UID}}
 	f.claims[name].Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: gpu.DriverName, Pool: pool, Device: device}},
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: names.DriverName, Pool: pool, Device: device}},
 	}}
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -94,7 +94,7 @@ func newFleetOf(t testing.TB, model string, gpus ...int) *fleet {
 	for _, c := range classes {
 		f.in.Classes = append(f.in.Classes, *c)
 	}
-	f.in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}}}}
+	f.in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.DefragmentationAllowed}}}}
 	for i, n := range gpus {
 		name := fmt.Sprintf("node-%d", i)
 		f.slices = append(f.slices, slicesOf(t, name, model, n)...)
@@ -222,7 +222,7 @@ func (f *fleet) reserve(plan *defrag.Plan) {
 		for j := range tainted[i].Spec.Devices {
 			d := &tainted[i].Spec.Devices[j]
 			if slices.Contains(overlapping, defrag.Device{Pool: s.Spec.Pool.Name, Device: d.Name}) {
-				d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintReserved, Value: "x", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+				d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: names.TaintReserved, Value: "x", Effect: resourceapi.DeviceTaintEffectNoSchedule})
 			}
 		}
 	}

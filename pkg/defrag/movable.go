@@ -15,7 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -66,15 +66,15 @@ type Permissions map[string]bool
 func PermissionsOf(namespaces []corev1.Namespace) Permissions {
 	p := Permissions{}
 	for i := range namespaces {
-		p[namespaces[i].Name] = namespaces[i].Labels[v1alpha1.LabelDefragmentation] == v1alpha1.DefragmentationAllowed
+		p[namespaces[i].Name] = namespaces[i].Labels[names.LabelDefragmentation] == names.DefragmentationAllowed
 	}
 	return p
 }
 
 // Allow tells whether the label of a pod, or else that of its namespace, allows evictions.
 func (p Permissions) Allow(pod *corev1.Pod) bool {
-	if value, labelled := pod.Labels[v1alpha1.LabelDefragmentation]; labelled {
-		return value == v1alpha1.DefragmentationAllowed
+	if value, labelled := pod.Labels[names.LabelDefragmentation]; labelled {
+		return value == names.DefragmentationAllowed
 	}
 	return p[pod.Namespace]
 }
@@ -82,7 +82,7 @@ func (p Permissions) Allow(pod *corev1.Pod) bool {
 // checkPermission says why a pod may not be evicted, empty if it may.
 func (p *Planner) checkPermission(pod *podInfo) string {
 	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, cluster.SystemNamespace(p.in.Classes)}
-	label, labelled := pod.Labels[v1alpha1.LabelDefragmentation]
+	label, labelled := pod.Labels[names.LabelDefragmentation]
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return "it is being deleted"
@@ -93,9 +93,9 @@ func (p *Planner) checkPermission(pod *podInfo) string {
 	case p.permissions.Allow(pod.Pod):
 		return ""
 	case labelled:
-		return fmt.Sprintf("its label %s=%s forbids it", v1alpha1.LabelDefragmentation, label)
+		return fmt.Sprintf("its label %s=%s forbids it", names.LabelDefragmentation, label)
 	default:
-		return fmt.Sprintf("neither the pod nor its namespace has the label %s=%s", v1alpha1.LabelDefragmentation, v1alpha1.DefragmentationAllowed)
+		return fmt.Sprintf("neither the pod nor its namespace has the label %s=%s", names.LabelDefragmentation, names.DefragmentationAllowed)
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // nodeInfo is a node with GPUs, with what the allocator needs for it and no more: the allocator reads
@@ -64,8 +64,8 @@ func (p *Planner) addNodes() {
 func (n *nodeInfo) allocatedMemory() float64 {
 	var taken, total int64
 	for _, pool := range n.pools {
-		taken += pool.Taken[gpu.CounterMemory]
-		total += pool.Total[gpu.CounterMemory]
+		taken += pool.Taken[names.CounterMemory]
+		total += pool.Total[names.CounterMemory]
 	}
 	return float64(taken) / float64(max(1, total))
 }
@@ -97,8 +97,8 @@ func (p *Planner) addClaim(c *resourceapi.ResourceClaim, poolNodes map[poolKey]s
 	for _, r := range c.Status.Allocation.Devices.Results {
 		node, published := poolNodes[poolKey{r.Driver, r.Pool}]
 		switch {
-		case r.Driver == gpu.DriverName:
-			node = gpu.NodeOfPool(r.Pool)
+		case r.Driver == names.DriverName:
+			node = names.NodeOfPool(r.Pool)
 		case !published:
 			continue
 		case node == "":

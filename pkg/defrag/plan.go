@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -47,7 +48,7 @@ func Names(devices []Device) []string {
 // devicesOf are the devices of Tranche in the results of claims.
 func devicesOf(all results) (out []Device) {
 	for _, r := range all {
-		if r.Driver == gpu.DriverName {
+		if r.Driver == names.DriverName {
 			out = append(out, Device{r.Pool, r.Device})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
@@ -198,14 +198,14 @@ func TestRefusals(t *testing.T) {
 		"no node":      {waiting(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} }), defrag.Options{}, defrag.NoNode, ""},
 		"tainted":      {func(f *fleet, _ string) { f.taint() }, defrag.Options{}, defrag.NoNode, ""},
 		"too large":    {waiting(request(corev1.ResourceCPU, "65")), defrag.Options{}, defrag.NoResources, "CPU"},
-		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDefragmentation: "never"} }),
+		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{names.LabelDefragmentation: "never"} }),
 			defrag.Options{}, defrag.NotMovable, "its label tranche.dev/defragmentation=never forbids it"},
 		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable,
 			"neither the pod nor its namespace has the label tranche.dev/defragmentation=allowed"},
 		"allowed by the pods": {func(f *fleet, w string) {
 			f.in.Namespaces = nil
 			pods(func(p *corev1.Pod) {
-				p.Labels = map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}
+				p.Labels = map[string]string{names.LabelDefragmentation: names.DefragmentationAllowed}
 			})(f, w)
 		}, defrag.Options{}, "", ""},
 		"terminating":                   {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},

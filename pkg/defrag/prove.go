@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // prove makes a plan of a candidate, nil if it does not hold.
@@ -196,7 +196,7 @@ func (p *placement) leavesEnough(pod *podInfo) bool {
 func (s *search) memoryOf(pod *podInfo) (n int64) {
 	for _, d := range devicesHeld(pod) {
 		if known := s.devices[d]; known != nil {
-			n += known.Consumes[gpu.CounterMemory]
+			n += known.Consumes[names.CounterMemory]
 		}
 	}
 	return n

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
@@ -183,7 +183,7 @@ func (s *search) inTheWay(pool *cluster.Pool, d *cluster.Device) (out []*podInfo
 		if (why[a] != "") != (why[b] != "") {
 			return cmp.Compare(why[b], why[a])
 		}
-		return cmp.Compare(b.Consumes[gpu.CounterMemory], a.Consumes[gpu.CounterMemory])
+		return cmp.Compare(b.Consumes[names.CounterMemory], a.Consumes[names.CounterMemory])
 	})
 	for _, o := range held {
 		with := maps.Clone(taken)

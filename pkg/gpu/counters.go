@@ -5,10 +5,6 @@ import (
 	"slices"
 )
 
-// CounterMemory counts bytes; all other counters count pieces. Every GPU has it and
-// every device consumes it. What needs the GPU to itself consumes all of it.
-const CounterMemory = "memory"
-
 // Counters is an amount of each of a GPU's countable parts: what a GPU has,
 // or what a placement takes of it. Names are DNS labels ("memory-slice-3").
 type Counters map[string]int64

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -21,7 +22,7 @@ func TestCounters(t *testing.T) {
 }
 
 func TestCountersExceed(t *testing.T) {
-	total := gpu.Counters{"a": 1, "b": 2, gpu.CounterMemory: 80 << 30}
+	total := gpu.Counters{"a": 1, "b": 2, names.CounterMemory: 80 << 30}
 	for _, test := range []struct {
 		name  string
 		takes gpu.Counters
@@ -34,7 +35,7 @@ func TestCountersExceed(t *testing.T) {
 		{"several: the first by name", gpu.Counters{"b": 9, "a": 9}, "a"},
 		{"what the GPU does not have", gpu.Counters{"ofa-engines": 1}, "ofa-engines"},
 		{"none of what the GPU does not have", gpu.Counters{"ofa-engines": 0}, ""},
-		{"one byte too many", gpu.Counters{gpu.CounterMemory: 80<<30 + 1}, gpu.CounterMemory},
+		{"one byte too many", gpu.Counters{names.CounterMemory: 80<<30 + 1}, names.CounterMemory},
 	} {
 		assert.Equal(t, test.want, test.takes.Exceeds(total), test.name)
 	}
@@ -90,8 +91,8 @@ func TestConflict(t *testing.T) {
 func TestConflictWithAnOldRecordOfAWholeGPU(t *testing.T) {
 	g := h100()
 	old, part := placement(t, g, ""), placement(t, g, "mig-1g-10gb-3")
-	old.Consumes, part.Consumes = gpu.Counters{"memory-slice-3": 1}, gpu.Counters{gpu.CounterMemory: 10}
-	g.Counters[gpu.CounterMemory] = 80
+	old.Consumes, part.Consumes = gpu.Counters{"memory-slice-3": 1}, gpu.Counters{names.CounterMemory: 10}
+	g.Counters[names.CounterMemory] = 80
 	assert.True(t, g.Conflict(old, part))
 	assert.True(t, g.Conflict(part, old))
 	shared := gpu.ShareOf(old, gpu.ByMemory, gpu.Sharing{})

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"github.com/tranche-dev/tranche/api/names"
 	"slices"
 )
 
@@ -37,8 +38,8 @@ func (g *GPU) Free(held []Placement) Free {
 			units += p.ComputeUnits
 		}
 	}
-	free := Free{Memory: max(0, g.Counters[CounterMemory]-used[CounterMemory])}
-	free.Allocated = g.Counters[CounterMemory] - free.Memory
+	free := Free{Memory: max(0, g.Counters[names.CounterMemory]-used[names.CounterMemory])}
+	free.Allocated = g.Counters[names.CounterMemory] - free.Memory
 	free.AllocatedUnits = min(units, g.ComputeUnits)
 	free.ComputeUnits = g.ComputeUnits - free.AllocatedUnits
 	places := slices.DeleteFunc(slices.Clone(g.Placements), func(p Placement) bool { return p.Share != nil })

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -72,8 +73,8 @@ func TestFreeAgainstAllSets(t *testing.T) {
 			for range 50 {
 				placements, used := held(&g, random)
 				free := g.Free(placements)
-				require.Equal(t, g.Counters[gpu.CounterMemory]-used[gpu.CounterMemory], free.Memory)
-				require.Equal(t, used[gpu.CounterMemory], free.Allocated)
+				require.Equal(t, g.Counters[names.CounterMemory]-used[names.CounterMemory], free.Memory)
+				require.Equal(t, used[names.CounterMemory], free.Allocated)
 				units := int64(0)
 				for _, p := range placements {
 					units += p.ComputeUnits

@@ -5,12 +5,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 func TestWithMIG(t *testing.T) {
 	whole := gpu.Offer{
-		Counters:   gpu.Counters{gpu.CounterMemory: 39 << 30},
+		Counters:   gpu.Counters{names.CounterMemory: 39 << 30},
 		Placements: []gpu.Placement{{GPU: "0000:c1:00.0", Type: gpu.TypeGPU}},
 	}
 	cuts := gpu.Offer{

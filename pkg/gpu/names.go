@@ -7,10 +7,6 @@ import (
 	"strings"
 )
 
-// DriverName is the name of the DRA driver. It is the domain of all unqualified
-// attributes and capacities and the driver in every allocation result.
-const DriverName = "gpu.tranche.dev"
-
 var pciAddress = regexp.MustCompile(`^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$`)
 
 // NormalizePCIAddress spells a PCI address the way the kernel does: lower case
@@ -34,20 +30,6 @@ func NameOf(pciAddress string) string {
 }
 
 var gpuSlug = strings.NewReplacer(":", "-", ".", "-")
-
-// PoolName is the name of a node's pool, which has the devices of all its GPUs.
-// Autoscalers expect one pool per node: cluster-autoscaler takes a node's
-// utilization from its fullest pool, and Karpenter considers a driver ready when it
-// has published one complete pool.
-func PoolName(node string) string { return node }
-
-// NodeOfPool is the node that a pool belongs to. It also understands the pools of
-// version 0.1, which had one per GPU: "<node>/<GPU>". Claims that were allocated
-// then still name them. Names of nodes have no slash.
-func NodeOfPool(pool string) string {
-	node, _, _ := strings.Cut(pool, "/")
-	return node
-}
 
 var deviceName = regexp.MustCompile(`^gpu-[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7](-.*)?$`)
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -63,9 +64,9 @@ func TestGPUAndPoolName(t *testing.T) {
 	assert.Equal(t, "gpu-0000-c1-00-0", g.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeGPU}.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.GPUName())
-	assert.Equal(t, "node-a", gpu.PoolName("node-a"))
-	assert.Equal(t, "node-a", gpu.NodeOfPool(gpu.PoolName("node-a")))
-	assert.Equal(t, "node-a.example.com", gpu.NodeOfPool("node-a.example.com/gpu-0000-c1-00-0"), "a pool of version 0.1")
+	assert.Equal(t, "node-a", names.PoolName("node-a"))
+	assert.Equal(t, "node-a", names.NodeOfPool(names.PoolName("node-a")))
+	assert.Equal(t, "node-a.example.com", names.NodeOfPool("node-a.example.com/gpu-0000-c1-00-0"), "a pool of version 0.1")
 }
 
 // The device's name alone says which GPU it belongs to.

@@ -40,19 +40,6 @@ const (
 	LongSlice    TimeSlice = "Long"
 )
 
-// The capacities of share devices, of which a claim takes a part.
-const (
-	// CapacityMemory is in bytes.
-	CapacityMemory = "memory"
-	// CapacityFraction is 1, of which a claim takes thousandths.
-	CapacityFraction = "fraction"
-	// CapacityCompute is 100, of which a claim takes whole percents. It is there where
-	// something keeps the holders to it.
-	CapacityCompute = "compute"
-	// CapacityClients is how many clients the device has for all its shares.
-	CapacityClients = "clients"
-)
-
 // The units of what is taken of a share.
 const (
 	// MiB is the step in which memory is shared, in bytes: MPS counts in it.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
@@ -31,7 +31,7 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: amdAddress, Mode: "NPS4"}}})
 	require.NoError(t, amdgpu.ReloadDriver(m.simulated.Root))
 	fenced := func(d resourceapi.Device) bool {
-		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintUnhealthy)
+		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == names.TaintUnhealthy)
 	}
 	isPublished := func(name string) bool {
 		for _, d := range nodetest.Published(t, m.api) {

@@ -13,7 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -174,7 +174,7 @@ func TestBusyGPU(t *testing.T) {
 
 	busy := func(d resourceapi.Device) bool {
 		needsSwitch := isPartitionOf(d, amdCard0)
-		return needsSwitch == (len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule) &&
+		return needsSwitch == (len(d.Taints) == 1 && d.Taints[0].Key == names.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule) &&
 			needsSwitch == !untainted(d)
 	}
 	awaitDevices(t, m.api, false, busy)

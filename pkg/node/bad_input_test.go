@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
@@ -90,7 +90,7 @@ func TestOpaqueConfigForOurDriver(t *testing.T) {
 	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
 		Source: resourceapi.AllocationConfigSourceClaim,
 		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-			Driver: gpu.DriverName, Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"tranche.dev/v1","kind":"TimeSlicing"}`)},
+			Driver: names.DriverName, Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"tranche.dev/v1","kind":"TimeSlicing"}`)},
 		}},
 	}}
 	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})

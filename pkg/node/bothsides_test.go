@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -279,7 +280,7 @@ func (b *both) profile(name, rules string) {
 	}
 	var n corev1.Node
 	require.NoError(b.t, b.objects.Get(b.t.Context(), client.ObjectKey{Name: nodetest.NodeName}, &n))
-	metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelProfile, name)
+	metav1.SetMetaDataLabel(&n.ObjectMeta, names.LabelProfile, name)
 	require.NoError(b.t, b.objects.Update(b.t.Context(), &n))
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/client"
@@ -104,7 +105,7 @@ func (c *Config) idleInterval() time.Duration {
 }
 
 // DataDir is the plugin's own folder.
-func (c *Config) DataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
+func (c *Config) DataDir() string { return filepath.Join(c.KubeletDir, "plugins", names.DriverName) }
 
 func (c *Config) healthFile() string { return filepath.Join(c.DataDir(), "health.json") }
 
@@ -117,7 +118,7 @@ func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "gpus.j
 // sockets returns patterns that match the sockets of all plugins on this node.
 func (c *Config) sockets() []string {
 	return []string{
-		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
+		filepath.Join(c.registrarDir(), names.DriverName+"*-reg.sock"),
 		filepath.Join(c.DataDir(), "dra*.sock"),
 		filepath.Join(c.DataDir(), hardwarereport.Sockets),
 	}

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
@@ -76,7 +76,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
-			p.events.Note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s was restarted; it serves %s", name, p.servedBy(name)))
+			p.events.Note(ctx, names.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s was restarted; it serves %s", name, p.servedBy(name)))
 			p.daemons.Take(name, "")
 		case status.Gone: // its claims were released
 			p.daemons.Take(name, "")
@@ -106,10 +106,10 @@ func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
 	for _, ref := range problem.Claims {
 		record, _ := p.claims.Ledger.Get(ref.UID)
 		for _, pod := range record.Pods {
-			p.events.WarnPod(ctx, ref.Namespace, pod, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
+			p.events.WarnPod(ctx, ref.Namespace, pod, names.EventMPSDaemonDied, fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
 		}
 	}
-	p.events.Warn(ctx, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Nothing limits the memory of the shares of %s: %s", p.servedBy(problem.Daemon), text))
+	p.events.Warn(ctx, names.EventMPSDaemonDied, fmt.Sprintf("Nothing limits the memory of the shares of %s: %s", p.servedBy(problem.Daemon), text))
 }
 
 // servedBy names the claims that a daemon serves, and their pods.

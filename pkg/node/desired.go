@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -71,7 +71,7 @@ func (p *plugin) readDesired(ctx context.Context) {
 		text = err.Error()
 	}
 	if p.sharing.First("profile", text) && err != nil {
-		p.events.Warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node no longer fits its GPUs, so the settings of sharing stay as they are: %v", err))
+		p.events.Warn(ctx, names.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node no longer fits its GPUs, so the settings of sharing stay as they are: %v", err))
 	}
 	p.desired.gpus = gpus
 }
@@ -84,16 +84,16 @@ func (p *plugin) readConfig(ctx context.Context) {
 	if err != nil {
 		if text := err.Error(); text != d.toldBad {
 			d.toldBad = text
-			p.events.Warn(ctx, v1alpha1.EventDevicePluginConfigInvalid, fmt.Sprintf("The device plugin configuration of this node is invalid, so the previous one stays: %v", err))
+			p.events.Warn(ctx, names.EventDevicePluginConfigInvalid, fmt.Sprintf("The device plugin configuration of this node is invalid, so the previous one stays: %v", err))
 		}
 		return
 	}
 	if d.toldBad != "" {
 		d.toldBad = ""
-		p.events.Note(ctx, v1alpha1.EventDevicePluginConfigValid, "The device plugin configuration of this node is valid again")
+		p.events.Note(ctx, names.EventDevicePluginConfigValid, "The device plugin configuration of this node is valid again")
 	}
 	if now != nil && now != d.config && len(now.Notes) > 0 {
-		p.events.Note(ctx, v1alpha1.EventDevicePluginConfigKeysIgnored, fmt.Sprintf("Ignored keys of the %s: %s", now.Profile, strings.Join(now.Notes, "; ")))
+		p.events.Note(ctx, names.EventDevicePluginConfigKeysIgnored, fmt.Sprintf("Ignored keys of the %s: %s", now.Profile, strings.Join(now.Notes, "; ")))
 	}
 	d.config, d.read = now, true
 }

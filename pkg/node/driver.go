@@ -12,7 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -206,9 +206,9 @@ func (d *driver) tellLeftovers(ctx context.Context, held ledger.Record) {
 		d.failures.publishFailures(ctx)
 	}
 	for _, left := range all {
-		d.publisher.Events.Warn(ctx, v1alpha1.EventReleaseNotFinished, claim.WhyLeft(left))
+		d.publisher.Events.Warn(ctx, names.EventReleaseNotFinished, claim.WhyLeft(left))
 		for _, pod := range held.Pods {
-			d.publisher.Events.WarnPod(ctx, held.Claim.Namespace, pod, v1alpha1.EventReleaseNotFinished, claim.WhyLeft(left))
+			d.publisher.Events.WarnPod(ctx, held.Claim.Namespace, pod, names.EventReleaseNotFinished, claim.WhyLeft(left))
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (d *driver) tellLeftovers(ctx context.Context, held ledger.Record) {
 // namespaces that conflict with a claim, which users of the claim must not see.
 func (d *driver) tellDetail(ctx context.Context, err error) {
 	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
-		d.publisher.Events.Warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
+		d.publisher.Events.Warn(ctx, names.EventClaimConflict, conflict.Detail())
 	}
 }
 
@@ -226,7 +226,7 @@ func (d *driver) tellDetail(ctx context.Context, err error) {
 func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
 	record, _ := d.claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
-		d.publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
+		d.publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, names.EventReleaseFailed,
 			fmt.Sprintf("The GPU of claim %s cannot be released, which is retried: %v", record.Claim.Name, err))
 	}
 }

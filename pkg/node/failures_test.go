@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -77,23 +77,23 @@ func TestFailingGPUAttractsNobody(t *testing.T) {
 			m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: gpu, Error: nvdriver.Return(answer)}}})
 		}
 	}
-	const unhealthy, busy = v1alpha1.TaintUnhealthy, v1alpha1.TaintBusy
+	const unhealthy, busy = names.TaintUnhealthy, names.TaintBusy
 	m.attractNobody(k, []failing{
 		{"the driver lists nothing", func() {
 			calls("GetCount", "*", nvml.ERROR_UNKNOWN)()
 			m.requireNotReady("the NVIDIA GPUs of this node cannot be listed")
 		},
-			nil, func(resourceapi.Device) bool { return true }, unhealthy, v1alpha1.EventHardwareUnusable, "cannot list the NVIDIA GPUs"},
-		{"the health of a GPU", calls("GetMemoryInfo", address0, nvml.ERROR_UNKNOWN), nil, onGPU0, unhealthy, v1alpha1.EventGPUUnhealthy, card0},
-		{"GPU instances", calls("CreateGpuInstance", address0, nvml.ERROR_UNKNOWN), []string{small0}, is1g10gb, unhealthy, v1alpha1.EventDevicesFail, "CreateGpuInstance"},
-		{"GPU instances of any profile", calls("CreateGpuInstance", address0, nvml.ERROR_INSUFFICIENT_RESOURCES), []string{small0, half0}, migOn0, unhealthy, v1alpha1.EventDevicesFail, "nvidia-smi mig -lgi"},
-		{"compute instances", calls("CreateComputeInstance", address0, nvml.ERROR_UNKNOWN), []string{small0}, is1g10gb, unhealthy, v1alpha1.EventDevicesFail, "CreateComputeInstance"},
+			nil, func(resourceapi.Device) bool { return true }, unhealthy, names.EventHardwareUnusable, "cannot list the NVIDIA GPUs"},
+		{"the health of a GPU", calls("GetMemoryInfo", address0, nvml.ERROR_UNKNOWN), nil, onGPU0, unhealthy, names.EventGPUUnhealthy, card0},
+		{"GPU instances", calls("CreateGpuInstance", address0, nvml.ERROR_UNKNOWN), []string{small0}, is1g10gb, unhealthy, names.EventDevicesFail, "CreateGpuInstance"},
+		{"GPU instances of any profile", calls("CreateGpuInstance", address0, nvml.ERROR_INSUFFICIENT_RESOURCES), []string{small0, half0}, migOn0, unhealthy, names.EventDevicesFail, "nvidia-smi mig -lgi"},
+		{"compute instances", calls("CreateComputeInstance", address0, nvml.ERROR_UNKNOWN), []string{small0}, is1g10gb, unhealthy, names.EventDevicesFail, "CreateComputeInstance"},
 		{"MIG mode off, because of a process that NVML does not list",
 			func() {
 				m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address0, PID: 77, Unlisted: true}}})
 			},
-			[]string{card0}, wholeGPU0, busy, v1alpha1.EventGPUBusy, "the whole GPU"},
-		{"MIG mode on, likewise", calls("SetMigMode", address0, nvml.ERROR_IN_USE), []string{small0}, migOn0, busy, v1alpha1.EventGPUBusy, "DeviceSetMigMode"},
+			[]string{card0}, wholeGPU0, busy, names.EventGPUBusy, "the whole GPU"},
+		{"MIG mode on, likewise", calls("SetMigMode", address0, nvml.ERROR_IN_USE), []string{small0}, migOn0, busy, names.EventGPUBusy, "DeviceSetMigMode"},
 	}, func() { m.faults(nvdriver.Faults{}) })
 
 	// Somebody switches MIG on under a whole GPU that a claim holds.
@@ -107,7 +107,7 @@ func TestFailingGPUAttractsNobody(t *testing.T) {
 	_, ret = device.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	require.Equal(t, nvml.SUCCESS, ret)
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != onGPU0(d) })
-	nodetest.AwaitEvent(t, m.api, v1alpha1.EventHeldDeviceGone, card0)
+	nodetest.AwaitEvent(t, m.api, names.EventHeldDeviceGone, card0)
 	k.mustPrepare(c)
 	mode, _, ret := device.GetMigMode()
 	require.Equal(t, nvml.SUCCESS, ret)
@@ -129,8 +129,8 @@ func TestFailingAMDGPUAttractsNobody(t *testing.T) {
 	isCPX := func(d resourceapi.Device) bool { return onGPU(d) == amdAddress && strings.Contains(d.Name, "-cpx-") }
 	isDPX := func(d resourceapi.Device) bool { return onGPU(d) == amdAddress && strings.Contains(d.Name, "-dpx-") }
 	m.attractNobody(k, []failing{
-		{"writes without effect", write(amdgpu.WriteFault{Ignored: true}), []string{cpx3}, isCPX, v1alpha1.TaintUnhealthy, v1alpha1.EventDevicesFail, "amdgpu took mode CPX"},
-		{"in use by nobody", write(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EBUSY)}), []string{dpx0}, isDPX, v1alpha1.TaintBusy, v1alpha1.EventGPUBusy, "no process is seen"},
+		{"writes without effect", write(amdgpu.WriteFault{Ignored: true}), []string{cpx3}, isCPX, names.TaintUnhealthy, names.EventDevicesFail, "amdgpu took mode CPX"},
+		{"in use by nobody", write(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EBUSY)}), []string{dpx0}, isDPX, names.TaintBusy, names.EventGPUBusy, "no process is seen"},
 	}, func() { m.amdFaults(amdgpu.Faults{}) })
 }
 

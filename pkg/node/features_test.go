@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -54,7 +54,7 @@ func TestCountersAreDroppedLater(t *testing.T) {
 	setAllocatable(t, api, "8") // any change that is published
 	nodetest.AwaitEvent(t, api, "PartitionsNotPublished", "")
 	require.Eventually(t, func() bool {
-		for _, s := range nodetest.SlicesOf(t, api, gpu.DriverName) {
+		for _, s := range nodetest.SlicesOf(t, api, names.DriverName) {
 			for _, d := range s.Spec.Devices {
 				if *d.Attributes["type"].StringValue != "gpu" || d.Name == card0 {
 					return false

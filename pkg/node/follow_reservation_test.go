@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -29,15 +30,15 @@ func (s *steered) defragment(d *v1alpha1.Defragmentation) {
 // defragmentation.
 func reservedFor(t *testing.T, m *machine, id string) []string {
 	t.Helper()
-	var names []string
+	var devices []string
 	for _, d := range devicesOn(t, m, card0) {
 		if slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool {
-			return taint.Key == v1alpha1.TaintReserved && taint.Value == id && taint.Effect == resourceapi.DeviceTaintEffectNoSchedule
+			return taint.Key == names.TaintReserved && taint.Value == id && taint.Effect == resourceapi.DeviceTaintEffectNoSchedule
 		}) {
-			names = append(names, d.Name)
+			devices = append(devices, d.Name)
 		}
 	}
-	return names
+	return devices
 }
 
 // Reserved devices, and no others, are tainted until the defragmentation ends.

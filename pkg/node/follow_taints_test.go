@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -34,7 +35,7 @@ const wholeOnly = "[{mig: {mode: Disabled}}]"
 // repartitioning is the value of a device's taint, empty without one.
 func repartitioning(d *resourceapi.Device) string {
 	for _, t := range d.Taints {
-		if t.Key == v1alpha1.TaintRepartitioning && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
+		if t.Key == names.TaintRepartitioning && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
 			return t.Value
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
@@ -125,7 +126,7 @@ func TestNoLongerOffered(t *testing.T) {
 	task = s.ask(v1alpha1.Applying, nothing, halves)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	tainted := func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintNotOffered && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
+		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintNotOffered && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
 	}
 	require.Eventually(t, func() bool {
 		for _, d := range devicesOn(t, s.machine, card0) {
@@ -217,13 +218,13 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 		s.ask(v1alpha1.Applying, whole, sevens)
 		task := s.askAgain(v1alpha1.Rebooting)
 		require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
-		assert.NotEqual(t, v1alpha1.ReasonNeedsReset, task.Reason, task.Message)
+		assert.NotEqual(t, names.ReasonNeedsReset, task.Reason, task.Message)
 		after := s.await("not rebooted", func(r *v1alpha1.NodeReport) bool { return r.BootID != before.BootID })
 		before = after
 	}
 	s.ask(v1alpha1.Applying, whole, sevens)
 	task := s.askAgain(v1alpha1.Rebooting)
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
-	assert.Equal(t, v1alpha1.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
+	assert.Equal(t, names.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
 	assert.Contains(t, task.Message, "was rebooted 2 times for profile all-1g.10gb")
 }

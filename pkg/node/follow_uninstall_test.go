@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -87,7 +87,7 @@ func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
 	order(t, s.api, "uninstalling", "false", "1")
 	nodetest.AwaitEvent(t, s.api, "Uninstalling", "withdrawn")
-	assert.Len(t, nodetest.SlicesOf(t, s.api, gpu.DriverName), slicesOfTwoGPUs)
+	assert.Len(t, nodetest.SlicesOf(t, s.api, names.DriverName), slicesOfTwoGPUs)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	awaitNoSlices(t, s.api)
 	assert.Empty(t, s.partitions())

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -17,7 +17,7 @@ import (
 func (p *plugin) watchHealth(ctx context.Context, o *drivers.Opened) {
 	err := o.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
-			p.events.Warn(ctx, v1alpha1.EventGPUError, e.Message)
+			p.events.Warn(ctx, names.EventGPUError, e.Message)
 			return
 		}
 		p.troubles.Add(ctx, e)
@@ -65,15 +65,15 @@ func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
 	name := gpu.NameOf(c.PCIAddress)
 	switch {
 	case c.Device != "" && c.Problem == "":
-		p.events.Note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which no longer existed, is released", c.Device, name))
+		p.events.Note(ctx, names.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which no longer existed, is released", c.Device, name))
 		return
 	case c.Device != "":
-		p.events.Warn(ctx, v1alpha1.EventHeldDeviceGone, fmt.Sprintf("GPU %s is not used for new claims while claims hold %s: %s; delete the pods of these claims%s", name, c.Device, c.Problem, p.heldBy(c.PCIAddress)))
+		p.events.Warn(ctx, names.EventHeldDeviceGone, fmt.Sprintf("GPU %s is not used for new claims while claims hold %s: %s; delete the pods of these claims%s", name, c.Device, c.Problem, p.heldBy(c.PCIAddress)))
 		return
 	}
 	if c.Problem == "" {
-		p.events.Note(ctx, v1alpha1.EventGPUHealthy, fmt.Sprintf("GPU %s is healthy again and can be allocated", name))
+		p.events.Note(ctx, names.EventGPUHealthy, fmt.Sprintf("GPU %s is healthy again and can be allocated", name))
 		return
 	}
-	p.events.Warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("GPU %s is not used for new claims: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))
+	p.events.Warn(ctx, names.EventGPUUnhealthy, fmt.Sprintf("GPU %s is not used for new claims: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))
 }

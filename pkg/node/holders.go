@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -35,7 +36,7 @@ func (p *plugin) heldOn(pciAddress string) []string {
 // isOld tells whether claims hold devices of a GPU from another pool than the node's. Version
 // 0.1 had a pool for each GPU.
 func (p *plugin) isOld(pciAddress string) bool {
-	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != gpu.PoolName(p.NodeName) })
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != names.PoolName(p.NodeName) })
 }
 
 // holdsOn tells whether a claim holds, without admin access, a device of a GPU for which what

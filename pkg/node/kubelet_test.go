@@ -26,6 +26,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
@@ -172,7 +173,7 @@ func (m *machine) register() *kubelet {
 		info, err = k.registration.GetInfo(ctx, &registerapi.InfoRequest{})
 		return err == nil
 	}, nodetest.Patience, nodetest.Tick, "the plugin does not answer")
-	require.Equal(m.t, gpu.DriverName, info.Name)
+	require.Equal(m.t, names.DriverName, info.Name)
 	require.Equal(m.t, registerapi.DRAPlugin, info.Type)
 	k.services = info.SupportedVersions
 	k.conn = dial(m.t, info.Endpoint)
@@ -182,7 +183,7 @@ func (m *machine) register() *kubelet {
 }
 
 func (m *machine) registrySocket() string {
-	name := gpu.DriverName
+	name := names.DriverName
 	if uid := m.config.PodUID; uid != "" {
 		name += "-" + string(uid)
 	}

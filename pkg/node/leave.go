@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
 )
 
@@ -32,9 +32,9 @@ func (c *Config) leave(ctx context.Context) error {
 	}
 	var errs []error
 	for _, pattern := range []string{
-		filepath.Join(c.CDIDir, gpu.DriverName+"-*"),
-		filepath.Join(c.CDIDir, gpu.DriverName+"_*"),
-		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
+		filepath.Join(c.CDIDir, names.DriverName+"-*"),
+		filepath.Join(c.CDIDir, names.DriverName+"_*"),
+		filepath.Join(c.registrarDir(), names.DriverName+"*-reg.sock"),
 	} {
 		files, err := filepath.Glob(pattern)
 		errs = append(errs, err)

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -75,7 +75,7 @@ func (p *plugin) look(ctx context.Context) error {
 	}
 	maps.Copy(l.Problems, p.expectSilent(ctx, l.Failed))
 	for _, address := range p.roster.Update(ctx, l.Found, l.Problems, l.Told, p.Machine.BootID()) {
-		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
+		p.events.Note(ctx, names.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
 	}
 	p.removeUnoffered(l.Found)
 	reshared := p.share(ctx, l.Found)
@@ -134,7 +134,7 @@ func (p *plugin) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partiti
 		if p.AdoptForeign && p.node.IsManaged() {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
-				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", g.Name(), f.Name(), f.ID))
+				p.events.Note(ctx, names.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", g.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
@@ -192,10 +192,10 @@ func (p *plugin) tellForeign(ctx context.Context, g *inventory.GPU, f gpu.Partit
 			return
 		}
 	}
-	p.metrics.Finding(v1alpha1.EventForeignPartition, nil)
+	p.metrics.Finding(names.EventForeignPartition, nil)
 	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", g.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
 	if adoption != nil {
 		message += fmt.Sprintf(" (Tranche could not remove it: %v)", adoption)
 	}
-	p.events.Warn(ctx, v1alpha1.EventForeignPartition, message)
+	p.events.Warn(ctx, names.EventForeignPartition, message)
 }

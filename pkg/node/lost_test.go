@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
@@ -86,13 +87,13 @@ func (m *machine) attractsNobodyTo(device, uid string) {
 	awaitDevices(m.t, m.api, false, func(d resourceapi.Device) bool {
 		switch {
 		case d.Name == device || d.Name == card0:
-			return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintUnhealthy
+			return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintUnhealthy
 		case onGPU0(d) && !is1g10gb(d):
 			return true
 		}
 		return untainted(d)
 	})
-	nodetest.AwaitEvent(m.t, m.api, v1alpha1.EventDevicesFail, "claim team/claim-"+uid+" was released, but "+device+" could not be removed from the hardware, which is retried")
+	nodetest.AwaitEvent(m.t, m.api, names.EventDevicesFail, "claim team/claim-"+uid+" was released, but "+device+" could not be removed from the hardware, which is retried")
 }
 
 // NVML does not open after a restart of the plugin: the load of the driver is not known, which is no
@@ -150,7 +151,7 @@ func TestBusyGPUIsTainted(t *testing.T) {
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
 		if onGPU(d) == address0 && strings.Contains(d.Name, "-mig-") {
-			return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
+			return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
 		}
 		return untainted(d)
 	})

@@ -7,6 +7,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -34,7 +35,7 @@ func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 			attributes[string(name)] = value
 		}
 		if device.UUID != "" {
-			attributes[publish.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To(device.UUID)}
+			attributes[names.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To(device.UUID)}
 		}
 		if device.Amount != nil {
 			tellAmount(attributes, *device.Amount)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -255,7 +256,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	p.registration.Expect(func() { go p.publisher.Republish(ctx) })
 	sent := publisher.NewHandover(p.publisher)
 	options := []kubeletplugin.Option{
-		kubeletplugin.DriverName(gpu.DriverName),
+		kubeletplugin.DriverName(names.DriverName),
 		kubeletplugin.KubeClient(sent.Client(p.client)),
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.node.First.UID),

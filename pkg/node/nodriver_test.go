@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -92,7 +92,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 
 	m.faults(nvdriver.Faults{LibraryMissing: true})
 	k, _ = m.start()
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintUnhealthy) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
 	m.requireNotReady("the NVIDIA driver of this node cannot be used: its kernel module is loaded, but there is no library")
 	nodetest.AwaitEvent(t, m.api, "HardwareUnusable", "no library")
@@ -109,7 +109,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 	m.awaitReady()
 	require.Eventually(t, func() bool { return m.recordCount() == 0 }, nodetest.Patience, nodetest.Tick, "the partition is removed")
 	m.nothingHeld()
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick)
 	k.works(nodetest.Allocate(t, m.api, "d", small0))
 }
 

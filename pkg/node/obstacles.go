@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -84,9 +84,9 @@ func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []
 
 // eventOf has the reasons of the events that report an obstacle, and its end.
 var eventOf = map[gpu.ObstacleKind]struct{ began, over string }{
-	gpu.ObstacleBusy:    {v1alpha1.EventGPUBusy, v1alpha1.EventGPUNoLongerBusy},
-	gpu.ObstacleMissing: {v1alpha1.EventPartitionMissing, v1alpha1.EventPartitionFound},
-	gpu.ObstacleFailed:  {v1alpha1.EventDevicesFail, v1alpha1.EventDevicesWork},
+	gpu.ObstacleBusy:    {names.EventGPUBusy, names.EventGPUNoLongerBusy},
+	gpu.ObstacleMissing: {names.EventPartitionMissing, names.EventPartitionFound},
+	gpu.ObstacleFailed:  {names.EventDevicesFail, names.EventDevicesWork},
 }
 
 // shortNames names devices without the name of their GPU.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -23,7 +23,7 @@ import (
 func (p *plugin) learnVendors(ctx context.Context) error {
 	vendors, err := p.Machine.Vendors()
 	if err != nil {
-		p.events.LastWords(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
+		p.events.LastWords(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
 		return err
 	}
 	p.openers, p.node.Vendors = drivers.OpenersOf(vendors), vendors
@@ -106,7 +106,7 @@ func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) 
 			klog.FromContext(ctx).V(2).Info("No GPUs of this vendor; checking again at intervals", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
 		case errors.As(err, &upgrade): // reported when it was released
 		default:
-			p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, which is retried: %v. Pods that hold some can end; no other claims are prepared", vendor.Title(), err))
+			p.events.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, which is retried: %v. Pods that hold some can end; no other claims are prepared", vendor.Title(), err))
 		}
 	}
 	p.toldFailures = told

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -39,7 +39,7 @@ func (p *plugin) openProfile(ctx context.Context) {
 		MemoryModes:    p.MemoryModes,
 	})
 	if err != nil {
-		p.events.Warn(ctx, v1alpha1.EventProfileUnknown, fmt.Sprintf("The applied profile of this node cannot be read, so the node has none until the controller applies it again: %v", err))
+		p.events.Warn(ctx, names.EventProfileUnknown, fmt.Sprintf("The applied profile of this node cannot be read, so the node has none until the controller applies it again: %v", err))
 	}
 }
 

@@ -20,8 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -31,7 +30,7 @@ const slicesOfTwoGPUs = 3
 
 func awaitSlices(t *testing.T, api *fake.Clientset) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs }, nodetest.Patience, nodetest.Tick, "not published")
+	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, names.DriverName)) == slicesOfTwoGPUs }, nodetest.Patience, nodetest.Tick, "not published")
 }
 
 // awaitDevices waits until all devices that are published are as they should
@@ -45,7 +44,7 @@ func awaitDevices(t *testing.T, api *fake.Clientset, none bool, ok func(resource
 				return false
 			}
 		}
-		return none == (len(devices) == 0) && len(nodetest.SlicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs
+		return none == (len(devices) == 0) && len(nodetest.SlicesOf(t, api, names.DriverName)) == slicesOfTwoGPUs
 	}, nodetest.Patience, nodetest.Tick)
 }
 
@@ -59,7 +58,7 @@ func TestRepublishAfterKubeletRestart(t *testing.T) {
 	awaitSlices(t, m.api)
 	before := nodetest.Published(t, m.api)
 	for range 3 {
-		for _, s := range nodetest.SlicesOf(t, m.api, gpu.DriverName) {
+		for _, s := range nodetest.SlicesOf(t, m.api, names.DriverName) {
 			require.NoError(t, m.api.ResourceV1().ResourceSlices().Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
 		}
 		k.registered()
@@ -76,7 +75,7 @@ func TestPrepareDuringPublication(t *testing.T) {
 	m.api.PrependReactor("list", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list, ok := action.(clienttesting.ListActionImpl)
 		driver, _ := list.ListRestrictions.Fields.RequiresExactMatch(resourceapi.ResourceSliceSelectorDriver)
-		if !ok || driver != gpu.DriverName || list.ListOptions.ResourceVersion != "0" {
+		if !ok || driver != names.DriverName || list.ListOptions.ResourceVersion != "0" {
 			return false, nil, nil // not by the helper's informer
 		}
 		waits.Store(true)
@@ -98,7 +97,7 @@ func TestRestartOnUnchangedHardwareWritesNothing(t *testing.T) {
 	awaitSlices(t, m.api)
 	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
 	stop()
-	require.Len(t, nodetest.SlicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs, "the slices stay while the plugin is away")
+	require.Len(t, nodetest.SlicesOf(t, m.api, names.DriverName), slicesOfTwoGPUs, "the slices stay while the plugin is away")
 	m.api.ClearActions()
 
 	k, stop = m.start()
@@ -144,7 +143,7 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 
 	setAllocatable(t, m.api, "8")
 	tainted := func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "device-plugin"
+		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintOtherOwner && d.Taints[0].Value == "device-plugin"
 	}
 	awaitDevices(t, m.api, false, tainted)
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
@@ -229,14 +228,14 @@ func TestManagedNodes(t *testing.T) {
 	}
 	k, _ := m.start()
 	nodetest.AwaitEvent(t, m.api, "OtherOwner", "does not have the labels tranche.dev/managed=true")
-	assert.Empty(t, nodetest.SlicesOf(t, m.api, gpu.DriverName))
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 	label(`"true"`)
 	awaitDevices(t, m.api, false, untainted)
 	c := nodetest.Allocate(t, m.api, "a", card0)
 	k.mustPrepare(c)
 	label("null")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "unmanaged"
+		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintOtherOwner && d.Taints[0].Value == "unmanaged"
 	})
 	require.Empty(t, k.unprepare(c))
 	awaitNoSlices(t, m.api)

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 func (p *plugin) reconcile(ctx context.Context) {
@@ -48,7 +48,7 @@ func (p *plugin) report(ctx context.Context, findings []claim.Finding) {
 // removeOrphanMetadata removes files that the kubeletplugin helper has written for claims that
 // are gone. The helper does that only when the kubelet releases them.
 func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
-	files, err := filepath.Glob(filepath.Join(p.CDIDir, gpu.DriverName+"_metadata_*.json"))
+	files, err := filepath.Glob(filepath.Join(p.CDIDir, names.DriverName+"_metadata_*.json"))
 	if err != nil {
 		return fmt.Errorf("list the CDI files of metadata: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -24,7 +24,7 @@ func (p *plugin) ready() error {
 // are added with their last devices: claims may hold them.
 func (p *plugin) expectSilent(ctx context.Context, failed map[gpu.Vendor]error) map[string]string {
 	for _, vendor := range p.drivers.SetUnlisted(failed) {
-		p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the %s GPUs of this node, which is retried: %v", vendor.Title(), failed[vendor]))
+		p.events.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the %s GPUs of this node, which is retried: %v", vendor.Title(), failed[vendor]))
 	}
 	problems, known := map[string]string{}, map[string]bool{}
 	isSilent := func(g *gpu.GPU) bool {

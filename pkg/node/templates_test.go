@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/publish/templates"
@@ -34,11 +35,11 @@ func TestTemplatesAreWhatThePluginPublishes(t *testing.T) {
 			_, _ = m.start()
 			want, err := templates.Slices(templates.Node{Name: nodetest.NodeName, Inventory: inventory, LegacyResources: legacy})
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, m.api, gpu.DriverName)) == len(want) },
+			require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, m.api, names.DriverName)) == len(want) },
 				nodetest.Patience, nodetest.Tick, "not published")
 			var published []resourceapi.ResourceSlice
 			require.Eventually(t, func() bool {
-				published = nodetest.SlicesOf(t, m.api, gpu.DriverName)
+				published = nodetest.SlicesOf(t, m.api, names.DriverName)
 				return !slices.ContainsFunc(published, func(s resourceapi.ResourceSlice) bool {
 					return slices.ContainsFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return !untainted(d) })
 				})

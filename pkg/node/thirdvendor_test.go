@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -178,15 +178,15 @@ func TestThirdVendor(t *testing.T) {
 
 	a.setIll(true)
 	a.events <- gpu.HealthEvent{PCIAddress: acmePCI, Fatal: true, Message: "it smokes", LoadID: "boot/acme"}
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, nodetest.Patience, nodetest.Tick, "no taint")
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintUnhealthy) > 0 }, nodetest.Patience, nodetest.Tick, "no taint")
 	a.setIll(false)
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
 
 	m.label("acme.example/upgrade", "now")
 	nodetest.AwaitEvent(t, m.api, "DriverReleased", "which the node's label acme.example/upgrade requests")
 	m.label("acme.example/upgrade", "")
 	nodetest.AwaitEvent(t, m.api, "DriverFound", "ACME")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
 }
 
 // labelOf is a label of the plugin's node.

@@ -16,8 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/uninstall"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // orderSyncTimeout is how long the start of the plugin waits for the order. Without it, the
@@ -31,7 +30,7 @@ var errUninstalling = errors.New("Tranche is being uninstalled, so no claims are
 type uninstallation struct {
 	// mu protects the fields below.
 	mu    sync.Mutex
-	order uninstall.Order
+	order names.UninstallRequest
 	// changed is when the plugin last noticed a change of the order.
 	changed time.Time
 }
@@ -44,17 +43,17 @@ func (u *uninstallation) take(c *corev1.ConfigMap, now time.Time) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if order := uninstall.ReadOrder(c); order != u.order {
+	if order := names.ReadUninstallRequest(c.Data); order != u.order {
 		u.order, u.changed = order, now
 	}
 }
 
 // current returns the order, or the zero value if there is none or it has expired.
-func (u *uninstallation) current(now time.Time) uninstall.Order {
+func (u *uninstallation) current(now time.Time) names.UninstallRequest {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.order.Active || now.Sub(u.changed) > uninstall.Expiry {
-		return uninstall.Order{}
+	if !u.order.Active || now.Sub(u.changed) > names.UninstallRequestExpiry {
+		return names.UninstallRequest{}
 	}
 	return u.order
 }
@@ -101,12 +100,12 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 		switch {
 		case order.Active:
 			if !told {
-				p.events.Note(ctx, v1alpha1.EventUninstalling, "Tranche is being uninstalled; the GPUs of this node are withdrawn")
+				p.events.Note(ctx, names.EventUninstalling, "Tranche is being uninstalled; the GPUs of this node are withdrawn")
 				p.reconcile(ctx)
 			}
 			p.retire(ctx, order.Force)
 		case told:
-			p.events.Note(ctx, v1alpha1.EventUninstallCancelled, "The uninstallation of Tranche was cancelled; the GPUs of this node are published again")
+			p.events.Note(ctx, names.EventUninstallCancelled, "The uninstallation of Tranche was cancelled; the GPUs of this node are published again")
 			if p.labels != nil {
 				p.labels.Resume()
 			}

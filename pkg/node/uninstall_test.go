@@ -12,9 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
-	"github.com/tranche-dev/tranche/pkg/uninstall"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -41,7 +40,7 @@ func newUninstalled(t *testing.T) *machine {
 
 func awaitNoSlices(t *testing.T, api *fake.Clientset) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, gpu.DriverName)) == 0 }, nodetest.Patience, nodetest.Tick, "not withdrawn")
+	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, names.DriverName)) == 0 }, nodetest.Patience, nodetest.Tick, "not withdrawn")
 }
 
 // An order that is taken back leaves everything as it was; one that stands
@@ -64,7 +63,7 @@ func TestUninstall(t *testing.T) {
 	c := nodetest.Allocate(t, m.api, "a", small0)
 	assert.Contains(t, k.refused(c), "Tranche is being uninstalled")
 	k.registered() // the kubelet restarts
-	assert.Empty(t, nodetest.SlicesOf(t, m.api, gpu.DriverName))
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 
 	order(t, m.api, "cancelled", "false", "2")
 	awaitSlices(t, m.api)
@@ -92,7 +91,7 @@ func TestUninstallWithHeldClaims(t *testing.T) {
 	order(t, m.api, "uninstalling", "false", "1")
 	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
 	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be restarted")
-	assert.Len(t, nodetest.SlicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs)
+	assert.Len(t, nodetest.SlicesOf(t, m.api, names.DriverName), slicesOfTwoGPUs)
 
 	order(t, m.api, "uninstalling", "true", "2")
 	awaitNoSlices(t, m.api)
@@ -126,13 +125,13 @@ func TestOrderExpires(t *testing.T) {
 	data := map[string]string{"phase": "uninstalling", "beat": "1"}
 	assert.False(t, u.current(start).Active)
 	u.take(&corev1.ConfigMap{Data: data}, start)
-	assert.True(t, u.current(start.Add(uninstall.Expiry)).Active)
+	assert.True(t, u.current(start.Add(names.UninstallRequestExpiry)).Active)
 	u.take(&corev1.ConfigMap{Data: data}, start.Add(time.Second))
-	assert.False(t, u.current(start.Add(uninstall.Expiry+time.Second)).Active, "the same order again is no sign of life")
-	u.take(&corev1.ConfigMap{Data: map[string]string{"phase": "uninstalling", "beat": "2"}}, start.Add(uninstall.Expiry))
-	assert.True(t, u.current(start.Add(uninstall.Expiry+time.Second)).Active)
+	assert.False(t, u.current(start.Add(names.UninstallRequestExpiry+time.Second)).Active, "the same order again is no sign of life")
+	u.take(&corev1.ConfigMap{Data: map[string]string{"phase": "uninstalling", "beat": "2"}}, start.Add(names.UninstallRequestExpiry))
+	assert.True(t, u.current(start.Add(names.UninstallRequestExpiry+time.Second)).Active)
 	u.take(nil, start)
-	assert.True(t, u.current(start.Add(uninstall.Expiry)).Active, "it goes with the installation")
+	assert.True(t, u.current(start.Add(names.UninstallRequestExpiry)).Active, "it goes with the installation")
 }
 
 // A node without a GPU keeps nothing of a plugin that has ended, unless another

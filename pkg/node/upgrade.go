@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -77,7 +77,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	added := w.openDrivers(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
-		w.events.Note(ctx, v1alpha1.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs can be used now, so Tranche publishes them", o.Name.Title()))
+		w.events.Note(ctx, names.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs can be used now, so Tranche publishes them", o.Name.Title()))
 		w.watch(ctx, o)
 	}
 	if len(added) == 0 {
@@ -137,7 +137,7 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin restarts without it: %w", o.Name.Title(), err))
 		return
 	}
-	w.events.Note(ctx, v1alpha1.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, which %s requests. Pods that hold its GPUs keep them and can end; claims are prepared again when the request is gone and the driver can be used", o.Name.Title(), signal))
+	w.events.Note(ctx, names.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, which %s requests. Pods that hold its GPUs keep them and can end; claims are prepared again when the request is gone and the driver can be used", o.Name.Title(), signal))
 	w.lookAtGPUs(ctx)
 }
 

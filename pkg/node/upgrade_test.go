@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -55,9 +55,9 @@ func TestUpgradeSignals(t *testing.T) {
 		want []gpu.Vendor
 	}{
 		"nothing":           {node: node(nil, "other")},
-		"ours, all vendors": {node: label(v1alpha1.LabelDriverUpgrade, "true"), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
-		"ours, one vendor":  {node: label(v1alpha1.LabelDriverUpgrade, "amd"), want: []gpu.Vendor{gpu.AMD}},
-		"ours, off":         {node: label(v1alpha1.LabelDriverUpgrade, "false")},
+		"ours, all vendors": {node: label(names.LabelDriverUpgrade, "true"), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
+		"ours, one vendor":  {node: label(names.LabelDriverUpgrade, "amd"), want: []gpu.Vendor{gpu.AMD}},
+		"ours, off":         {node: label(names.LabelDriverUpgrade, "false")},
 		"NVIDIA's operator": {node: label("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade"), want: []gpu.Vendor{gpu.NVIDIA}},
 		"AMD's operator":    {node: node(nil, "amd-gpu-driver-upgrade"), want: []gpu.Vendor{gpu.AMD}},
 	} {
@@ -85,10 +85,10 @@ func TestDriverUpgrade(t *testing.T) {
 	all := m.awaitPublished()
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
-	m.label(v1alpha1.LabelDriverUpgrade, "true")
+	m.label(names.LabelDriverUpgrade, "true")
 	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, which the node's label tranche.dev/driver-upgrade=true requests")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
-	assert.Zero(t, tainted(t, m.api, v1alpha1.TaintUnhealthy))
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
+	assert.Zero(t, tainted(t, m.api, names.TaintUnhealthy))
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
 	m.requireNotReady("it was released for a driver upgrade, which the node's label tranche.dev/driver-upgrade=true requests")
 	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
@@ -103,12 +103,12 @@ func TestDriverUpgrade(t *testing.T) {
 	// Another version comes. It is not touched before the label is gone.
 	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoGPUs)
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
-	assert.Never(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) < all }, 20*nodetest.Tick, nodetest.Tick)
-	m.label(v1alpha1.LabelDriverUpgrade, "")
+	assert.Never(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) < all }, 20*nodetest.Tick, nodetest.Tick)
+	m.label(names.LabelDriverUpgrade, "")
 	nodetest.AwaitEvent(t, m.api, "DriverFound", "NVIDIA")
 	m.awaitReady()
 	require.Eventually(t, func() bool {
-		return tainted(t, m.api, v1alpha1.TaintDriverUpgrade)+tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0
+		return tainted(t, m.api, names.TaintDriverUpgrade)+tainted(t, m.api, names.TaintUnhealthy) == 0
 	}, nodetest.Patience, nodetest.Tick, "the taints go")
 	assert.Equal(t, "590.44.01", *nodetest.Published(t, m.api)[0].Attributes["driverVersion"].StringValue)
 
@@ -147,14 +147,14 @@ func TestStartDuringAnUpgrade(t *testing.T) {
 	k.mustPrepare(c)
 	all := m.awaitPublished()
 	stop()
-	m.label(v1alpha1.LabelDriverUpgrade, "nvidia")
+	m.label(names.LabelDriverUpgrade, "nvidia")
 	k, _ = m.start()
 	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root), "nobody has the driver open")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick)
 	m.requireNotReady("tranche.dev/driver-upgrade=nvidia")
 	assert.Empty(t, k.unprepare(c))
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
-	m.label(v1alpha1.LabelDriverUpgrade, "")
+	m.label(names.LabelDriverUpgrade, "")
 	m.awaitReady()
 	k.works(nodetest.Allocate(t, m.api, "b", small0))
 }
@@ -177,7 +177,7 @@ func TestUpgradeOfOneVendor(t *testing.T) {
 	setTaint(corev1.Taint{Key: "amd-gpu-driver-upgrade", Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, which the node's taint amd-gpu-driver-upgrade requests")
 	m.requireNotReady("the AMD driver of this node cannot be used")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) > 0 }, nodetest.Patience, nodetest.Tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) > 0 }, nodetest.Patience, nodetest.Tick)
 	for _, d := range nodetest.Published(t, m.api) {
 		if *d.Attributes["vendor"].StringValue == string(gpu.NVIDIA) {
 			assert.Empty(t, d.Taints, d.Name)
@@ -189,7 +189,7 @@ func TestUpgradeOfOneVendor(t *testing.T) {
 	assert.Empty(t, k.unprepare(c))
 	setTaint()
 	m.awaitReady()
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick)
 	d := nodetest.Allocate(t, m.api, "d", cpx3)
 	k.mustPrepare(d)
 	assert.Empty(t, k.unprepare(d))
@@ -207,8 +207,8 @@ func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
 	m.awaitPublished()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
 	t.Cleanup(func() { m.faults(nvdriver.Faults{}) })
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, 3*nodetest.Patience, nodetest.Tick, "the GPU hangs")
-	m.label(v1alpha1.LabelDriverUpgrade, "true")
+	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintUnhealthy) > 0 }, 3*nodetest.Patience, nodetest.Tick, "the GPU hangs")
+	m.label(names.LabelDriverUpgrade, "true")
 	err := <-ended
 	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin restarts without it")
 	assert.False(t, strings.Contains(err.Error(), "\n"), "one line")

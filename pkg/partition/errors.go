@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -118,16 +119,16 @@ func failed(err error) v1alpha1.Task {
 	}
 	switch {
 	case slices.ContainsFunc(each(err), func(err error) bool { return !known(err) }):
-		task.Reason = v1alpha1.ReasonHardwareFailed
+		task.Reason = names.ReasonHardwareFailed
 	case some(errUnfit), some(gpu.ErrNotSupported):
-		task.Reason = v1alpha1.ReasonProfileDoesNotFit
+		task.Reason = names.ReasonProfileDoesNotFit
 	case some(errForeign):
-		task.Reason = v1alpha1.ReasonForeignPartition
+		task.Reason = names.ReasonForeignPartition
 	case some(gpu.ErrInUse):
 		// The holder must leave first; the reset is requested again afterwards.
-		task.Reason = v1alpha1.ReasonInUse
+		task.Reason = names.ReasonInUse
 	default:
-		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset
+		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, names.ReasonNeedsReset
 	}
 	return task
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -42,7 +43,7 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 	p.hardware.loses = true
 	task := n.Apply(t.Context(), w, false)
 	assert.Equal(t, v1alpha1.Task{
-		Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed,
+		Phase: v1alpha1.TaskFailed, Reason: names.ReasonHardwareFailed,
 		Message: "put the AMD GPUs into memory mode NPS4: the driver came up in the mode before",
 	}, task)
 	require.NotNil(t, n.Unfinished())
@@ -87,7 +88,7 @@ func TestRollBack(t *testing.T) {
 			}
 			task := n.Apply(t.Context(), target, false)
 			assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-			assert.Equal(t, v1alpha1.ReasonHardwareFailed, task.Reason)
+			assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
 			assert.Contains(t, task.Message, "scripted failure")
 			assert.Equal(t, from, n.Applied())
 			assert.Equal(t, target.Hash, n.Unfinished().Hash)
@@ -163,7 +164,7 @@ func TestRollBackAroundADeadGPU(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), cut, false).Phase)
 	p.hardware.onModes = func(gpuID string) error { return dead(gpu.NameOf(gpuID)) }
 	task := n.Apply(t.Context(), whole, false)
-	assert.Equal(t, v1alpha1.ReasonHardwareFailed, task.Reason)
+	assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
 	assert.Contains(t, task.Message, "gpu-0000-02-00-0")
 	assert.Equal(t, "gpu-0000-01-00-0 off", p.hardware.state()[0])
 	p.hardware.before, p.hardware.onModes = nil, nil
@@ -188,7 +189,7 @@ func TestRollBackPastAForeignPartition(t *testing.T) {
 	for range 2 {
 		task := n.RollBack(t.Context(), from, false)
 		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-		assert.Equal(t, v1alpha1.ReasonForeignPartition, task.Reason)
+		assert.Equal(t, names.ReasonForeignPartition, task.Reason)
 		assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
 	}
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)...)
@@ -219,7 +220,7 @@ func TestNeedsReset(t *testing.T) {
 		w := p.profile("cut", cut)
 		task := n.Apply(t.Context(), w, false)
 		assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase)
-		assert.Equal(t, v1alpha1.ReasonNeedsReset, task.Reason)
+		assert.Equal(t, names.ReasonNeedsReset, task.Reason)
 		assert.Equal(t, "switch MIG on on GPU gpu-0000-03-00-0: GPU gpu-0000-03-00-0: the GPU needs a reset", task.Message)
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1])
 		p.follow(n, p.profile("before", nil))
@@ -266,7 +267,7 @@ func TestNeedsReset(t *testing.T) {
 			}
 			return nil
 		}
-		assert.Equal(t, v1alpha1.ReasonHardwareFailed, p.start().Apply(t.Context(), p.profile("cut", cut), true).Reason)
+		assert.Equal(t, names.ReasonHardwareFailed, p.start().Apply(t.Context(), p.profile("cut", cut), true).Reason)
 	})
 	t.Run("another GPU is in use", func(t *testing.T) {
 		p := newPlace(t, hopper, ampere)
@@ -277,7 +278,7 @@ func TestNeedsReset(t *testing.T) {
 			return nil
 		}
 		task := p.start().Apply(t.Context(), p.profile("cut", cut), true)
-		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+		assert.Equal(t, names.ReasonInUse, task.Reason)
 		assert.Contains(t, task.Message, "switch MIG on on GPU gpu-0000-01-00-0: in use by process 4711 (python)")
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -86,7 +86,7 @@ func TestMIGPartedDefaults(t *testing.T) {
 					require.Equal(t, before, m.state(), p.Original)
 					continue
 				case !fits:
-					require.Equal(t, v1alpha1.ReasonProfileDoesNotFit, m.node.Plan(t.Context(), wish).Reason, p.Original)
+					require.Equal(t, names.ReasonProfileDoesNotFit, m.node.Plan(t.Context(), wish).Reason, p.Original)
 					continue
 				}
 				m.follow(wish)
@@ -147,5 +147,5 @@ func TestDeviceConfigManager(t *testing.T) {
 		assert.Equal(t, want, m.state(), profiles[i].Original)
 	}
 	last := profiles[5]
-	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, m.node.Plan(t.Context(), ruleWish(last.Name, last.Spec.Rules...)).Reason)
+	assert.Equal(t, names.ReasonProfileDoesNotFit, m.node.Plan(t.Context(), ruleWish(last.Name, last.Spec.Rules...)).Reason)
 }

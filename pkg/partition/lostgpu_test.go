@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -21,7 +22,7 @@ func TestGPUThatDoesNotAnswer(t *testing.T) {
 		}
 		return nil
 	}
-	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
+	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
 	assert.Equal(t, want, n.Plan(t.Context(), w))
 	assert.Equal(t, want, n.Apply(t.Context(), w, false))
 	assert.Empty(t, p.hardware.calls)
@@ -133,7 +134,7 @@ func TestHolderOfALostGPU(t *testing.T) {
 	before := p.hardware.state()
 	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
 		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+		assert.Equal(t, names.ReasonInUse, task.Reason)
 		assert.Contains(t, task.Message, "GPU gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
 	}
 	assert.Equal(t, before, p.hardware.state())

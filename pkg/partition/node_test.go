@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -78,7 +79,7 @@ func TestHolderInTheWay(t *testing.T) {
 	p.claims.hold("a", wholeOf(hopper))
 	n := p.start()
 	assert.Equal(t, v1alpha1.Task{
-		Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonInUse,
+		Phase: v1alpha1.TaskFailed, Reason: names.ReasonInUse,
 		Message: "GPU gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
 	}, n.Apply(t.Context(), whole, false))
 	assert.Nil(t, n.Unfinished(), "nothing was begun")
@@ -94,7 +95,7 @@ func TestHolderThatComesLate(t *testing.T) {
 	n := p.start()
 	p.claims.onLock = func() { p.claims.onLock = nil; p.claims.hold("late", wholeOf(hopper)) }
 	task := n.Apply(t.Context(), cut, false)
-	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Equal(t, names.ReasonInUse, task.Reason)
 	assert.Contains(t, task.Message, "claim team/late")
 	assert.Empty(t, p.hardware.calls)
 	p.follow(n, p.profile("before", nil))
@@ -122,9 +123,9 @@ func TestRefused(t *testing.T) {
 		unresolved      error
 		reason, message string
 	}{
-		"foreign":       {foreign, nil, v1alpha1.ReasonForeignPartition, command},
-		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "GPU gpu-0000-04-00-0 does not support MIG, so it cannot have static partitions; " + command},
-		"not to be had": {foreign, errScripted, v1alpha1.ReasonProfileDoesNotFit, "scripted failure"},
+		"foreign":       {foreign, nil, names.ReasonForeignPartition, command},
+		"does not fit":  {unfit, nil, names.ReasonProfileDoesNotFit, "GPU gpu-0000-04-00-0 does not support MIG, so it cannot have static partitions; " + command},
+		"not to be had": {foreign, errScripted, names.ReasonProfileDoesNotFit, "scripted failure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.unresolved = tt.unresolved
@@ -170,7 +171,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 			return seen
 		}())
 		require.NoError(t, err)
-		assert.Equal(t, names(one), names(shapes.Layouts[hopper].Static...))
+		assert.Equal(t, deviceNames(one), deviceNames(shapes.Layouts[hopper].Static...))
 		p.claims.release("a")
 	}
 }
@@ -204,7 +205,7 @@ func TestMemoryModesAreNotAllowed(t *testing.T) {
 	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	task := p.start().Plan(t.Context(), w)
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
-	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
+	assert.Equal(t, names.ReasonProfileDoesNotFit, task.Reason)
 	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryModes=true")
 	p.follow(p.start(), p.profile("cpx", map[string]profile.Layout{mi300: {Compute: "CPX"}}))
 }

@@ -67,7 +67,7 @@ var (
 	named = profile.Layout{Named: true}
 )
 
-func names(placements ...gpu.Placement) []string {
+func deviceNames(placements ...gpu.Placement) []string {
 	var all []string
 	for _, p := range placements {
 		all = append(all, p.Name())
@@ -129,15 +129,15 @@ func TestPlanForNVIDIA(t *testing.T) {
 
 		"dynamic: idle static ones go, held ones stay": {
 			gpuOf(hopper, migOn, live(two...), ours(two...), held(two[0])),
-			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: names(two[0]), what: []string{"removal of 1g.10gb x 1"}},
+			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: deviceNames(two[0]), what: []string{"removal of 1g.10gb x 1"}},
 		},
 		"dynamic: a share of one stays": {
 			gpuOf(hopper, migOn, live(two...), ours(two...), held(shareOf(two[0]))),
-			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: names(shareOf(two[0])), what: []string{"removal of 1g.10gb x 1"}},
+			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: deviceNames(shareOf(two[0])), what: []string{"removal of 1g.10gb x 1"}},
 		},
 		"dynamic: named, Ampere is whole": {
 			gpuOf(ampere, held(wholeOf(ampere)), to(named)),
-			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, inTheWay: names(wholeOf(ampere)), what: []string{"MIG mode on"}},
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, inTheWay: deviceNames(wholeOf(ampere)), what: []string{"MIG mode on"}},
 		},
 		"dynamic: an allow-list on Ampere": {
 			gpuOf(ampere, to(profile.Layout{Profiles: []string{"1g.10gb"}})),
@@ -147,12 +147,12 @@ func TestPlanForNVIDIA(t *testing.T) {
 			gpuOf(ampere, migOn, held(ones(ampere, 0)...), live(ones(ampere, 0)...), before(gpu.Modes{MIG: gpu.MIGOff})),
 			outcome{
 				steps:    []string{"remove partition " + ones(ampere, 0)[0].Name(), "switch MIG off on GPU gpu-0000-03-00-0"},
-				inTheWay: names(ones(ampere, 0)...), what: []string{"removal of 1g.10gb x 1, MIG mode off"},
+				inTheWay: deviceNames(ones(ampere, 0)...), what: []string{"removal of 1g.10gb x 1, MIG mode off"},
 			},
 		},
 		"dynamic: a mode that is pending for us goes back": {
 			gpuOf(ampere, pending(gpu.MIGOn), held(wholeOf(ampere)), before(gpu.Modes{MIG: gpu.MIGOff})),
-			outcome{steps: []string{"switch MIG off on GPU gpu-0000-03-00-0"}, keeps: names(wholeOf(ampere)), what: []string{"MIG mode off"}},
+			outcome{steps: []string{"switch MIG off on GPU gpu-0000-03-00-0"}, keeps: deviceNames(wholeOf(ampere)), what: []string{"MIG mode off"}},
 		},
 		"dynamic: Hopper is not put back": {gpuOf(hopper, migOn, before(gpu.Modes{MIG: gpu.MIGOff})), outcome{}},
 
@@ -160,7 +160,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			gpuOf(hopper, migOn, live(two...), held(two...), to(off)),
 			outcome{
 				steps:    []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on GPU gpu-0000-01-00-0"},
-				inTheWay: names(two...), what: []string{"removal of 1g.10gb x 2, MIG mode off"},
+				inTheWay: deviceNames(two...), what: []string{"removal of 1g.10gb x 2, MIG mode off"},
 			},
 		},
 		"off: nobody is there": {
@@ -172,14 +172,14 @@ func TestPlanForNVIDIA(t *testing.T) {
 		},
 		"off: foreign": {
 			gpuOf(hopper, migOn, live(two[0]), to(off)),
-			outcome{steps: []string{"switch MIG off on GPU gpu-0000-01-00-0"}, what: []string{"MIG mode off"}, foreign: names(two[0])},
+			outcome{steps: []string{"switch MIG off on GPU gpu-0000-01-00-0"}, what: []string{"MIG mode off"}, foreign: deviceNames(two[0])},
 		},
 
 		"static: from nothing": {
 			gpuOf(hopper, held(shareOf(wholeOf(hopper))), to(static(two...))),
 			outcome{
 				steps:    []string{"switch MIG on on GPU gpu-0000-01-00-0", "create partition " + two[0].Name(), "create partition " + two[1].Name()},
-				inTheWay: names(shareOf(wholeOf(hopper))), what: []string{"MIG mode on, partitions 1g.10gb x 2"},
+				inTheWay: deviceNames(shareOf(wholeOf(hopper))), what: []string{"MIG mode on, partitions 1g.10gb x 2"},
 			},
 		},
 		"static: on Ampere": {
@@ -190,7 +190,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			gpuOf(hopper, migOn, live(two[0], three(hopper, 0)), held(two[0], three(hopper, 0)), to(static(two...))),
 			outcome{
 				steps:    []string{"remove partition " + three(hopper, 0).Name(), "create partition " + two[1].Name()},
-				inTheWay: names(three(hopper, 0)), keeps: names(two...), what: []string{"removal of 3g.40gb x 1, partitions 1g.10gb x 1"},
+				inTheWay: deviceNames(three(hopper, 0)), keeps: deviceNames(two...), what: []string{"removal of 3g.40gb x 1, partitions 1g.10gb x 1"},
 			},
 		},
 		"static: half made by a crash": {
@@ -198,15 +198,15 @@ func TestPlanForNVIDIA(t *testing.T) {
 				g.Live = partitions(two...)
 				g.Live[1].Complete = false
 			}, ours(two...), to(static(two...))),
-			outcome{steps: []string{"create partition " + two[1].Name()}, keeps: names(two...), what: []string{"partitions 1g.10gb x 1"}},
+			outcome{steps: []string{"create partition " + two[1].Name()}, keeps: deviceNames(two...), what: []string{"partitions 1g.10gb x 1"}},
 		},
 		"static: foreign": {
 			gpuOf(hopper, migOn, live(append(two, three(hopper, 0))...), ours(two...), to(static(two...))),
-			outcome{foreign: names(three(hopper, 0))},
+			outcome{foreign: deviceNames(three(hopper, 0))},
 		},
 		"static: a claim that is being prepared for the whole GPU": {
 			gpuOf(hopper, migOn, live(two...), ours(two...), held(wholeOf(hopper)), to(static(two...))),
-			outcome{inTheWay: names(wholeOf(hopper)), keeps: names(two...), what: []string{"devices that the profile does not have are given back"}},
+			outcome{inTheWay: deviceNames(wholeOf(hopper)), keeps: deviceNames(two...), what: []string{"devices that the profile does not have are given back"}},
 		},
 		"static: a vGPU": {
 			gpuOf(hopper, func(g *GPU) { g.Modes.MIGFixed = true }, to(static(two...))),
@@ -238,15 +238,15 @@ func TestPlanForAMD(t *testing.T) {
 			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
 			outcome{
 				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
-				inTheWay: names(xcp(mi300, "spx", 0)), keeps: names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
+				inTheWay: deviceNames(xcp(mi300, "spx", 0)), keeps: deviceNames(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
 			},
 		},
 		"shares are of what they share": {
 			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
 			outcome{
 				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
-				inTheWay: names(shareOf(xcp(mi300, "spx", 0))),
-				keeps:    names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1), shareOf(xcp(mi300, "dpx", 1))), what: []string{"compute mode DPX"},
+				inTheWay: deviceNames(shareOf(xcp(mi300, "spx", 0))),
+				keeps:    deviceNames(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1), shareOf(xcp(mi300, "dpx", 1))), what: []string{"compute mode DPX"},
 			},
 		},
 		"memory mode, for all": {
@@ -256,7 +256,7 @@ func TestPlanForAMD(t *testing.T) {
 					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
 					"put the AMD GPUs into memory mode NPS4", "put the AMD GPUs into memory mode NPS4",
 				},
-				inTheWay: names(xcp(mi300, "cpx", 0), xcp(mi300b, "spx", 0), wholeOf(mi210)),
+				inTheWay: deviceNames(xcp(mi300, "cpx", 0), xcp(mi300b, "spx", 0), wholeOf(mi210)),
 				what:     []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4", "memory mode NPS4"},
 			},
 		},
@@ -328,7 +328,7 @@ func TestChanges(t *testing.T) {
 	assert.Len(t, changes, 2)
 	assert.Equal(t, "gpu-0000-01-00-0", changes[0].GPU)
 	assert.Equal(t, "partitions 1g.10gb x 1", changes[0].What)
-	assert.Equal(t, names(two...), changes[0].Keeps)
+	assert.Equal(t, deviceNames(two...), changes[0].Keeps)
 	assert.Equal(t, "gpu-0000-81-00-0", changes[1].GPU)
 }
 

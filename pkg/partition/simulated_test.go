@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
@@ -112,7 +113,7 @@ func TestForeignOnSimulatedMIG(t *testing.T) {
 	require.NoError(t, err)
 	task := m.node.Plan(t.Context(), migWish("whole", v1alpha1.MIGDisabled))
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
-	assert.Equal(t, v1alpha1.ReasonForeignPartition, task.Reason)
+	assert.Equal(t, names.ReasonForeignPartition, task.Reason)
 	assert.Contains(t, task.Message, "to remove it, run on the node: nvidia-smi mig -i 0000:1b:00.0 -dci -gi")
 	// Where it fits in, it is taken over.
 	m.follow(migWish("two", v1alpha1.MIGStatic, part("2g", 2)))
@@ -126,7 +127,7 @@ func TestProcessOnSimulatedMIG(t *testing.T) {
 	ones := migWish("ones", v1alpha1.MIGStatic, part("1g", 7))
 	task := m.node.Apply(t.Context(), ones, false)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Equal(t, names.ReasonInUse, task.Reason)
 	assert.Contains(t, task.Message, "4711")
 	assert.Equal(t, "off", m.state()[0])
 	require.NoError(t, nvdriver.RemoveProcess(m.root, 4711))
@@ -203,7 +204,7 @@ func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
 	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{MemoryModeLost: true}))
 	task := m.node.Apply(t.Context(), target, false)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Equal(t, v1alpha1.ReasonHardwareFailed, task.Reason)
+	assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
 	assert.Contains(t, task.Message, "NPS4 was asked for, but")
 	assert.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
 	assert.Equal(t, before, m.state())
@@ -220,7 +221,7 @@ func TestProcessOnSimulatedAMD(t *testing.T) {
 	m := amdMachine(t, "mi300x8")
 	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{"0000:05:00.0"}}))
 	task := m.node.Apply(t.Context(), amdWish("cpx-nps4", "CPX", "NPS4"), false)
-	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Equal(t, names.ReasonInUse, task.Reason)
 	assert.Contains(t, task.Message, "4242")
 }
 
@@ -265,7 +266,7 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 		require.Eventually(t, func() bool {
 			task := m.node.Apply(t.Context(), w, false)
 			if task.Phase != v1alpha1.TaskDone {
-				assert.Equal(t, v1alpha1.ReasonInUse, task.Reason, task.Message)
+				assert.Equal(t, names.ReasonInUse, task.Reason, task.Message)
 			}
 			return task.Phase == v1alpha1.TaskDone
 		}, time.Minute, time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -152,7 +153,7 @@ func TestUnchangedOnSimulatedAMD(t *testing.T) {
 
 	task = m.node.Plan(t.Context(), ruleWish("spx", v1alpha1.Rule{GPUs: kept, Unchanged: true}, v1alpha1.Rule{AMD: &v1alpha1.AMD{ComputePartition: "SPX", MemoryPartition: "NPS1"}}))
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
-	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
+	assert.Equal(t, names.ReasonProfileDoesNotFit, task.Reason)
 	assert.Contains(t, task.Message, "another rule leaves GPUs unchanged, which are in NPS4: all AMD GPUs of a node share the memory mode")
 	m.follow(ruleWish("index", v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Indexes: []int32{1}}, AMD: &v1alpha1.AMD{ComputePartition: "QPX"}}, keep))
 	assert.Equal(t, []string{"QPX NPS4", "QPX NPS4"}, m.state())

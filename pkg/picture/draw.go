@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -204,14 +203,14 @@ func (d *drawing) detail(head string, text ...terminal.Span) {
 
 // taintWords describe taints without a value.
 var taintWords = map[string]string{
-	gpu.DriverName + "/unhealthy":      "out of service",
-	gpu.DriverName + "/driver-upgrade": "its driver is being replaced",
-	gpu.DriverName + "/busy":           "kept in its mode by a process without a claim",
+	names.DriverName + "/unhealthy":      "out of service",
+	names.DriverName + "/driver-upgrade": "its driver is being replaced",
+	names.DriverName + "/busy":           "kept in its mode by a process without a claim",
 }
 
 func (d *drawing) taint(t cluster.Taint) {
 	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
-	if t.Key == v1alpha1.TaintRepartitioning && t.Value != "" {
+	if t.Key == names.TaintRepartitioning && t.Value != "" {
 		reason = "being switched to " + cluster.TaintProfile(t.Value)
 	}
 	extent := fmt.Sprintf("%d of %d devices", t.Devices, t.Of)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -89,7 +90,7 @@ func TestDrawNode(t *testing.T) {
 	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
 	spec.Status.Desired.Source = v1alpha1.FromSpec
 	spec.Status.Node.GPUs[0].Problem = "it does not answer"
-	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(v1alpha1.ConditionRolloutPending, true, v1alpha1.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
+	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
 	byPlan.Status.Desired.Source, byPlan.Status.Desired.Plan = v1alpha1.FromPlan, "canary"
 	byDefault := gpunodes.WithProfile("node-a", "default")
 	byDefault.Status.Desired.Source = v1alpha1.FromDefault
@@ -97,10 +98,10 @@ func TestDrawNode(t *testing.T) {
 		"node": spec,
 		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
 			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
-			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profile spx of the GPUNode; remove one of them"),
+			Says(names.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profile spx of the GPUNode; remove one of them"),
 		"node-default":       byDefault,
 		"node-plan":          byPlan,
-		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
+		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
 	} {
 		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -203,7 +203,7 @@ func TestTaintedGPU(t *testing.T) {
 	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	c := clusterOf(t, gpus)
 	require.NotNil(t, c.one(classOf("4g.40gb")))
-	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	c.scheduler.Publish(slicesOf(t, gpus))
 	assert.Equal(t, []string{gpus[1].Name()}, c.fill(wholeGPU))
 	gpus[0].Taints = nil

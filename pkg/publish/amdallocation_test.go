@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -134,7 +134,7 @@ func TestBothVendors(t *testing.T) {
 // need the switch are tainted, and claims go to the live mode or to other GPUs.
 func TestTaintedMode(t *testing.T) {
 	gpus := gpusOf(t, builtIn(t, "mi300x8"))[:2]
-	busy := []resourceapi.DeviceTaint{{Key: v1alpha1.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	busy := []resourceapi.DeviceTaint{{Key: names.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	gpus[0].DeviceTaints = map[string][]resourceapi.DeviceTaint{}
 	for _, p := range gpus[0].Placements {
 		if p.Profile != "qpx" {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -25,17 +26,17 @@ func TestEveryAMDPieceIsPublished(t *testing.T) {
 			p, ok := pieces[d.Name]
 			require.True(t, ok, "%s of %s", d.Name, m.name())
 			want := map[resourceapi.QualifiedName]string{
-				publish.AttributeType: "xcp", publish.AttributeVendor: "amd",
-				publish.AttributeProfile: p.mode, publish.AttributeMemoryPartition: m.memoryMode,
-				publish.AttributeParentUUID: g.UUID, publish.AttributeUUID: "", publish.AttributeComputePartition: "",
+				names.AttributeType: "xcp", names.AttributeVendor: "amd",
+				names.AttributeProfile: p.mode, names.AttributeMemoryPartition: m.memoryMode,
+				names.AttributeParentUUID: g.UUID, names.AttributeUUID: "", names.AttributeComputePartition: "",
 			}
 			if p.mode == "spx" {
-				want[publish.AttributeType], want[publish.AttributeProfile] = "gpu", ""
-				want[publish.AttributeParentUUID], want[publish.AttributeUUID] = "", g.UUID
-				want[publish.AttributeComputePartition] = "SPX"
-				require.NotContains(t, d.Attributes, resourceapi.QualifiedName(publish.AttributePartitionIndex))
+				want[names.AttributeType], want[names.AttributeProfile] = "gpu", ""
+				want[names.AttributeParentUUID], want[names.AttributeUUID] = "", g.UUID
+				want[names.AttributeComputePartition] = "SPX"
+				require.NotContains(t, d.Attributes, resourceapi.QualifiedName(names.AttributePartitionIndex))
 			} else {
-				require.EqualValues(t, p.index, *d.Attributes[publish.AttributePartitionIndex].IntValue, d.Name)
+				require.EqualValues(t, p.index, *d.Attributes[names.AttributePartitionIndex].IntValue, d.Name)
 			}
 			for name, text := range want {
 				if text == "" {
@@ -56,7 +57,7 @@ func TestAMDGPUThatCannotBeCut(t *testing.T) {
 	assert.Len(t, published[0].Spec.SharedCounters[0].Counters, 1)
 	devices := devicesOf(t, published, gpus[0].Name())
 	require.Len(t, devices, 1)
-	for _, name := range []resourceapi.QualifiedName{publish.AttributeComputePartition, publish.AttributeMemoryPartition, publish.AttributeProfile} {
+	for _, name := range []resourceapi.QualifiedName{names.AttributeComputePartition, names.AttributeMemoryPartition, names.AttributeProfile} {
 		assert.NotContains(t, devices[0].Attributes, name)
 	}
 	c := clusterOf(t, gpus)
@@ -94,10 +95,10 @@ func TestLegacyResourceIsOnWholeGPUs(t *testing.T) {
 	published := slicesOf(t, gpus)
 	for _, g := range gpus {
 		for _, d := range devicesOf(t, published, g.Name()) {
-			legacy, ok := d.Attributes[publish.AttributeLegacyResource]
+			legacy, ok := d.Attributes[names.AttributeLegacyResource]
 			require.Equal(t, d.Name == g.Name(), ok, d.Name)
 			if ok {
-				assert.Equal(t, *d.Attributes[publish.AttributeVendor].StringValue, strings.TrimSuffix(*legacy.StringValue, ".com/gpu"))
+				assert.Equal(t, *d.Attributes[names.AttributeVendor].StringValue, strings.TrimSuffix(*legacy.StringValue, ".com/gpu"))
 			}
 		}
 	}

@@ -8,42 +8,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-)
-
-// The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
-// with device.attributes["gpu.tranche.dev"].?type.orValue("").
-const (
-	AttributeType           = "type"
-	AttributeVendor         = "vendor"
-	AttributeProductName    = "productName"
-	AttributeArchitecture   = "architecture"
-	AttributeUUID           = "uuid"
-	AttributeParentUUID     = "parentUUID"
-	AttributeProfile        = "profile"
-	AttributePlacementStart = "placementStart"
-	// AttributePartitionIndex is the index of an AMD partition among those of its
-	// mode, from 0.
-	AttributePartitionIndex = "partitionIndex"
-	// AttributeMemoryPartition is the memory mode of an AMD GPU, as amd-smi spells it:
-	// "NPS1".
-	AttributeMemoryPartition = "memoryPartition"
-	// AttributeComputePartition is "SPX" for a whole AMD GPU that can be partitioned. For a
-	// partition, the profile is the mode; publishing both would add 4 KB to the slices of a
-	// node with eight GPUs.
-	AttributeComputePartition = "computePartition"
-	AttributeIsolation        = "isolation"
-	// AttributeLegacyResource is the extended resource that the device stands for on this
-	// node ("nvidia.com/gpu"). The legacy device classes select by it.
-	AttributeLegacyResource = "legacyResource"
-	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
-	AttributeDriverVersion = "driverVersion"
-)
-
-// The capacities of devices.
-const (
-	CapacityMemory       = gpu.CapacityMemory
-	CapacityComputeUnits = "computeUnits"
 )
 
 // mediaEngines are the engines that are published. Others, like copy engines, are part of every
@@ -72,13 +38,13 @@ func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
 // Attributes returns the attributes of a device, for ResourceSlices and for workloads.
 func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	m := attributeMap{}
-	m.setString(AttributeType, string(p.Type))
-	m.setString(AttributeVendor, string(g.Vendor))
-	m.setString(AttributeProductName, g.ProductName)
-	m.setString(AttributeArchitecture, g.Architecture)
-	m.setString(AttributeDriverVersion, g.DriverVersion)
-	m.setString(AttributeIsolation, string(p.Isolation))
-	m.setString(AttributeMemoryPartition, g.MemoryMode)
+	m.setString(names.AttributeType, string(p.Type))
+	m.setString(names.AttributeVendor, string(g.Vendor))
+	m.setString(names.AttributeProductName, g.ProductName)
+	m.setString(names.AttributeArchitecture, g.Architecture)
+	m.setString(names.AttributeDriverVersion, g.DriverVersion)
+	m.setString(names.AttributeIsolation, string(p.Isolation))
+	m.setString(names.AttributeMemoryPartition, g.MemoryMode)
 	m.setString(deviceattribute.StandardDeviceAttributePCIBusID, g.PCIAddress)
 	m.setString(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
 	if g.NUMANode != nil {
@@ -96,16 +62,16 @@ func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resou
 func (m attributeMap) setCut(g *gpu.GPU, p gpu.Placement) {
 	switch p.Type {
 	case gpu.TypeGPU:
-		m.setString(AttributeUUID, g.UUID)
-		m.setString(AttributeComputePartition, strings.ToUpper(p.Profile))
+		m.setString(names.AttributeUUID, g.UUID)
+		m.setString(names.AttributeComputePartition, strings.ToUpper(p.Profile))
 	case gpu.TypeMIG:
-		m.setString(AttributeParentUUID, g.UUID)
-		m.setString(AttributeProfile, p.Profile)
-		m.setInt(AttributePlacementStart, int64(p.Start))
+		m.setString(names.AttributeParentUUID, g.UUID)
+		m.setString(names.AttributeProfile, p.Profile)
+		m.setInt(names.AttributePlacementStart, int64(p.Start))
 	case gpu.TypeXCP:
-		m.setString(AttributeParentUUID, g.UUID)
-		m.setString(AttributeProfile, p.Profile)
-		m.setInt(AttributePartitionIndex, int64(p.Start))
+		m.setString(names.AttributeParentUUID, g.UUID)
+		m.setString(names.AttributeProfile, p.Profile)
+		m.setInt(names.AttributePartitionIndex, int64(p.Start))
 	}
 }
 
@@ -119,8 +85,8 @@ func capacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceC
 			m[resourceapi.QualifiedName(name)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(n, format)}
 		}
 	}
-	set(CapacityMemory, p.Memory, resource.BinarySI)
-	set(CapacityComputeUnits, p.ComputeUnits, resource.DecimalSI)
+	set(names.CapacityMemory, p.Memory, resource.BinarySI)
+	set(names.CapacityComputeUnits, p.ComputeUnits, resource.DecimalSI)
 	for _, engine := range mediaEngines {
 		set(engine, p.Engines[engine], resource.DecimalSI)
 	}

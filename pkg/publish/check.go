@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // The checks find what the API server would refuse in a slice (pkg/apis/resource/validation in
@@ -108,7 +108,7 @@ func checkAmounts(d *resourceapi.Device) error {
 			return fmt.Errorf("its capacity %s of %s is less than the default %[3]s or the minimum %[4]s that the API requires",
 				name, c.Value.String(), byDefault.String(), least.String())
 		}
-		counted = counted || (name == CapacityMemory || name == gpu.CapacityFraction) && byDefault.Sign() > 0
+		counted = counted || (name == names.CapacityMemory || name == names.CapacityFraction) && byDefault.Sign() > 0
 	}
 	if !counted {
 		return errors.New("its shares have neither memory nor a fraction by default, so the scheduler would not count them")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tranche-dev/tranche/api/names"
 	resourceapi "k8s.io/api/resource/v1"
 )
 
@@ -15,6 +16,6 @@ func TestTooManyAttributes(t *testing.T) {
 		device.Attributes[resourceapi.QualifiedName(fmt.Sprint("attribute", i))] = resourceapi.DeviceAttribute{}
 	}
 	require.NoError(t, checkDevice(nil, &device))
-	device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {}}
+	device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{names.CapacityMemory: {}}
 	require.EqualError(t, checkDevice(nil, &device), "33 attributes and capacities, the API allows 32")
 }

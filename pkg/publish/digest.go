@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -59,7 +60,7 @@ func DigestsOf(node string, all []resourceapi.ResourceSlice) Digests {
 // DigestsOfResources returns the digests of resources that are about to be published.
 func DigestsOfResources(node string, resources resourceslice.DriverResources) Digests {
 	var published [][]resourceapi.Device
-	for _, s := range resources.Pools[gpu.PoolName(node)].Slices {
+	for _, s := range resources.Pools[names.PoolName(node)].Slices {
 		published = append(published, s.Devices)
 	}
 	return digests(published)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 func digested() []resourceapi.Device {
@@ -61,7 +61,7 @@ func TestDigestTellsDevicesApart(t *testing.T) {
 
 func slice(pool, name string, generation, count int64, devices ...string) resourceapi.ResourceSlice {
 	s := resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	s.Spec = resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}}
+	s.Spec = resourceapi.ResourceSliceSpec{Driver: names.DriverName, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}}
 	for _, d := range devices {
 		s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: d})
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -76,8 +77,8 @@ func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, g *publish.
 			if !ofThisGPU[name] {
 				continue
 			}
-			if name == publish.AttributeParentUUID {
-				name = publish.AttributeUUID // one value for both names, or they show
+			if name == names.AttributeParentUUID {
+				name = names.AttributeUUID // one value for both names, or they show
 			}
 			if old, ok := values[name]; ok && old != text {
 				text = old + " and " + text
@@ -90,8 +91,8 @@ func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, g *publish.
 
 // ofThisGPU are the attributes in which GPUs of one model differ.
 var ofThisGPU = map[string]bool{
-	publish.AttributeUUID:                                   true,
-	publish.AttributeParentUUID:                             true,
+	names.AttributeUUID:       true,
+	names.AttributeParentUUID: true,
 	string(deviceattribute.StandardDeviceAttributePCIBusID): true,
 	string(deviceattribute.StandardDeviceAttributePCIeRoot): true,
 	string(deviceattribute.StandardDeviceAttributeNUMANode): true,

@@ -6,7 +6,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // PoolID identifies a resource pool.
@@ -34,5 +34,5 @@ func Newest(all []resourceapi.ResourceSlice) map[PoolID][]*resourceapi.ResourceS
 
 // newest returns the slices of a node's pool in its newest generation.
 func newest(node string, all []resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
-	return Newest(all)[PoolID{gpu.DriverName, gpu.PoolName(node)}]
+	return Newest(all)[PoolID{names.DriverName, names.PoolName(node)}]
 }

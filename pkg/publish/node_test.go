@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -94,7 +95,7 @@ func slicesOf(t *testing.T, gpus []publish.GPU) []*resourceapi.ResourceSlice {
 	t.Helper()
 	resources, errs := publish.Resources(node, gpus)
 	require.Empty(t, errs)
-	return allocator.Slices(gpu.DriverName, node, resources)
+	return allocator.Slices(names.DriverName, node, resources)
 }
 
 // devicesOf are the devices of a GPU, in order, which are all in one slice.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -18,7 +18,7 @@ func TestObjects(t *testing.T) {
 	gpus := gpusOf(t, builtIn(t, "mixed"))
 	resources, errs := publish.Resources(node, gpus)
 	require.Empty(t, errs)
-	objects := publish.Objects(gpu.DriverName, node, resources)
+	objects := publish.Objects(names.DriverName, node, resources)
 
 	server := newAPIServer()
 	server.run(t, gpus, int64(len(objects)))

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -76,7 +77,7 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error)
 		// slices would be written again, and the pool would be incomplete meanwhile.
 		all = append(all, resourceslice.Slice{Devices: devices})
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{gpu.PoolName(node): {Slices: all}}}, errs
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{names.PoolName(node): {Slices: all}}}, errs
 }
 
 // contents returns the counter sets and devices of a GPU that the API and the allocator accept,
@@ -159,9 +160,9 @@ func deviceAttributes(g *GPU, p gpu.Placement) attributeMap {
 	}
 	switch {
 	case legacy && g.LegacyResource != "":
-		m.setString(AttributeLegacyResource, g.LegacyResource)
+		m.setString(names.AttributeLegacyResource, g.LegacyResource)
 	case g.MIGResource != nil:
-		m.setString(AttributeLegacyResource, g.MIGResource(p))
+		m.setString(names.AttributeLegacyResource, g.MIGResource(p))
 	}
 	return m
 }
@@ -174,7 +175,7 @@ func counters(c gpu.Counters) map[string]resourceapi.Counter {
 	out := make(map[string]resourceapi.Counter, len(c))
 	for name, n := range c {
 		format := resource.DecimalSI
-		if name == gpu.CounterMemory {
+		if name == names.CounterMemory {
 			format = resource.BinarySI
 		}
 		out[name] = resourceapi.Counter{Value: *resource.NewQuantity(n, format)}

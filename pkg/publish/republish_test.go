@@ -19,8 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -61,7 +60,7 @@ func (s *apiServer) run(t *testing.T, gpus []publish.GPU, wantWrites int64) *pub
 	p := &publisher{server: s, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	before := s.writes.Load()
 	controller, err := resourceslice.StartController(t.Context(), resourceslice.Options{
-		DriverName: gpu.DriverName,
+		DriverName: names.DriverName,
 		KubeClient: s,
 		Owner:      &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: node, UID: "1"},
 		Resources:  &resources,
@@ -124,7 +123,7 @@ func TestWrites(t *testing.T) {
 
 	gpus = gpusOf(t, inventory)
 	run = server.run(t, gpus, 0)
-	gpus[3].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	gpus[3].Taints = []resourceapi.DeviceTaint{{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	run.update(t, gpus, 1)
 	run.update(t, gpus, 0)
 	gpus[3].Taints = nil
@@ -153,7 +152,7 @@ func TestAMDWrites(t *testing.T) {
 	}
 	run = server.run(t, gpusOf(t, inventory), 0)
 	gpus[3].DeviceTaints = map[string][]resourceapi.DeviceTaint{
-		gpus[3].Placements[0].Name(): {{Key: v1alpha1.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+		gpus[3].Placements[0].Name(): {{Key: names.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}
 	run.update(t, gpus, 1)
 }

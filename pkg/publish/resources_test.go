@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 
 func checkLimits(t *testing.T, gpus []publish.GPU) {
 	t.Helper()
-	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	published := slicesOf(t, gpus)
 	require.Len(t, published, 2)
 	sets, devices := published[0].Spec.SharedCounters, published[1].Spec.Devices
@@ -180,8 +180,8 @@ func TestWithheld(t *testing.T) {
 func TestTaintsAreOnAllDevicesOfTheGPU(t *testing.T) {
 	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	taints := []resourceapi.DeviceTaint{
-		{Key: v1alpha1.TaintOtherOwner, Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-		{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoExecute},
+		{Key: names.TaintOtherOwner, Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoExecute},
 	}
 	gpus[1].Taints = taints
 	published := slicesOf(t, gpus)
@@ -200,9 +200,9 @@ func TestOddStrings(t *testing.T) {
 	gpus[0].Architecture = ""
 	gpus[0].DriverVersion = "\xff580.159.04"
 	d := devicesOf(t, slicesOf(t, gpus), gpus[0].Name())[0]
-	assert.Equal(t, "NVIDIA"+strings.Repeat("é", 29), *d.Attributes[publish.AttributeProductName].StringValue)
-	assert.NotContains(t, d.Attributes, resourceapi.QualifiedName(publish.AttributeArchitecture))
-	assert.Equal(t, "580.159.04", *d.Attributes[publish.AttributeDriverVersion].StringValue)
+	assert.Equal(t, "NVIDIA"+strings.Repeat("é", 29), *d.Attributes[names.AttributeProductName].StringValue)
+	assert.NotContains(t, d.Attributes, resourceapi.QualifiedName(names.AttributeArchitecture))
+	assert.Equal(t, "580.159.04", *d.Attributes[names.AttributeDriverVersion].StringValue)
 }
 
 // TestWhatTheAPIWouldRefuse: a device that breaks a rule is left out and named, or a GPU if
@@ -273,7 +273,7 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 			}
 			assert.Len(t, got[0].SharedCounters, sets)
 
-			c := &cluster{t: t, scheduler: allocator.New(chartClasses(t), allocator.Slices(gpu.DriverName, node, resources))}
+			c := &cluster{t: t, scheduler: allocator.New(chartClasses(t), allocator.Slices(names.DriverName, node, resources))}
 			c.scheduler.Compiled = compiled
 			assert.Contains(t, c.fill(wholeGPU), good[1].Name(), "the allocator accepts the pool")
 		})

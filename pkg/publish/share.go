@@ -7,21 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-)
-
-// The attributes that only shares have.
-const (
-	// AttributeShare is the unit of the share: "memory" or "fraction".
-	AttributeShare = "share"
-	// AttributeSharing is the sharing strategy: "timeslicing" or "mps".
-	AttributeSharing = "sharing"
 )
 
 // setShare adds the attributes of a share.
 func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
-	m.setString(AttributeShare, string(p.Share.By))
-	m.setString(AttributeSharing, strings.ToLower(string(p.Share.Strategy)))
+	m.setString(names.AttributeShare, string(p.Share.By))
+	m.setString(names.AttributeSharing, strings.ToLower(string(p.Share.Strategy)))
 	m.setCut(g, p.Base())
 }
 
@@ -34,16 +27,16 @@ func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
 func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	s, replicas := p.Share, int64(max(1, p.Share.Replicas))
 	m := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-		gpu.CapacityClients: ofClients(s.Sharing),
+		names.CapacityClients: ofClients(s.Sharing),
 	}
 	switch s.By {
 	case gpu.ByMemory:
-		m[gpu.CapacityMemory] = consumable(p.Memory, p.Memory/replicas/gpu.MiB*gpu.MiB, resource.BinarySI,
+		m[names.CapacityMemory] = consumable(p.Memory, p.Memory/replicas/gpu.MiB*gpu.MiB, resource.BinarySI,
 			&resourceapi.CapacityRequestPolicyRange{
 				Min: resource.NewQuantity(gpu.MiB, resource.BinarySI), Step: resource.NewQuantity(gpu.MiB, resource.BinarySI),
 			})
 	case gpu.ByFraction:
-		m[gpu.CapacityFraction] = resourceapi.DeviceCapacity{
+		m[names.CapacityFraction] = resourceapi.DeviceCapacity{
 			Value: *resource.NewQuantity(1, resource.DecimalSI),
 			RequestPolicy: &resourceapi.CapacityRequestPolicy{
 				Default: resource.NewMilliQuantity(gpu.WholeFraction/replicas, resource.DecimalSI),
@@ -51,7 +44,7 @@ func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.De
 		}
 	}
 	if s.Limits {
-		m[gpu.CapacityCompute] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
+		m[names.CapacityCompute] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
 			Min: count(0), Max: count(gpu.WholeCompute), Step: count(1),
 		})
 	}

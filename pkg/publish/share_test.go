@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -83,7 +84,7 @@ func TestShares(t *testing.T) {
 			for attribute, value := range test.attributes {
 				assert.Equal(t, `"`+value+`"`, said[attribute], attribute)
 			}
-			of, place := publish.AttributeUUID, publish.AttributeParentUUID
+			of, place := names.AttributeUUID, names.AttributeParentUUID
 			if test.attributes["profile"] != "" {
 				of, place = place, of
 			}
@@ -132,7 +133,7 @@ func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
 		gpus[0].LegacyResource = "nvidia.com/gpu"
 		var got []string
 		for _, d := range devicesOf(t, slicesOf(t, gpus), gpus[0].Name()) {
-			if a, ok := d.Attributes[publish.AttributeLegacyResource]; ok {
+			if a, ok := d.Attributes[names.AttributeLegacyResource]; ok {
 				assert.Equal(t, "nvidia.com/gpu", *a.StringValue)
 				got = append(got, strings.TrimPrefix(d.Name, gpus[0].Name()))
 			}

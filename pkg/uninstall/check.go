@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // kept are the kinds of the chart that uninstalling leaves by default.
@@ -74,7 +73,7 @@ func (c *Config) left(ctx context.Context) (lines []string, err error) {
 		return nil, err
 	}
 	if len(found) > 0 {
-		lines = append(lines, fmt.Sprintf("resourceslices of %s: %d", gpu.DriverName, len(found)))
+		lines = append(lines, fmt.Sprintf("resourceslices of %s: %d", names.DriverName, len(found)))
 	}
 	nodes, err := c.markedNodes(ctx)
 	if err != nil {
@@ -89,7 +88,7 @@ func (c *Config) left(ctx context.Context) (lines []string, err error) {
 	}{
 		{"gpunodes", "", gpuNodesKind},
 		{"partitionprofiles of the chart", ofChart, profilesKind},
-		{"partitionprofiles of your own (kept)", v1alpha1.LabelFromChart + "!=true", profilesKind},
+		{"partitionprofiles of your own (kept)", names.LabelFromChart + "!=true", profilesKind},
 		{"partitionplans (kept)", "", plansKind},
 	} {
 		found, err := c.find(ctx, of.kind, metav1.NamespaceAll, labeled(of.selector), 0)
@@ -112,11 +111,11 @@ func (c *Config) left(ctx context.Context) (lines []string, err error) {
 		if kind.Resource == kept {
 			note = " (kept, unless crds.keep=false)"
 		}
-		lines = append(lines, kind.Resource+note+": "+some(names(found)))
+		lines = append(lines, kind.Resource+note+": "+some(namesOf(found)))
 	}
 	made, err := c.findTemplates(ctx)
 	if len(made) > 0 {
-		lines = append(lines, "resourceclaimtemplates that were made of an amount: "+some(names(made)))
+		lines = append(lines, "resourceclaimtemplates that were made of an amount: "+some(namesOf(made)))
 	}
 	return lines, err
 }

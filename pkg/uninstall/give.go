@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // orderGiver writes the order.
@@ -18,20 +20,20 @@ type orderGiver struct {
 // give gives the order, or renews it.
 func (g *orderGiver) give(ctx context.Context) error {
 	g.beat++
-	return g.write(ctx, Order{Active: true, Force: g.Force, Beat: g.beat})
+	return g.write(ctx, names.UninstallRequest{Active: true, Force: g.Force, Beat: g.beat})
 }
 
 // takeBack sends the plugins back to work. The ConfigMap stays: if it were
 // deleted, that could not be told from the end of the installation.
 func (g *orderGiver) takeBack(ctx context.Context) error {
 	g.beat++
-	if err := g.write(ctx, Order{Beat: g.beat}); err != nil {
-		return fmt.Errorf("the plugins go back to work in %s only: %w", Expiry, err)
+	if err := g.write(ctx, names.UninstallRequest{Beat: g.beat}); err != nil {
+		return fmt.Errorf("the plugins go back to work in %s only: %w", names.UninstallRequestExpiry, err)
 	}
 	return nil
 }
 
-func (g *orderGiver) write(ctx context.Context, order Order) error {
+func (g *orderGiver) write(ctx context.Context, order names.UninstallRequest) error {
 	maps := g.Client.CoreV1().ConfigMaps(g.Namespace)
 	owners, err := g.owners(ctx)
 	if err != nil {
@@ -42,7 +44,7 @@ func (g *orderGiver) write(ctx context.Context, order Order) error {
 			Name: g.ConfigMap, Namespace: g.Namespace, OwnerReferences: owners,
 			Labels: map[string]string{"app.kubernetes.io/instance": g.Release, "app.kubernetes.io/part-of": "tranche"},
 		},
-		Data: order.data(),
+		Data: order.Data(),
 	}
 	if _, err = maps.Update(ctx, wanted, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
 		_, err = maps.Create(ctx, wanted, metav1.CreateOptions{})

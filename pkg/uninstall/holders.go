@@ -7,7 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // holder is a claim that holds GPUs and is in use.
@@ -30,8 +30,8 @@ func findHolders(claims []resourceapi.ResourceClaim) []holder {
 		}
 		h := holder{namespace: c.Namespace, claim: c.Name}
 		for _, r := range c.Status.Allocation.Devices.Results {
-			if r.Driver == gpu.DriverName {
-				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, gpu.NodeOfPool(r.Pool)))
+			if r.Driver == names.DriverName {
+				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, names.NodeOfPool(r.Pool)))
 			}
 		}
 		for _, u := range c.Status.ReservedFor {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
@@ -91,7 +91,7 @@ func nodePatch(node *corev1.Node) []byte {
 	found := false
 	others := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
-		if t.Key != v1alpha1.TaintRepartitioning {
+		if t.Key != names.TaintRepartitioning {
 			others = append(others, t)
 		}
 	}
@@ -100,7 +100,7 @@ func nodePatch(node *corev1.Node) []byte {
 	}
 	running := map[string]string{}
 	for key, value := range node.Labels {
-		if value == v1alpha1.PausedValue {
+		if value == names.PausedValue {
 			running[key] = "true"
 		}
 	}
@@ -118,7 +118,7 @@ func nodePatch(node *corev1.Node) []byte {
 }
 
 // ofChart selects the PartitionProfiles that were made of the chart's files.
-const ofChart = v1alpha1.LabelFromChart + "=true"
+const ofChart = names.LabelFromChart + "=true"
 
 // deleteProfiles deletes the PartitionProfiles that were made of the chart's files.
 func (c *Config) deleteProfiles(ctx context.Context) error {
@@ -134,7 +134,7 @@ func (c *Config) deleteTemplates(ctx context.Context) error {
 }
 
 func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(v1alpha1.LabelFromAmount+"=true"), 0)
+	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(names.LabelFromAmount+"=true"), 0)
 	return slices.DeleteFunc(found, func(o metav1.ObjectMeta) bool {
 		// Others can set the label, too.
 		_, err := claimtemplate.Parse(o.Name)
@@ -157,6 +157,6 @@ func (c *Config) deleteGPUNodes(ctx context.Context) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	fmt.Fprintf(c.Out, "Some are there still, or again; delete them by hand: kubectl delete gpunodes %s\n", strings.Join(names(left), " "))
+	fmt.Fprintf(c.Out, "Some are there still, or again; delete them by hand: kubectl delete gpunodes %s\n", strings.Join(namesOf(left), " "))
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
@@ -75,16 +76,16 @@ func leftovers() []runtime.Object {
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-scheduler"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
-		markedNode("node-a", map[string]string{"zone": "1", v1alpha1.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
-			"example.com/dedicated", v1alpha1.TaintRepartitioning),
+		markedNode("node-a", map[string]string{"zone": "1", names.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": names.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
+			"example.com/dedicated", names.TaintRepartitioning),
 		markedNode("node-b", map[string]string{"zone": "2"}, "node.kubernetes.io/unschedulable"),
-		markedNode("node-c", map[string]string{"our.own/label-of-old": v1alpha1.PausedValue}),
+		markedNode("node-c", map[string]string{"our.own/label-of-old": names.PausedValue}),
 	}
 }
 
 func TestLeftoversAreTakenAway(t *testing.T) {
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Draining), gpuNode("node-b", v1alpha1.Idle),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
@@ -93,7 +94,7 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 	a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, []corev1.Taint{{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoSchedule}}, a.Spec.Taints)
-	assert.Equal(t, map[string]string{"zone": "1", v1alpha1.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.nvsm": "false"}, a.Labels)
+	assert.Equal(t, map[string]string{"zone": "1", names.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.nvsm": "false"}, a.Labels)
 	leases, err := client.CoordinationV1().Leases("gpus").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, leases.Items, 1)
@@ -236,7 +237,7 @@ func TestPages(t *testing.T) {
 
 func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
 	template := func(namespace, name, label string) *resourceapi.ResourceClaimTemplate {
-		return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LabelFromAmount: label}}}
+		return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelFromAmount: label}}}
 	}
 	client := fake.NewClientset(template("a", "tranche-fraction-500", "true"), template("b", "tranche-memory-1mi", "true"),
 		template("a", "tranche-gpu", ""), template("a", "mine", "true"))

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // page is how many objects are read at once.
@@ -30,7 +30,7 @@ var (
 )
 
 // published selects the ResourceSlices of the driver.
-var published = metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + gpu.DriverName}
+var published = metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + names.DriverName}
 
 // labeled selects by labels.
 func labeled(selector string) metav1.ListOptions { return metav1.ListOptions{LabelSelector: selector} }
@@ -108,7 +108,7 @@ func name(o *metav1.ObjectMeta) string {
 	return o.Namespace + "/" + o.Name
 }
 
-func names(found []metav1.ObjectMeta) (all []string) {
+func namesOf(found []metav1.ObjectMeta) (all []string) {
 	for i := range found {
 		all = append(all, found[i].Name)
 	}

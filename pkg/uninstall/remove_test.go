@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -90,7 +90,7 @@ func TestRemoveIsUndone(t *testing.T) {
 
 // A person has nothing to undo.
 func TestAdviceWithoutHelm(t *testing.T) {
-	c := byHand(t, fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
+	c := byHand(t, fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
 	err := Remove(t.Context(), c)
 	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
 	require.ErrorContains(t, err, ": --force")
@@ -107,12 +107,12 @@ func object(version, kind, name string) *metav1.PartialObjectMetadata {
 func TestCheck(t *testing.T) {
 	other := object("v1", "ConfigMap", "of-somebody")
 	other.Labels = nil
-	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{v1alpha1.LabelFromAmount: "true"}}}
+	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}}
 	ofSomebody := made.DeepCopy()
 	ofSomebody.Name = "of-somebody"
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), made, ofSomebody)...)
 	ours := clientfake.New(gpuNode("node-a", v1alpha1.Draining),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
 		&v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	objects := metadataOf(t, client, ours, other,
@@ -141,7 +141,7 @@ func TestCheck(t *testing.T) {
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
 `, out.String())
 
-	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0", "a")))
+	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")))
 	require.ErrorContains(t, Check(t.Context(), c), "pod team/a (claim claim) holds")
 	for _, action := range client.Actions() {
 		assert.Contains(t, []string{"list", "get"}, action.GetVerb(), "a check changes nothing")

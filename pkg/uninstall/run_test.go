@@ -19,14 +19,14 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
 func slice(node string) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: node + "-slice", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: node}}},
-		Spec:       resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, NodeName: ptr.To(node)},
+		Spec:       resourceapi.ResourceSliceSpec{Driver: names.DriverName, NodeName: ptr.To(node)},
 	}
 }
 
@@ -48,7 +48,7 @@ func claimOf(namespace, name, driver, device string, pods ...string) *resourceap
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
 	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{
-		{Driver: driver, Pool: gpu.PoolName("node-a"), Device: device},
+		{Driver: driver, Pool: names.PoolName("node-a"), Device: device},
 	}
 	for _, pod := range pods {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod})
@@ -112,19 +112,19 @@ func withdraw(client *fake.Clientset) {
 	}
 }
 
-func orderOn(t *testing.T, client *fake.Clientset) (Order, *corev1.ConfigMap) {
+func orderOn(t *testing.T, client *fake.Clientset) (names.UninstallRequest, *corev1.ConfigMap) {
 	t.Helper()
 	list, err := client.CoreV1().ConfigMaps("gpus").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	if len(list.Items) == 0 {
-		return Order{}, nil
+		return names.UninstallRequest{}, nil
 	}
-	return ReadOrder(&list.Items[0]), &list.Items[0]
+	return names.ReadUninstallRequest(list.Items[0].Data), &list.Items[0]
 }
 
 func TestNothingHeld(t *testing.T) {
 	client, out, err := run(t, false, withdraw, slice("node-a"), slice("node-b"),
-		claimOf("team", "other", "gpu.nvidia.com", "x", "pod"), claimOf("team", "unused", gpu.DriverName, "x"))
+		claimOf("team", "other", "gpu.nvidia.com", "x", "pod"), claimOf("team", "unused", names.DriverName, "x"))
 	require.NoError(t, err)
 	assert.Contains(t, out, "Nothing is published any more")
 	order, configMap := orderOn(t, client)
@@ -150,8 +150,8 @@ func TestNoPlugins(t *testing.T) {
 }
 
 func TestHeld(t *testing.T) {
-	held := claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0-mig-1g-10gb-6", "a", "b")
-	client, _, err := run(t, false, withdraw, slice("node-a"), held, claimOf("team", "second", gpu.DriverName, "gpu-0000-43-00-0", "a"))
+	held := claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0-mig-1g-10gb-6", "a", "b")
+	client, _, err := run(t, false, withdraw, slice("node-a"), held, claimOf("team", "second", names.DriverName, "gpu-0000-43-00-0", "a"))
 	require.Error(t, err)
 	for _, part := range []string{
 		"Tranche is not uninstalled", "pod team/a (claim claim) holds", "pod team/b (claim claim) holds",
@@ -178,7 +178,7 @@ func TestHeldMeanwhile(t *testing.T) {
 		withdraw(c)
 		if !done {
 			done = true
-			_ = c.Tracker().Add(claimOf("team", "late", gpu.DriverName, "gpu-0000-1b-00-0", "pod"))
+			_ = c.Tracker().Add(claimOf("team", "late", names.DriverName, "gpu-0000-1b-00-0", "pod"))
 		}
 	}, slice("node-a"))
 	require.ErrorContains(t, err, "pod team/pod (claim late)")

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // stopTime is how long the pods of the Deployments have to end. They have 30 s themselves.
@@ -27,7 +27,7 @@ type deployment struct {
 // deployments are those that can exist. The chart names the scheduler's Lease like its Deployment.
 func (c *Config) deployments() []deployment {
 	return []deployment{
-		{name: c.Controller, lease: v1alpha1.ControllerName},
+		{name: c.Controller, lease: names.ControllerName},
 		{name: c.Scheduler, lease: c.Scheduler},
 	}
 }
@@ -93,7 +93,7 @@ func (c *Config) awaitPodsEnd(ctx context.Context, components ...string) (ended 
 		case err == nil && len(pods) == 0:
 			return true, nil, nil
 		case err == nil:
-			left = names(pods)
+			left = namesOf(pods)
 			c.tell("Waiting until pods have ended: %s.", first(left))
 		case ctx.Err() == nil:
 			return false, nil, fmt.Errorf("find the pods of %s: %w", strings.Join(components, " and "), err)

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // fields are the metrics that are read, and what they say. Of those for one field, the last wins.
@@ -18,13 +18,13 @@ var fields = []struct {
 	name  string
 	field func(*Values) **float64
 }{
-	{v1alpha1.MetricFBUsed, func(v *Values) **float64 { return &v.MemoryUsed }},
-	{v1alpha1.MetricFBTotal, func(v *Values) **float64 { return &v.MemoryTotal }},
-	{v1alpha1.MetricSMActive, func(v *Values) **float64 { return &v.Compute }},
+	{names.MetricFBUsed, func(v *Values) **float64 { return &v.MemoryUsed }},
+	{names.MetricFBTotal, func(v *Values) **float64 { return &v.MemoryTotal }},
+	{names.MetricSMActive, func(v *Values) **float64 { return &v.Compute }},
 	// Models before Hopper have no average.
-	{v1alpha1.MetricGPUUtil, func(v *Values) **float64 { return &v.Engine }},
-	{v1alpha1.MetricGREngineActive, func(v *Values) **float64 { return &v.Engine }},
-	{v1alpha1.MetricPowerUsage, func(v *Values) **float64 { return &v.Power }},
+	{names.MetricGPUUtil, func(v *Values) **float64 { return &v.Engine }},
+	{names.MetricGREngineActive, func(v *Values) **float64 { return &v.Engine }},
+	{names.MetricPowerUsage, func(v *Values) **float64 { return &v.Power }},
 }
 
 // Metrics are the names of the metrics that Parse reads.

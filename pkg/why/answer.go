@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Answer is why a pod waits for its claims, as a word. The controller writes an event with it on the
@@ -18,21 +18,21 @@ type Answer string
 // The answers about a node and about all of them. None: the devices are not the reason.
 const (
 	None               Answer = ""
-	ClaimNotCreated    Answer = v1alpha1.EventClaimNotCreated
-	RequestInvalid     Answer = v1alpha1.EventRequestInvalid
-	SelectorFails      Answer = v1alpha1.EventSelectorFails
-	DevicesHeld        Answer = v1alpha1.EventDevicesHeld
-	DevicesNotTogether Answer = v1alpha1.EventDevicesNotTogether
-	NodesSwitching     Answer = v1alpha1.EventNodesSwitching
-	DevicesTainted     Answer = v1alpha1.EventDevicesTainted
-	GPUsUnusable       Answer = v1alpha1.EventGPUsUnusable
-	NodesExcluded      Answer = v1alpha1.EventNodesExcluded
-	TooMuchForANode    Answer = v1alpha1.EventTooMuchForANode
-	NoSuchDevice       Answer = v1alpha1.EventNoSuchDevice
+	ClaimNotCreated    Answer = names.EventClaimNotCreated
+	RequestInvalid     Answer = names.EventRequestInvalid
+	SelectorFails      Answer = names.EventSelectorFails
+	DevicesHeld        Answer = names.EventDevicesHeld
+	DevicesNotTogether Answer = names.EventDevicesNotTogether
+	NodesSwitching     Answer = names.EventNodesSwitching
+	DevicesTainted     Answer = names.EventDevicesTainted
+	GPUsUnusable       Answer = names.EventGPUsUnusable
+	NodesExcluded      Answer = names.EventNodesExcluded
+	TooMuchForANode    Answer = names.EventTooMuchForANode
+	NoSuchDevice       Answer = names.EventNoSuchDevice
 )
 
 // DevicesFree is the reason of the event that ends an answer.
-const DevicesFree Answer = v1alpha1.EventDevicesFree
+const DevicesFree Answer = names.EventDevicesFree
 
 // unknown is for a node that could not be judged.
 const unknown Answer = "Unknown"
@@ -181,7 +181,7 @@ func told(in *Input) *corev1.Event {
 		e := &in.Events[i]
 		mine := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == in.Pod.Name && e.InvolvedObject.UID == in.Pod.UID
 		said := isAnswer(e.Reason) || e.Reason == string(DevicesFree)
-		if component(*e) == v1alpha1.ControllerName && mine && said && (latest == nil || last(*e).After(last(*latest))) {
+		if component(*e) == names.ControllerName && mine && said && (latest == nil || last(*e).After(last(*latest))) {
 			latest = e
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -203,7 +203,7 @@ func TestOldEventsAreNoAnswer(t *testing.T) {
 			w.pod(request("gpu", small))
 			w.hide(unread.Claims)
 			say := func(reason why.Answer, age time.Duration) {
-				e := warning("Pod", "pod", string(reason), v1alpha1.ControllerName, "Waits.")
+				e := warning("Pod", "pod", string(reason), names.ControllerName, "Waits.")
 				e.InvolvedObject.UID, e.LastTimestamp = w.in.Pod.UID, metav1.NewTime(now.Add(-age))
 				w.in.Events = append(w.in.Events, e)
 			}

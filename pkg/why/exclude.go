@@ -11,7 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
@@ -44,7 +44,7 @@ func (c *world) excludePod(n *Node, node *corev1.Node) {
 		}
 		barred := n.barred
 		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())
-		if t.Key == v1alpha1.TaintRepartitioning {
+		if t.Key == names.TaintRepartitioning {
 			n.switchTo, n.barred = &t.Value, barred
 		}
 	}

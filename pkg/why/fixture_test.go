@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -75,7 +75,7 @@ func (w *world) node(name, model string, count int, change ...func(*publish.GPU)
 	}
 	resources, errs := publish.Resources(name, gpus)
 	require.Empty(w.t, errs)
-	for _, s := range allocator.Slices(gpu.DriverName, name, resources) {
+	for _, s := range allocator.Slices(names.DriverName, name, resources) {
 		w.published = append(w.published, s)
 		w.in.Slices = append(w.in.Slices, *s)
 	}

@@ -88,7 +88,7 @@ func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 		s.inMode[i].GPUs++
 		s.inMode[i].Claims += len(holders)
 		if s.nearest == nil || len(holders) < fewest {
-			s.nearest, fewest = &Nearest{GPU: p.GPU, Holders: names(holders)}, len(holders)
+			s.nearest, fewest = &Nearest{GPU: p.GPU, Holders: namesOf(holders)}, len(holders)
 		}
 	}
 }

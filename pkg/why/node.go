@@ -13,9 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
@@ -111,7 +111,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
 		out.switchTo = cmp.Or(out.switchTo, s.switchTo)
 	}
-	out.Holders = names(holders)
+	out.Holders = namesOf(holders)
 	fits := false
 	if !hopeless { // otherwise the allocator need not search
 		var err error
@@ -259,7 +259,7 @@ func (c *world) offers(node *corev1.Node) []string {
 	for _, p := range c.Pools {
 		for _, d := range slices.Backward(p.Devices) {
 			switch {
-			case p.Driver != gpu.DriverName || !d.On(node):
+			case p.Driver != names.DriverName || !d.On(node):
 			case d.Name == p.GPU: // the first device of a GPU, and the largest
 				wholes = union(wholes, d.Label)
 			default:

@@ -9,8 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
@@ -54,7 +53,7 @@ func involved(in *Input, d demand.Demand) map[string]bool {
 func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	return quotes(in.Events, in.Now, func(e corev1.Event) bool {
 		stale := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.UID != "" && e.InvolvedObject.UID != in.Pod.UID
-		ours := component(e) == v1alpha1.ControllerName && isAnswer(e.Reason) // what this says itself
+		ours := component(e) == names.ControllerName && isAnswer(e.Reason) // what this says itself
 		return about[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] && !stale && !ours && !slices.Contains(but, e.Reason)
 	})
 }
@@ -62,7 +61,7 @@ func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 // nodeWarnings quotes the events of the plugin and the controller about a node.
 func nodeWarnings(in *Input, node string) []Quote {
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
-		ours := component(e) == gpu.DriverName || component(e) == v1alpha1.ControllerName
+		ours := component(e) == names.DriverName || component(e) == names.ControllerName
 		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node
 	})
 }
@@ -101,9 +100,9 @@ func speaker(e corev1.Event) string {
 		return scheduler
 	case "resource_claim", "resourceclaim", "job-controller", "replicaset-controller", "statefulset-controller", "daemonset-controller":
 		return "kube-controller-manager"
-	case gpu.DriverName:
+	case names.DriverName:
 		return "Tranche's plugin"
-	case v1alpha1.ControllerName:
+	case names.ControllerName:
 		return "Tranche's controller"
 	default:
 		return who

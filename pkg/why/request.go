@@ -12,7 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -141,7 +141,7 @@ func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) 
 
 func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
 	for _, t := range taints {
-		if t.Key == v1alpha1.TaintRepartitioning {
+		if t.Key == names.TaintRepartitioning {
 			s.switchTo = &t.Value
 		}
 		text := t.Key
@@ -319,7 +319,7 @@ func (s supply) states() string {
 const maxNames = 4
 
 // names lists the pods of holders by namespace, shortened.
-func names(holders []cluster.Holder) []string {
+func namesOf(holders []cluster.Holder) []string {
 	byNamespace := map[string][]string{}
 	for _, h := range holders {
 		if len(h.Pods) == 0 {

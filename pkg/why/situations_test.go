@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/kueue"
@@ -61,7 +61,7 @@ func (w *world) inZone(zone string) {
 
 // told is the controller's event.
 func (w *world) told(a why.Answer, message string) {
-	e := warning("Pod", "pod", string(a), v1alpha1.ControllerName, message)
+	e := warning("Pod", "pod", string(a), names.ControllerName, message)
 	e.InvolvedObject.UID = w.in.Pod.UID
 	w.in.Events = append(w.in.Events, e)
 }

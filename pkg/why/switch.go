@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -129,7 +129,7 @@ func (e *Explanation) remedyProfile() {
 func (c *world) ofTheSwitch(holds []Holding) string {
 	for _, h := range holds {
 		gpuID := cluster.GPUOf(h.Device)
-		if far := c.Progress(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(gpuID) {
+		if far := c.Progress(names.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
 				gpuID, cluster.TaintProfile(far.To), far.During(c.in.Now))
 		}

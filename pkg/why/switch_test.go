@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -24,7 +25,7 @@ func (w *world) switched(node, profile string) {
 		if s := &w.in.Slices[i].Spec; *s.NodeName == node {
 			for j := range s.Devices {
 				s.Devices[j].Taints = append(s.Devices[j].Taints, resourceapi.DeviceTaint{
-					Key: v1alpha1.TaintRepartitioning, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+					Key: names.TaintRepartitioning, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 				})
 			}
 		}
@@ -102,7 +103,7 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-of-the-whole-node": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
-			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
 			w.gpuNodes(draining(w)).pod(request("gpu", small))
 			return w
 		}},
@@ -136,7 +137,7 @@ func TestSwitches(t *testing.T) {
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
-			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
@@ -24,7 +24,7 @@ const (
 	// TranslationOff: the chart does not translate what the namespace's label says.
 	TranslationOff TemplateReason = "TranslationOff"
 	// TooManyAmounts: the namespace has as many templates as it can have.
-	TooManyAmounts TemplateReason = v1alpha1.EventTooManyAmounts
+	TooManyAmounts TemplateReason = names.EventTooManyAmounts
 	// NotCreatedYet: nothing else is known to be in the way.
 	NotCreatedYet TemplateReason = "NotCreatedYet"
 )
@@ -37,7 +37,7 @@ type MissingTemplate struct {
 
 // MissingTemplates are the templates that a pod names, do not exist, and have a name for the
 // controller.
-func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate) (names []string) {
+func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate) (wanted []string) {
 	if there == nil {
 		return nil // they could not be read
 	}
@@ -46,28 +46,28 @@ func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate
 			continue
 		}
 		name := *c.ResourceClaimTemplateName
-		if !slices.ContainsFunc(there, func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == name }) && !slices.Contains(names, name) {
-			names = append(names, name)
+		if !slices.ContainsFunc(there, func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == name }) && !slices.Contains(wanted, name) {
+			wanted = append(wanted, name)
 		}
 	}
-	return names
+	return wanted
 }
 
 // missingTemplate says why the controller did not create a template. It tells whether there is one
 // that it could have created.
 func (e *Explanation) missingTemplate(in *Input) bool {
-	names := MissingTemplates(in.Pod, in.Templates)
-	if len(names) == 0 {
+	wanted := MissingTemplates(in.Pod, in.Templates)
+	if len(wanted) == 0 {
 		return false
 	}
-	name := names[0]
+	name := wanted[0]
 	project := ""
 	if in.Namespace != nil {
-		project = in.Namespace.Labels[v1alpha1.LabelTranslate]
+		project = in.Namespace.Labels[names.LabelTranslate]
 	}
 	_, err := claimtemplate.Parse(name)
 	tooMany := slices.ContainsFunc(in.Events, func(event corev1.Event) bool {
-		return event.Reason == v1alpha1.EventTooManyAmounts && event.InvolvedObject.Kind == "Pod" && event.InvolvedObject.UID == in.Pod.UID
+		return event.Reason == names.EventTooManyAmounts && event.InvolvedObject.Kind == "Pod" && event.InvolvedObject.UID == in.Pod.UID
 	})
 	missing := &MissingTemplate{Name: name, Reason: NotCreatedYet}
 	e.MissingTemplate = missing
@@ -78,8 +78,8 @@ func (e *Explanation) missingTemplate(in *Input) bool {
 		e.remedy("create the ResourceClaimTemplate, or name one that exists:", "kubectl get resourceclaimtemplates -n "+e.Namespace)
 	case in.Namespace != nil && project == "":
 		missing.Reason = NamespaceNotLabelled
-		e.Summary += fmt.Sprintf(" The controller creates it only in namespaces with the label %s.", v1alpha1.LabelTranslate)
-		e.remedy("create the ResourceClaimTemplate, or ask an administrator for the label:", fmt.Sprintf("kubectl label namespace %s %s=PROJECT", e.Namespace, v1alpha1.LabelTranslate))
+		e.Summary += fmt.Sprintf(" The controller creates it only in namespaces with the label %s.", names.LabelTranslate)
+		e.remedy("create the ResourceClaimTemplate, or ask an administrator for the label:", fmt.Sprintf("kubectl label namespace %s %s=PROJECT", e.Namespace, names.LabelTranslate))
 	case in.Namespace != nil && in.Translated != nil && !slices.Contains(in.Translated, project):
 		missing.Reason = TranslationOff
 		e.Summary += fmt.Sprintf(" The controller does not create it: the chart's value translate.%s is off.", project)
@@ -87,7 +87,7 @@ func (e *Explanation) missingTemplate(in *Input) bool {
 	case tooMany:
 		missing.Reason = TooManyAmounts
 		e.Summary += " The namespace has as many templates as it can have."
-		e.remedy("ask for an amount that others ask for, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=true", e.Namespace, v1alpha1.LabelFromAmount))
+		e.remedy("ask for an amount that others ask for, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=true", e.Namespace, names.LabelFromAmount))
 	default:
 		e.remedy("wait: the controller creates it in seconds. If it does not, see the controller's log.", "")
 	}

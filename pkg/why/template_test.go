@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -19,7 +19,7 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 	labelled := func(value string) *corev1.Namespace {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
 		if value != "" {
-			n.Labels = map[string]string{v1alpha1.LabelTranslate: value}
+			n.Labels = map[string]string{names.LabelTranslate: value}
 		}
 		return n
 	}
@@ -47,9 +47,9 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 			w.in.Templates = []resourceapi.ResourceClaimTemplate{}
 			pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = ptr.To(test.template)
 			w.in.Namespace, w.in.Translated = test.namespace, test.translated
-			w.in.Events = []corev1.Event{{Reason: v1alpha1.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}}}
+			w.in.Events = []corev1.Event{{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}}}
 			if test.event {
-				w.in.Events = append(w.in.Events, corev1.Event{Reason: v1alpha1.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}})
+				w.in.Events = append(w.in.Events, corev1.Event{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}})
 			}
 			e := why.Explain(t.Context(), w.in)
 			assert.Equal(t, why.ClaimMissing, e.State)

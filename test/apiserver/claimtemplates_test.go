@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
@@ -113,7 +113,7 @@ func TestIgnoredAnnotations(t *testing.T) {
 	})
 	require.Len(t, events.Items, 1)
 	e := events.Items[0]
-	assert.Equal(t, v1alpha1.EventAnnotationIgnored, e.Reason)
+	assert.Equal(t, names.EventAnnotationIgnored, e.Reason)
 	assert.Equal(t, "half", e.InvolvedObject.Name)
 	assert.Contains(t, e.Message, "namespace other does not have the label tranche.dev/translate=kai")
 }
@@ -130,7 +130,7 @@ func TestMoreAmountsThanANamespaceCanHave(t *testing.T) {
 	tr.await("too few templates", func() bool { return len(tr.templates("kai")) == 500 })
 	tr.await("no template elsewhere", func() bool { return len(tr.templates("nos")) == 1 })
 	tr.await("the other pods are not told", func() bool {
-		events, err := tr.kube.CoreV1().Events("kai").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + v1alpha1.EventTooManyAmounts})
+		events, err := tr.kube.CoreV1().Events("kai").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + names.EventTooManyAmounts})
 		require.NoError(t, err)
 		return len(events.Items) == 20
 	})
@@ -151,7 +151,7 @@ func TestWhatTheControllerMayWrite(t *testing.T) {
 		asked, err := claimtemplate.Parse("tranche-fraction-500")
 		require.NoError(t, err)
 		o := &resourceapi.ResourceClaimTemplate{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelFromAmount: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelFromAmount: "true"}},
 			Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: asked.Spec()},
 		}
 		change(o)

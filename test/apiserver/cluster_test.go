@@ -24,11 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node"
 	"github.com/tranche-dev/tranche/test/simulator"
@@ -161,7 +160,7 @@ func (c *cluster) startPlugin() (k *kubelet, stop func()) {
 // slices are those that the node publishes.
 func (c *cluster) slices() []*resourceapi.ResourceSlice {
 	c.t.Helper()
-	list, err := c.kube.ResourceV1().ResourceSlices().List(c.t.Context(), metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + gpu.DriverName})
+	list, err := c.kube.ResourceV1().ResourceSlices().List(c.t.Context(), metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + names.DriverName})
 	require.NoError(c.t, err)
 	all := make([]*resourceapi.ResourceSlice, len(list.Items))
 	for i := range list.Items {
@@ -187,7 +186,7 @@ func isPartition(d *resourceapi.Device) bool { return d.Attributes["profile"].St
 
 func isTainted(d *resourceapi.Device) bool {
 	for _, taint := range d.Taints {
-		if taint.Key == v1alpha1.TaintRepartitioning {
+		if taint.Key == names.TaintRepartitioning {
 			return true
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node"
 )
 
@@ -26,7 +26,7 @@ type kubelet struct {
 // register does what the kubelet does when it finds the plugin's socket.
 func register(t *testing.T, config *node.Config) *kubelet {
 	t.Helper()
-	socket := filepath.Join(config.KubeletDir, "plugins_registry", gpu.DriverName+"-reg.sock")
+	socket := filepath.Join(config.KubeletDir, "plugins_registry", names.DriverName+"-reg.sock")
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(socket)
 		return err == nil

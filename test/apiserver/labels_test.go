@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -45,7 +46,7 @@ func (c *cluster) awaitReport(want string) {
 	c.t.Helper()
 	c.await("the node does not report "+want, func() bool {
 		node, err := c.kube.CoreV1().Nodes().Get(c.t.Context(), nodeName, metav1.GetOptions{})
-		return err == nil && node.Labels[v1alpha1.LabelMIGConfigState] == want
+		return err == nil && node.Labels[names.LabelMIGConfigState] == want
 	})
 }
 
@@ -64,7 +65,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	})
 	c.await("the node publishes no partitions", func() bool { return c.devices(isPartition) > 0 })
 
-	c.label(v1alpha1.LabelMIGConfig, "Seven_1g")
+	c.label(names.LabelMIGConfig, "Seven_1g")
 	c.awaitReport("failed") // there is no ConfigMap yet
 	_, err = configMaps.Create(t.Context(), configMap, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -76,12 +77,12 @@ func TestMIGConfigLabel(t *testing.T) {
 		assert.Len(t, g.Partitions, 7, g.Name)
 	}
 
-	c.label(v1alpha1.LabelMIGConfig, "three-of-them")
+	c.label(names.LabelMIGConfig, "three-of-them")
 	c.awaitReport("failed")
-	c.label(v1alpha1.LabelMIGConfig, "no-such-name")
+	c.label(names.LabelMIGConfig, "no-such-name")
 	c.await("the names that exist are not listed", func() bool {
 		for _, condition := range c.gpuNode().Status.Conditions {
-			if condition.Reason == v1alpha1.ReasonProfileNotFound {
+			if condition.Reason == names.ReasonProfileNotFound {
 				return strings.Contains(condition.Message, "existing profiles: Seven_1g, all-disabled, three-of-them")
 			}
 		}
@@ -90,7 +91,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	c.awaitReport("failed")
 
 	// A ConfigMap that is broken is told, and takes nothing away.
-	c.label(v1alpha1.LabelMIGConfig, "Seven_1g")
+	c.label(names.LabelMIGConfig, "Seven_1g")
 	c.awaitReport("success")
 	broken := configMap.DeepCopy()
 	broken.Data["config.yaml"] = strings.Replace(migConfigs, "version: v1", "version: v7", 1)
@@ -99,7 +100,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	c.awaitReport("failed")
 	c.await("nobody says what is wrong with the ConfigMap", func() bool {
 		events, err := c.kube.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{
-			FieldSelector: fields.Set{"reason": v1alpha1.EventConfigMapInvalid, "regarding.name": name}.String(),
+			FieldSelector: fields.Set{"reason": names.EventConfigMapInvalid, "regarding.name": name}.String(),
 		})
 		for i := range events.Items {
 			if strings.Contains(events.Items[i].Note, "v7") {
@@ -114,20 +115,20 @@ func TestMIGConfigLabel(t *testing.T) {
 	c.awaitReport("success")
 
 	// The removal of the label changes nothing.
-	c.label(v1alpha1.LabelMIGConfig, "")
-	c.label(v1alpha1.LabelProfile, "missing")
+	c.label(names.LabelMIGConfig, "")
+	c.label(names.LabelProfile, "missing")
 	c.await("the controller has not looked", func() bool {
 		for _, condition := range c.gpuNode().Status.Conditions {
-			if condition.Reason == v1alpha1.ReasonProfileNotFound {
+			if condition.Reason == names.ReasonProfileNotFound {
 				return true
 			}
 		}
 		return false
 	})
-	c.label(v1alpha1.LabelProfile, "")
+	c.label(names.LabelProfile, "")
 	c.await("the node is not ready", func() bool {
 		for _, condition := range c.gpuNode().Status.Conditions {
-			if condition.Reason == v1alpha1.ReasonApplied {
+			if condition.Reason == names.ReasonApplied {
 				return true
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -23,7 +24,7 @@ func (c *cluster) plan(name string) *v1alpha1.PartitionPlan {
 // is tells what the plan's condition Progressing gives as its reason.
 func (c *cluster) is(name, reason string) func() bool {
 	return func() bool {
-		got := meta.FindStatusCondition(c.plan(name).Status.Conditions, v1alpha1.ConditionProgressing)
+		got := meta.FindStatusCondition(c.plan(name).Status.Conditions, names.ConditionProgressing)
 		return got != nil && got.Reason == reason
 	}
 }
@@ -48,7 +49,7 @@ func TestAPlan(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.PartitionPlanSpec{Profile: "whole"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.await("the plan is not complete", c.is("fleet", v1alpha1.ReasonComplete))
+	c.await("the plan is not complete", c.is("fleet", names.ReasonComplete))
 	applied := c.gpuNode().Status.Applied
 	require.NotNil(t, applied)
 	assert.Equal(t, "whole Plan fleet", applied.Profile+" "+string(applied.Source)+" "+applied.Plan)
@@ -57,16 +58,16 @@ func TestAPlan(t *testing.T) {
 	whole.Spec.Rules = []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "5g"}}}}}
 	_, err = profiles.Update(t.Context(), whole, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	c.await("the plan does not stop", c.is("fleet", v1alpha1.ReasonTooManyFailures))
+	c.await("the plan does not stop", c.is("fleet", names.ReasonTooManyFailures))
 	status := c.plan("fleet").Status
 	require.Len(t, status.Failed, 1)
-	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, status.Failed[0].Reason)
+	assert.Equal(t, names.ReasonProfileDoesNotFit, status.Failed[0].Reason)
 	require.Len(t, status.History, 2)
 	assert.Equal(t, v1alpha1.MIGStatic, status.History[0].Rules[0].MIG.Mode)
 
 	_, err = plans.Patch(t.Context(), "fleet", types.MergePatchType, []byte(`{"spec":{"undo":{"revision":2,"to":1}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	c.await("the plan does not go back", c.is("fleet", v1alpha1.ReasonUndone))
+	c.await("the plan does not go back", c.is("fleet", names.ReasonUndone))
 	c.await("the node does not go back", func() bool {
 		n := c.gpuNode().Status
 		return n.State == v1alpha1.Idle && n.Desired.Hash == applied.Hash

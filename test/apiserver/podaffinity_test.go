@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // The policy adds a preference to pods that ask for GPUs, also where another policy makes the
@@ -20,7 +20,7 @@ import (
 func TestPodAffinity(t *testing.T) {
 	tr := startTranslator(t, "--set", "podAffinity.enabled=true", "--show-only", "templates/podaffinity.yaml")
 	pack := func(value string) change {
-		return func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelPack: value} }
+		return func(p *corev1.Pod) { p.Labels = map[string]string{names.LabelPack: value} }
 	}
 	byClaim := withClaim("gpu", "mine")
 	tr.await("the policy does not work", func() bool {
@@ -31,7 +31,7 @@ func TestPodAffinity(t *testing.T) {
 		Weight: 100,
 		PodAffinityTerm: corev1.PodAffinityTerm{
 			TopologyKey:       corev1.LabelHostname,
-			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelPack: "true"}},
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{names.LabelPack: "true"}},
 			NamespaceSelector: &metav1.LabelSelector{},
 		},
 	}}}
@@ -58,7 +58,7 @@ func TestPodAffinity(t *testing.T) {
 			before := podOf(test.pod...)
 			after, err := tr.create(test.namespace, before)
 			require.NoError(t, err)
-			assert.Equal(t, "true", after.Labels[v1alpha1.LabelPack])
+			assert.Equal(t, "true", after.Labels[names.LabelPack])
 			assert.Equal(t, before.Labels["app"], after.Labels["app"])
 			require.NotNil(t, after.Spec.Affinity)
 			assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
@@ -69,7 +69,7 @@ func TestPodAffinity(t *testing.T) {
 			require.Len(t, after.Spec.TopologySpreadConstraints, 1)
 			constraint := after.Spec.TopologySpreadConstraints[0]
 			require.NotNil(t, constraint.LabelSelector, "the API server warns of constraints without one")
-			assert.Equal(t, map[string]string{v1alpha1.LabelPack: "none"}, constraint.LabelSelector.MatchLabels)
+			assert.Equal(t, map[string]string{names.LabelPack: "none"}, constraint.LabelSelector.MatchLabels)
 			assert.Equal(t, corev1.ScheduleAnyway, constraint.WhenUnsatisfiable)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -132,7 +133,7 @@ func TestASwitch(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = c.kube.CoreV1().Nodes().Patch(t.Context(), nodeName, types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"`+v1alpha1.LabelProfile+`":"whole"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"labels":{"`+names.LabelProfile+`":"whole"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 
 	c.await("no device is tainted", func() bool { return c.devices(isTainted) > 0 })

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 )
@@ -59,7 +59,7 @@ func startTranslator(t *testing.T, more ...string) *translator {
 	tr := &translator{t: t, config: config, kube: kubernetes.NewForConfigOrDie(config)}
 	for _, project := range []string{"kai", "hami", "nos", "other"} {
 		_, err := tr.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-			ObjectMeta: metav1.ObjectMeta{Name: project, Labels: map[string]string{v1alpha1.LabelTranslate: project, resourceapi.DRAAdminNamespaceLabelKey: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: project, Labels: map[string]string{names.LabelTranslate: project, resourceapi.DRAAdminNamespaceLabelKey: "true"}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}

@@ -26,11 +26,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -97,7 +97,7 @@ func (c *cluster) publish(node string) {
 	require.Empty(c.t, errs)
 	owner, err := c.kube.CoreV1().Nodes().Get(c.t.Context(), node, metav1.GetOptions{})
 	require.NoError(c.t, err)
-	for _, s := range allocator.Slices(gpu.DriverName, node, resources) {
+	for _, s := range allocator.Slices(names.DriverName, node, resources) {
 		s = s.DeepCopy()
 		s.Name, s.GenerateName = "", node+"-"
 		s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: owner.UID}}
@@ -137,7 +137,7 @@ func (c *cluster) reasons(pod string) (all []string) {
 	list, err := c.kube.CoreV1().Events(metav1.NamespaceDefault).List(c.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod,involvedObject.name=" + pod})
 	require.NoError(c.t, err)
 	for i := range list.Items {
-		assert.Equal(c.t, v1alpha1.ControllerName, list.Items[i].ReportingController)
+		assert.Equal(c.t, names.ControllerName, list.Items[i].ReportingController)
 		all = append(all, list.Items[i].Reason)
 	}
 	return all
@@ -155,25 +155,25 @@ func TestPodsAreToldWhyTheyWait(t *testing.T) {
 	c.waits("other", "nothing.tranche.dev")
 	c.waits("p", class.Name)
 	c.await("no event about the class", func() bool { return len(c.reasons("other")) > 0 })
-	assert.Equal(t, []string{v1alpha1.EventRequestInvalid}, c.reasons("other"))
+	assert.Equal(t, []string{names.EventRequestInvalid}, c.reasons("other"))
 	assert.Empty(t, c.reasons("p"), "it has room")
 
 	// The taint of an administrator.
 	_, err = c.kube.ResourceV1().DeviceTaintRules().Create(ctx, &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{Name: "fan"},
 		Spec: resourceapi.DeviceTaintRuleSpec{
-			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(gpu.DriverName)},
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(names.DriverName)},
 			Taint:          resourceapi.DeviceTaint{Key: "example.com/fan", Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.await("no event about the taint", func() bool { return len(c.reasons("p")) > 0 })
-	assert.Equal(t, []string{v1alpha1.EventDevicesTainted}, c.reasons("p"))
+	assert.Equal(t, []string{names.EventDevicesTainted}, c.reasons("p"))
 
 	// A slice that changes.
 	require.NoError(t, c.kube.ResourceV1().DeviceTaintRules().Delete(ctx, "fan", metav1.DeleteOptions{}))
 	for _, s := range c.slices() {
 		require.NoError(t, c.kube.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{}))
 	}
-	c.await("no event about the slices", func() bool { return slices.Contains(c.reasons("p"), v1alpha1.EventGPUsUnusable) })
+	c.await("no event about the slices", func() bool { return slices.Contains(c.reasons("p"), names.EventGPUsUnusable) })
 }

@@ -14,7 +14,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // kubelet speaks to a plugin over its socket.
@@ -76,7 +76,7 @@ func claimFor(n int, device string) *resourceapi.ResourceClaim {
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: fmt.Sprintf("pod-%d", n), UID: "7f0c0ed8-30ab-4a4b-9a4b-000000000000"}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 				Results: []resourceapi.DeviceRequestAllocationResult{{
-					Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName), Device: device,
+					Request: "gpu", Driver: names.DriverName, Pool: names.PoolName(nodeName), Device: device,
 				}},
 			}},
 		},
@@ -92,8 +92,8 @@ func shareClaimFor(n int, gpuID string) *resourceapi.ResourceClaim {
 	result := &c.Status.Allocation.Devices.Results[0]
 	result.ShareID = ptr.To(types.UID(fmt.Sprintf("5f0c0ed8-30ab-4a4b-9a4b-%012d", n)))
 	result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{
-		gpu.CapacityFraction: resource.MustParse(shareSize),
-		gpu.CapacityClients:  resource.MustParse("1"),
+		names.CapacityFraction: resource.MustParse(shareSize),
+		names.CapacityClients:  resource.MustParse("1"),
 	}
 	return c
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
@@ -59,7 +59,7 @@ func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
 
 // dataDir is the plugin's folder, simulation is that of the simulated machine, and
 // mpsDir that of the MPS daemons.
-func (h *host) dataDir() string    { return h.path("kubelet/plugins/" + gpu.DriverName) }
+func (h *host) dataDir() string    { return h.path("kubelet/plugins/" + names.DriverName) }
 func (h *host) simulation() string { return h.path("sim") }
 func (h *host) mpsDir() string     { return h.path("mps") }
 
@@ -106,7 +106,7 @@ func (h *host) start(ctx context.Context, inventory string) (*process, error) {
 		_ = p.cmd.Wait()
 		close(p.exited)
 	}()
-	if err := p.register(ctx, filepath.Join(h.path("kubelet/plugins_registry"), gpu.DriverName+"-reg.sock")); err != nil {
+	if err := p.register(ctx, filepath.Join(h.path("kubelet/plugins_registry"), names.DriverName+"-reg.sock")); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil

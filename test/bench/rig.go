@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -60,7 +61,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 	// The log is written, to where it costs no more.
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.Discard)))
 	r.helper, err = kubeletplugin.Start(klog.NewContext(ctx, logger), r,
-		kubeletplugin.DriverName(gpu.DriverName),
+		kubeletplugin.DriverName(names.DriverName),
 		kubeletplugin.KubeClient(r.api),
 		kubeletplugin.NodeName(nodeName),
 		kubeletplugin.RegistrarDirectoryPath(dir),

@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -88,7 +89,7 @@ func (b *bench) timeSharePrepare(ctx context.Context) (figures.Reading, error) {
 func askShare(ctx context.Context, s *allocator.Scheduler, node string) (*allocator.Grant, error) {
 	request := allocator.Request("gpu", shareClass, 1)
 	request.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
-		gpu.CapacityFraction: resource.MustParse(shareSize),
+		names.CapacityFraction: resource.MustParse(shareSize),
 	}}
 	return s.Allocate(ctx, node, allocator.Claim("claim", request))
 }

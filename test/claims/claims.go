@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -107,7 +108,7 @@ func ShareClaim(uid string, p gpu.Placement, memory string) *resourceapi.Resourc
 // ResultOf is the scheduler's choice of a placement.
 func ResultOf(request string, p gpu.Placement) resourceapi.DeviceRequestAllocationResult {
 	return resourceapi.DeviceRequestAllocationResult{
-		Request: request, Driver: gpu.DriverName, Pool: gpu.PoolName(Node), Device: p.Name(),
+		Request: request, Driver: names.DriverName, Pool: names.PoolName(Node), Device: p.Name(),
 	}
 }
 
@@ -147,7 +148,7 @@ func Ref(uid string) ledger.ClaimRef {
 func Record(uid string, state ledger.State, placements ...gpu.Placement) ledger.Record {
 	r := ledger.Record{Version: ledger.Version, Claim: Ref(uid), State: state}
 	for _, p := range placements {
-		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(Node), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
+		d := ledger.Device{Request: "r-" + p.Name(), Pool: names.PoolName(Node), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
 		if state == ledger.Prepared {
 			d.UUID = "MIG-" + uid
 		}

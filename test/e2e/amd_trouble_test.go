@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 // busyTaint is on what a GPU cannot be switched to at the moment.
-const busyTaint = v1alpha1.TaintBusy
+const busyTaint = names.TaintBusy
 
 // setAMDFaults makes the simulated GPUs of node-c fail from now on.
 func (s *suite) setAMDFaults(faults amdgpu.Faults) {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 const prepareFailed = "FailedPrepareDynamicResources"
@@ -25,13 +25,13 @@ func TestAClaimForAProfileThatNoNodeHas(t *testing.T) {
 
 func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
 	s := start(t)
-	pool := gpu.PoolName(nodeA)
+	pool := names.PoolName(nodeA)
 	for name, test := range map[string]struct{ pool, device, message string }{
 		"vanished-device": {pool, "gpu-0000-52-00-0-mig-1g-12gb-0", "device gpu-0000-52-00-0-mig-1g-12gb-0 does not exist on GPU gpu-0000-52-00-0"},
 		"vanished-gpu":    {pool, "gpu-0000-fe-00-0", "node node-a does not have the GPU of this device"},
 	} {
 		s.podWithAllocation(name, resourceapi.DeviceRequestAllocationResult{
-			Request: "gpu", Driver: gpu.DriverName, Pool: test.pool, Device: test.device,
+			Request: "gpu", Driver: names.DriverName, Pool: test.pool, Device: test.device,
 		})
 		s.waitPodEvent(name, prepareFailed, test.message, "delete the pod")
 		assert.Zero(t, s.machine(nodeA).instances())
@@ -43,7 +43,7 @@ func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
 // vanished is an allocation of a GPU that node-a does not have.
 func vanished() resourceapi.DeviceRequestAllocationResult {
 	return resourceapi.DeviceRequestAllocationResult{
-		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(nodeA), Device: "gpu-0000-fe-00-0",
+		Request: "gpu", Driver: names.DriverName, Pool: names.PoolName(nodeA), Device: "gpu-0000-fe-00-0",
 	}
 }
 
@@ -77,7 +77,7 @@ func TestOpaqueConfigForOurDriver(t *testing.T) {
 		Requests: []resourceapi.DeviceRequest{request(class1g10gb, "")},
 		Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 			Opaque: &resourceapi.OpaqueDeviceConfiguration{
-				Driver:     gpu.DriverName,
+				Driver:     names.DriverName,
 				Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"gpu.tranche.dev/v1alpha1","kind":"SharingConfig"}`)},
 			},
 		}}},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
@@ -22,7 +23,7 @@ import (
 // the small pods of a Deployment move to another GPU.
 func (s *suite) scatter(deployment string, replicas int32) {
 	s.t.Helper()
-	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelDefragmentation+"="+v1alpha1.DefragmentationAllowed)
+	s.kubectl("label", "namespace", s.namespace, names.LabelDefragmentation+"="+names.DefragmentationAllowed)
 	gpus := s.machine(nodeA).GPUs
 	last := len(gpus) - 1
 	for n, g := range gpus[:last-1] {
@@ -151,7 +152,7 @@ func TestDefragmentationIsRefused(t *testing.T) {
 		r := advise().Pods[0].Refusal
 		return r != nil && r.Reason == defrag.Disruptions, fmt.Sprint(r)
 	})
-	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelDefragmentation+"-")
+	s.kubectl("label", "namespace", s.namespace, names.LabelDefragmentation+"-")
 	s.eventually("the namespace forbids it", func() (bool, string) {
 		r := advise().Pods[0].Refusal
 		return r != nil && r.Reason == defrag.NotMovable, fmt.Sprint(r)
@@ -174,7 +175,7 @@ func (s *suite) reservedDevices() (n int) {
 	for i := range slices.Items {
 		for _, d := range slices.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if taint.Key == v1alpha1.TaintReserved {
+				if taint.Key == names.TaintReserved {
 					n++
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -162,7 +163,7 @@ func (s *suite) demoPods(namespace string) map[string]*corev1.Pod {
 	})
 	for name, pod := range out {
 		for _, claim := range s.claims(pod) {
-			assert.Equal(s.t, gpu.DriverName, claim.Status.Allocation.Devices.Results[0].Driver, name)
+			assert.Equal(s.t, names.DriverName, claim.Status.Allocation.Devices.Results[0].Driver, name)
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -13,7 +14,7 @@ import (
 func checkPlan(s *suite, pods map[string]*corev1.Pod) {
 	const plan = "demo-plan"
 	steady := pods["steady"]
-	p := s.waitPlan(plan, "waits for an approval", progresses(v1alpha1.ReasonWaitsForApproval))
+	p := s.waitPlan(plan, "waits for an approval", progresses(names.ReasonWaitsForApproval))
 	assert.EqualValues(s.t, 1, p.Status.Nodes.Updated)
 	assert.EqualValues(s.t, len(s.nodes), p.Status.Nodes.Selected)
 	out, err := s.rollout("approve", plan)
@@ -25,7 +26,7 @@ func checkPlan(s *suite, pods map[string]*corev1.Pod) {
 	s.kubectl("apply", "--validate=strict", "-f", repository+"/demo/plan/broken/profile.yaml")
 	p = s.waitPlan(plan, "has stopped", func(p *v1alpha1.PartitionPlan) bool { return p.Status.Revision == 2 && p.Status.Stopped != nil })
 	require.Len(s.t, p.Status.Failed, 1)
-	assert.Equal(s.t, v1alpha1.ReasonProfileDoesNotFit, p.Status.Failed[0].Reason)
+	assert.Equal(s.t, names.ReasonProfileDoesNotFit, p.Status.Failed[0].Reason)
 	out, err = s.rollout("status", plan)
 	require.Error(s.t, err, out)
 	out, err = s.rollout("undo", plan)

@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 const (
-	upgradeTaint = v1alpha1.TaintDriverUpgrade
-	upgradeLabel = v1alpha1.LabelDriverUpgrade
+	upgradeTaint = names.TaintDriverUpgrade
+	upgradeLabel = names.LabelDriverUpgrade
 )
 
 // waitTainted waits until a number of node-a's devices have a taint.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -117,7 +117,7 @@ func TestALostGPU(t *testing.T) {
 	s.waitRunning("on-it")
 	s.setFaults(nvdriver.Faults{Lost: []string{pci}})
 	s.eventually("the GPU is tainted", func() (bool, string) {
-		return s.tainted(nodeA, gpu.NameOf(pci), v1alpha1.TaintUnhealthy), "it is not"
+		return s.tainted(nodeA, gpu.NameOf(pci), names.TaintUnhealthy), "it is not"
 	})
 	s.gpuPod("elsewhere", class1g10gb)
 	pod := s.waitRunning("elsewhere")
@@ -125,7 +125,7 @@ func TestALostGPU(t *testing.T) {
 
 	s.clearFaults(nodeA)
 	s.eventually("the taint is gone", func() (bool, string) {
-		return !s.tainted(nodeA, gpu.NameOf(pci), v1alpha1.TaintUnhealthy), "it is still there"
+		return !s.tainted(nodeA, gpu.NameOf(pci), names.TaintUnhealthy), "it is still there"
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -47,7 +48,7 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		for _, key := range []string{v1alpha1.LabelMIGConfig, v1alpha1.LabelMIGConfigState} {
+		for _, key := range []string{names.LabelMIGConfig, names.LabelMIGConfigState} {
 			s.labelNode(nodeA, key, "")
 		}
 		// Without the format, the node is in no profile again.
@@ -58,8 +59,8 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 
 	s.gpuPod("before", classWhole)
 	s.waitRunning("before")
-	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "Balanced_A")
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	s.labelNode(nodeA, names.LabelMIGConfig, "Balanced_A")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	s.waitGone("before")
 	n := s.waitFollows(nodeA, "Balanced_A")
 	assert.Equal(t, v1alpha1.FromMIGParted, n.Status.Applied.Source)
@@ -67,32 +68,32 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 	s.gpuPod("small", class1g10gb)
 	s.waitRunning("small")
 
-	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "typo")
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "failed")
-	said := s.requireCondition(s.gpuNode(nodeA), v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileNotFound)
+	s.labelNode(nodeA, names.LabelMIGConfig, "typo")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
+	said := s.requireCondition(s.gpuNode(nodeA), names.ConditionReady, metav1.ConditionFalse, names.ReasonProfileNotFound)
 	assert.Contains(t, said, "existing profiles: Balanced_A, all-disabled")
-	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "Balanced_A")
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	s.labelNode(nodeA, names.LabelMIGConfig, "Balanced_A")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 
 	configMap.Data["config.yaml"] = "version: v1\nmig-config: {}\n"
 	configMap, err = configMaps.Update(s.ctx, configMap, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "failed")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
 	s.waitEvent(func() []corev1.Event {
 		list, err := s.client.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + configMap.Name})
 		require.NoError(t, err)
 		return list.Items
-	}, "the ConfigMap", v1alpha1.EventConfigMapInvalid, []string{"keep what they have"})
+	}, "the ConfigMap", names.EventConfigMapInvalid, []string{"keep what they have"})
 	assert.Equal(t, 8*4, s.machine(nodeA).instances())
 	configMap.Data["config.yaml"] = migConfigs
 	_, err = configMaps.Update(s.ctx, configMap, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	require.Equal(t, corev1.PodRunning, s.pod("small").Status.Phase)
 
 	s.delete("small")
-	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "all-disabled")
+	s.labelNode(nodeA, names.LabelMIGConfig, "all-disabled")
 	s.waitFollows(nodeA, "all-disabled")
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	assert.Zero(t, s.machine(nodeA).instances())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -43,7 +43,7 @@ func TestAPodLeavesALostGPU(t *testing.T) {
 // A CUDA process without a claim on the first GPU keeps it from turning MIG on. MIG
 // pods run on the other GPUs.
 func TestABusyGPUAttractsNoPods(t *testing.T) {
-	const busyTaint = v1alpha1.TaintBusy
+	const busyTaint = names.TaintBusy
 	s := start(t)
 	first := s.machine(nodeA).GPUs[0]
 	if first.MIGMode { // an earlier test left it on: a whole GPU turns it off

@@ -15,6 +15,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -22,7 +23,7 @@ import (
 // Where things lie on a node.
 const (
 	simulateRoot = "/run/tranche/simulate"
-	ledgerDir    = "/var/lib/kubelet/plugins/" + gpu.DriverName + "/claims"
+	ledgerDir    = "/var/lib/kubelet/plugins/" + names.DriverName + "/claims"
 	cdiDir       = "/var/run/cdi"
 )
 

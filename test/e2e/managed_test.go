@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // With managedNodes, nodes without the label are left alone. What pods hold there is released
@@ -28,7 +28,7 @@ func TestManagedNodes(t *testing.T) {
 		for _, slice := range s.slices(nodeA) {
 			for i := range slice.Spec.Devices {
 				taints := slice.Spec.Devices[i].Taints
-				if len(taints) != 1 || taints[0].Key != v1alpha1.TaintOtherOwner || taints[0].Value != "unmanaged" {
+				if len(taints) != 1 || taints[0].Key != names.TaintOtherOwner || taints[0].Value != "unmanaged" {
 					return false, slice.Spec.Devices[i].Name
 				}
 			}

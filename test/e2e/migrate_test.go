@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	deviceplugins "github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -44,14 +45,14 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 		s.kubectl("uncordon", nodeB)
 		s.kubectl("delete", "--ignore-not-found", "namespace", namespace)
 		s.labelNode(nodeA, deviceplugins.Label, "")
-		s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "")
+		s.labelNode(nodeA, names.LabelMIGConfig, "")
 		s.setProfileLabel(nodeA, "all-disabled")
 		s.waitFollows(nodeA, "all-disabled")
 		s.setProfileLabel(nodeA, "")
 	})
 	s.kubectl("cordon", nodeB) // its whole GPUs are nvidia.com/gpu, too
-	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "all-1g.5gb")
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	s.labelNode(nodeA, names.LabelMIGConfig, "all-1g.5gb")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
 
 	file := manifest("eks", "eks.yaml")
@@ -101,7 +102,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 	configs.Data["slice-10"] = strings.NewReplacer("flags:", "flages:", "failRequestsGreaterThanOne", "failRequestGreaterThanOne").Replace(configs.Data["slice-10"])
 	_, err = configMaps.Update(s.ctx, configs, metav1.UpdateOptions{})
 	require.NoError(s.t, err)
-	s.waitNodeEvent(nodeA, v1alpha1.EventDevicePluginConfigInvalid, "slice-10", "flages", "did you mean flags", "failRequestGreaterThanOne")
+	s.waitNodeEvent(nodeA, names.EventDevicePluginConfigInvalid, "slice-10", "flages", "did you mean flags", "failRequestGreaterThanOne")
 	assert.Len(s.t, s.demoPods(namespace), 11)
 }
 
@@ -109,12 +110,12 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 func (s *suite) migrateNos(manifest func(...string) string) {
 	const namespace = "demo-migrate-nos"
 	s.t.Cleanup(func() {
-		s.labelNode(nodeB, v1alpha1.LabelNosOlder, "")
+		s.labelNode(nodeB, names.LabelNosOlder, "")
 		s.setProfileLabel(nodeB, "all-disabled")
 		s.waitFollows(nodeB, "all-disabled")
 		s.setProfileLabel(nodeB, "")
 	})
-	s.labelNode(nodeB, v1alpha1.LabelNosOlder, "mig")
+	s.labelNode(nodeB, names.LabelNosOlder, "mig")
 	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
 	assert.Equal(s.t, v1alpha1.FromNos, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
@@ -136,8 +137,8 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 // Kaiwo's labels, and the way back.
 func (s *suite) migrateKaiwo() {
 	set := func(enabled, profile string) {
-		s.labelNode(nodeC, v1alpha1.LabelKaiwoProfile, profile)
-		s.labelNode(nodeC, v1alpha1.LabelKaiwoEnabled, enabled)
+		s.labelNode(nodeC, names.LabelKaiwoProfile, profile)
+		s.labelNode(nodeC, names.LabelKaiwoEnabled, enabled)
 	}
 	s.t.Cleanup(func() {
 		set("", "")
@@ -167,7 +168,7 @@ func (s *suite) migrateWithReboot() {
 	s.t.Cleanup(func() {
 		s.clearFaults(nodeA)
 		s.setProfileLabel(nodeA, "all-disabled")
-		s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "")
+		s.labelNode(nodeA, names.LabelMIGConfig, "")
 		s.waitFollows(nodeA, "all-disabled")
 		s.setProfileLabel(nodeA, "")
 	})
@@ -177,10 +178,10 @@ func (s *suite) migrateWithReboot() {
 		require.Equal(s.t, "MIG off", g.Mode, g.Name)
 	}
 	s.setFaultsOn(nodeA, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}})
-	s.labelNode(nodeA, v1alpha1.LabelMIGConfig, "all-1g.5gb")
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "failed")
-	n = s.waitFailed(nodeA, v1alpha1.ReasonRebootRequired)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRebootRequired)
+	s.labelNode(nodeA, names.LabelMIGConfig, "all-1g.5gb")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
+	n = s.waitFailed(nodeA, names.ReasonRebootRequired)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonRebootRequired)
 	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: Allowed", "or reboot the node"} {
 		assert.Contains(s.t, said, part)
 	}
@@ -189,11 +190,11 @@ func (s *suite) migrateWithReboot() {
 	}
 	assert.Zero(s.t, s.machine(nodeA).instances())
 
-	states := s.watchLabel(nodeA, v1alpha1.LabelMIGConfigState)
+	states := s.watchLabel(nodeA, names.LabelMIGConfigState)
 	s.useValues()
-	s.waitLabel(nodeA, v1alpha1.LabelMIGConfigState, "success")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	assert.Contains(s.t, states(), "rebooting")
-	s.waitNodeEvent(nodeA, v1alpha1.EventRebooting, "profile all-1g.5gb can only be applied to its GPUs with a reboot")
+	s.waitNodeEvent(nodeA, names.EventRebooting, "profile all-1g.5gb can only be applied to its GPUs with a reboot")
 	n = s.gpuNode(nodeA)
 	assert.NotEqual(s.t, boot, n.Status.Node.BootID)
 	assert.Equal(s.t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)

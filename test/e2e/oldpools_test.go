@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -134,7 +135,7 @@ func (s *suite) publishAsVersion01(node string, published []resourceapi.Resource
 		for _, content := range []resourceapi.ResourceSliceSpec{
 			{SharedCounters: []resourceapi.CounterSet{counters[gpuID]}}, {Devices: slice.Spec.Devices},
 		} {
-			content.Driver, content.NodeName = gpu.DriverName, slice.Spec.NodeName
+			content.Driver, content.NodeName = names.DriverName, slice.Spec.NodeName
 			content.Pool = resourceapi.ResourcePool{Name: node + "/" + gpuID, Generation: 1, ResourceSliceCount: 2}
 			old := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{
 				GenerateName: strings.ReplaceAll(content.Pool.Name, "/", "-") + "-", OwnerReferences: slice.OwnerReferences,

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Whoever has taken over node A cannot reach node B's pods through the slices: neither with
@@ -73,9 +73,9 @@ func (s *suite) refusedInPool(t *testing.T, slices resourceclient.ResourceSliceI
 				r.Spec.Pool.Generation = 1 << 40
 				r.Spec.Devices = []resourceapi.Device{{Name: held.Device, Taints: []resourceapi.DeviceTaint{{Key: "example.com/gone", Effect: resourceapi.DeviceTaintEffectNoExecute}}}}
 			},
-			"name": func(r *resourceapi.ResourceSlice) { r.GenerateName = nodeB + "-" + gpu.DriverName + "-" },
+			"name": func(r *resourceapi.ResourceSlice) { r.GenerateName = nodeB + "-" + names.DriverName + "-" },
 		} {
-			slice := newSlice(nodeA, gpu.DriverName)
+			slice := newSlice(nodeA, names.DriverName)
 			slice.Spec.Pool.Name = pool
 			change(slice)
 			made, err := slices.Create(s.ctx, slice, metav1.CreateOptions{})
@@ -100,7 +100,7 @@ func (s *suite) refusedOnSlices(t *testing.T, slices resourceclient.ResourceSlic
 			r.Spec.Devices[0].NodeName = ptr.To(nodeB)
 		},
 	} {
-		slice := newSlice(nodeA, gpu.DriverName)
+		slice := newSlice(nodeA, names.DriverName)
 		change(slice)
 		_, err := slices.Create(s.ctx, slice, dryCreate)
 		requireForbidden(t, err, "", name)

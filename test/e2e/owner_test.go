@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // ownerTaint is on the devices of GPUs that another system serves.
-const ownerTaint = v1alpha1.TaintOtherOwner
+const ownerTaint = names.TaintOtherOwner
 
 // While another system serves the GPUs of a node, Tranche allocates nothing
 // new of them, and says on the node who it is and what to do.

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 const (
@@ -113,7 +113,7 @@ func TestPodAffinity(t *testing.T) {
 	assert.Equal(t, []string{nodeA, nodeC}, nodes)
 
 	s.set("podAffinity.enabled=true")
-	s.waitMutated("pods with GPUs get an affinity", func(p *corev1.Pod) bool { return p.Labels[v1alpha1.LabelPack] == "true" })
+	s.waitMutated("pods with GPUs get an affinity", func(p *corev1.Pod) bool { return p.Labels[names.LabelPack] == "true" })
 	_, gpus := s.replicate("after", s.smallPod(""))
 	assert.Len(t, gpus, 1)
 }

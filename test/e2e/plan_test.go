@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -64,7 +65,7 @@ func (s *suite) waitPlan(name, what string, ok func(*v1alpha1.PartitionPlan) boo
 // progresses tells whether the reason of Progressing is one of these.
 func progresses(reason string) func(*v1alpha1.PartitionPlan) bool {
 	return func(p *v1alpha1.PartitionPlan) bool {
-		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProgressing)
+		c := meta.FindStatusCondition(p.Status.Conditions, names.ConditionProgressing)
 		return c != nil && c.Reason == reason
 	}
 }
@@ -73,7 +74,7 @@ func progresses(reason string) func(*v1alpha1.PartitionPlan) bool {
 func (s *suite) waitComplete(name string, revision int64) *v1alpha1.PartitionPlan {
 	s.t.Helper()
 	return s.waitPlan(name, fmt.Sprintf("has rolled out revision %d", revision), func(p *v1alpha1.PartitionPlan) bool {
-		return p.Status.Target == revision && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionComplete)
+		return p.Status.Target == revision && meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionComplete)
 	})
 }
 
@@ -119,13 +120,13 @@ func TestPlanWithACanary(t *testing.T) {
 	holder := s.waitRunning("holder")
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
 	s.setPlan("canary", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1, soak: 15s}, {nodes: 50%}]}}")
-	s.waitPlan("canary", "watches the canary", progresses(v1alpha1.ReasonSoaking))
+	s.waitPlan("canary", "watches the canary", progresses(names.ReasonSoaking))
 	s.requireByPlan("canary", "planned", nodeA)
 	s.requireUntouched(nodeB, nodeC)
 	for _, node := range []string{nodeB, nodeC} {
 		s.waitGPUNode(node, "waits for the plan", func(n *v1alpha1.GPUNode) bool {
-			c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionRolloutPending)
-			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonWaitsForPlan
+			c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionRolloutPending)
+			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == names.ReasonWaitsForPlan
 		})
 	}
 	p := s.waitComplete("canary", 1)
@@ -143,7 +144,7 @@ func TestPlanWithACanary(t *testing.T) {
 
 	s.setProfile("planned", "{sharing: {replicas: 5}}")
 	s.waitPlan("canary", "watches the canary again", func(p *v1alpha1.PartitionPlan) bool {
-		return p.Status.Revision == 2 && progresses(v1alpha1.ReasonSoaking)(p)
+		return p.Status.Revision == 2 && progresses(names.ReasonSoaking)(p)
 	})
 	a, b := s.gpuNode(nodeA), s.gpuNode(nodeB)
 	assert.NotEqual(t, a.Status.Applied.Hash, b.Status.Applied.Hash, "an edit that disturbs nobody takes the steps, too")
@@ -166,9 +167,9 @@ func TestPlanStopsAtAFailingCanary(t *testing.T) {
 	p := s.waitPlan("canary", "has stopped", func(p *v1alpha1.PartitionPlan) bool { return p.Status.Stopped != nil })
 	require.Len(t, p.Status.Failed, 1)
 	assert.Equal(t, nodeA, p.Status.Failed[0].Node)
-	assert.Equal(t, v1alpha1.ReasonHardwareFailed, p.Status.Failed[0].Reason)
-	assert.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionDegraded))
-	assert.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionPaused))
+	assert.Equal(t, names.ReasonHardwareFailed, p.Status.Failed[0].Reason)
+	assert.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionDegraded))
+	assert.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionPaused))
 	s.requireUntouched(nodeB, nodeC)
 	out, err := s.rollout("status", "canary")
 	require.Error(t, err)
@@ -196,7 +197,7 @@ func TestPlanPauseAndResume(t *testing.T) {
 	out, err := s.rollout("pause", "all")
 	require.NoError(t, err, out)
 	s.waitPlan("all", "is paused", func(p *v1alpha1.PartitionPlan) bool {
-		return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionPaused)
+		return meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionPaused)
 	})
 	s.requireByPlan("all", "planned", nodeA)
 	s.waitPlan("all", "has nobody under way", func(p *v1alpha1.PartitionPlan) bool {
@@ -217,7 +218,7 @@ func TestPlanApproval(t *testing.T) {
 	s.setPlan("canary", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 3, steps: [{nodes: 1, approval: true}]}}")
 	for revision := int64(1); revision <= 2; revision++ {
 		s.waitPlan("canary", "waits for an approval", func(p *v1alpha1.PartitionPlan) bool {
-			return p.Status.Revision == revision && progresses(v1alpha1.ReasonWaitsForApproval)(p)
+			return p.Status.Revision == revision && progresses(names.ReasonWaitsForApproval)(p)
 		})
 		assert.NotEqual(t, s.gpuNode(nodeA).Status.Applied.Hash, s.gpuNode(nodeB).Status.Applied.Hash)
 		out, err := s.rollout("approve", "canary")
@@ -248,7 +249,7 @@ func TestPlanSetsNodesAside(t *testing.T) {
 	})
 	require.Len(t, p.Status.SetAside, 1)
 	assert.Equal(t, nodeA, p.Status.SetAside[0].Node)
-	assert.Equal(t, v1alpha1.ReasonDrainBlocked, p.Status.SetAside[0].Reason)
+	assert.Equal(t, names.ReasonDrainBlocked, p.Status.SetAside[0].Reason)
 	assert.Zero(t, p.Status.Nodes.Failed)
 	s.requireByPlan("all", "planned", nodeB, nodeC)
 	s.requireUntainted(nodeA)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -35,7 +36,7 @@ func TestPlanUndo(t *testing.T) {
 	}
 	out, err = s.rollout("status", "all")
 	require.Error(t, err, out)
-	assert.Contains(t, out, v1alpha1.ReasonUndone)
+	assert.Contains(t, out, names.ReasonUndone)
 	s.setProfile("planned", "{sharing: {replicas: 7}}")
 	s.waitComplete("all", 3)
 }
@@ -69,8 +70,8 @@ func TestPlanAndAJoiningNode(t *testing.T) {
 	s.setProfileSpec("planned", cutNVIDIA)
 	back := s.keepPluginOff(nodeB)
 	require.NoError(t, s.tranche.GPUNodes().Delete(s.ctx, nodeB, metav1.DeleteOptions{}))
-	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeB, v1alpha1.TaintStartup+"-") })
-	s.kubectl("taint", "node", nodeB, v1alpha1.TaintStartup+":NoSchedule")
+	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeB, names.TaintStartup+"-") })
+	s.kubectl("taint", "node", nodeB, names.TaintStartup+":NoSchedule")
 	slow := s.slowPod(nodeA, "slow", classWhole, 540)
 	s.setPlan("all", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 1}}")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
@@ -79,7 +80,7 @@ func TestPlanAndAJoiningNode(t *testing.T) {
 	s.eventually("the start-up taint goes", func() (bool, string) {
 		node, err := s.client.CoreV1().Nodes().Get(s.ctx, nodeB, metav1.GetOptions{})
 		require.NoError(t, err)
-		return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintStartup }), "it is there"
+		return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == names.TaintStartup }), "it is there"
 	})
 	require.Equal(t, v1alpha1.Draining, s.gpuNode(nodeA).Status.State, "it was too slow, so this test shows nothing")
 	s.requireUntouched(nodeC)
@@ -98,7 +99,7 @@ func TestPlanWindow(t *testing.T) {
 	}
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
 	s.setPlan("nightly", window(2*time.Hour, 3*time.Hour))
-	s.waitPlan("nightly", "waits for its window", progresses(v1alpha1.ReasonOutsideWindow))
+	s.waitPlan("nightly", "waits for its window", progresses(names.ReasonOutsideWindow))
 	s.requireUntouched(s.nodes...)
 	s.setPlan("nightly", window(-time.Hour, time.Hour))
 	s.waitComplete("nightly", 1)
@@ -124,7 +125,7 @@ func TestTwoPlansForANode(t *testing.T) {
 	s.setProfileLabel(nodeC, "by-hand")
 	t.Cleanup(func() { s.setProfileLabel(nodeC, "") })
 	n := s.waitFollows(nodeC, "by-hand")
-	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionTrue, v1alpha1.ReasonPlanOverruled)
+	s.requireCondition(n, names.ConditionOverruled, metav1.ConditionTrue, names.ReasonPlanOverruled)
 	s.waitPlan("all", "counts the node as overruled", func(p *v1alpha1.PartitionPlan) bool { return p.Status.Nodes.Overruled == 1 })
 	s.setProfileLabel(nodeC, "")
 	s.requireByPlan("all", "for-all", nodeC)
@@ -132,7 +133,7 @@ func TestTwoPlansForANode(t *testing.T) {
 	s.kubectl("delete", "partitionplan", "one")
 	s.requireByPlan("all", "for-all", nodeB)
 	s.waitPlan("all", "has all nodes", func(p *v1alpha1.PartitionPlan) bool {
-		return p.Status.Nodes.Selected == 3 && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionComplete)
+		return p.Status.Nodes.Selected == 3 && meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionComplete)
 	})
 }
 
@@ -149,11 +150,11 @@ func TestPlanAndTheControllerKilledInEveryStep(t *testing.T) {
 		return g.Status.State == v1alpha1.Draining && g.Status.Switch.Evicted == 1
 	})
 	s.killControllers()
-	p := s.waitPlan("all", "watches the canary", progresses(v1alpha1.ReasonSoaking))
+	p := s.waitPlan("all", "watches the canary", progresses(names.ReasonSoaking))
 	require.NotNil(t, p.Status.StepReached)
 	reached := p.Status.StepReached.Time
 	s.killControllers()
-	p = s.waitPlan("all", "waits for an approval", progresses(v1alpha1.ReasonWaitsForApproval))
+	p = s.waitPlan("all", "waits for an approval", progresses(names.ReasonWaitsForApproval))
 	assert.EqualValues(t, 2, p.Status.Step)
 	second, _ := s.lastSwitch(nodeB)
 	assert.GreaterOrEqual(t, second.Sub(reached), 9*time.Second, "the soak does not begin again, and is not cut short")

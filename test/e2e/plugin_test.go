@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 const (
@@ -89,7 +89,7 @@ func (s *suite) slices(node string) []resourceapi.ResourceSlice {
 	s.t.Helper()
 	list, err := s.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: node,
-		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+		resourceapi.ResourceSliceSelectorDriver:   names.DriverName,
 	}.String()})
 	require.NoError(s.t, err)
 	return list.Items

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // The plugin of one node may write the slices of that node and of our driver,
@@ -60,7 +60,7 @@ var dryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 // requireWrites tries to create, update and delete a slice of a node.
 func (s *suite) requireWrites(slices resourceclient.ResourceSliceInterface, node string, check func(error)) {
 	s.t.Helper()
-	_, err := slices.Create(s.ctx, newSlice(node, gpu.DriverName), dryCreate)
+	_, err := slices.Create(s.ctx, newSlice(node, names.DriverName), dryCreate)
 	check(err)
 	existing := s.slices(node)[0]
 	existing.Labels = map[string]string{"example.com/touched": "yes"}
@@ -134,9 +134,9 @@ func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
 		require.NoError(t, err)
 		return patch(`{"spec":{"taints":` + string(taints) + `}}`)
 	}
-	require.NoError(t, taint(corev1.Taint{Key: v1alpha1.TaintRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}))
+	require.NoError(t, taint(corev1.Taint{Key: names.TaintRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}))
 	for want, err := range map[string]error{
-		"may change only the taint tranche.dev/repartitioning:NoSchedule": taint(corev1.Taint{Key: v1alpha1.TaintRepartitioning, Effect: corev1.TaintEffectNoExecute}),
+		"may change only the taint tranche.dev/repartitioning:NoSchedule": taint(corev1.Taint{Key: names.TaintRepartitioning, Effect: corev1.TaintEffectNoExecute}),
 		"may change labels of a node only from true to":                   patch(`{"metadata":{"labels":{"example.com/x":"y"}}}`),
 		"may change only its taints and some labels":                      patch(`{"spec":{"unschedulable":true}}`),
 	} {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -76,7 +77,7 @@ func inState(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
 func (s *suite) waitFollows(node, profile string) *v1alpha1.GPUNode {
 	s.t.Helper()
 	n := s.waitGPUNode(node, fmt.Sprintf("follows profile %q", profile), follows(profile))
-	s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	s.requireCondition(n, names.ConditionReady, metav1.ConditionTrue, names.ReasonApplied)
 	s.requireUntainted(node)
 	return n
 }
@@ -85,7 +86,7 @@ func (s *suite) waitFollows(node, profile string) *v1alpha1.GPUNode {
 func (s *suite) waitFailed(node, reason string) *v1alpha1.GPUNode {
 	s.t.Helper()
 	n := s.waitGPUNode(node, "has failed", inState(v1alpha1.Failed))
-	s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, reason)
+	s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, reason)
 	s.requireUntainted(node)
 	return n
 }
@@ -102,23 +103,23 @@ func (s *suite) requireCondition(n *v1alpha1.GPUNode, kind string, status metav1
 
 // switchTaints are the devices of a node that its plugin has tainted for a switch, as
 // the API server has them.
-func (s *suite) switchTaints(node string) (names []string) {
+func (s *suite) switchTaints(node string) (tainted []string) {
 	s.t.Helper()
 	list, err := s.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorNodeName: node, resourceapi.ResourceSliceSelectorDriver: gpu.DriverName,
+		resourceapi.ResourceSliceSelectorNodeName: node, resourceapi.ResourceSliceSelectorDriver: names.DriverName,
 	}.String()})
 	require.NoError(s.t, err)
 	for i := range list.Items {
 		for _, d := range list.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if taint.Key == v1alpha1.TaintRepartitioning {
+				if taint.Key == names.TaintRepartitioning {
 					assert.Equal(s.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
-					names = append(names, d.Name)
+					tainted = append(tainted, d.Name)
 				}
 			}
 		}
 	}
-	return names
+	return tainted
 }
 
 // leftOfSwitches is what switches have left on a node: taints of devices and of the node,
@@ -129,12 +130,12 @@ func (s *suite) leftOfSwitches(node string) []string {
 	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	for _, taint := range n.Spec.Taints {
-		if taint.Key == v1alpha1.TaintRepartitioning {
+		if taint.Key == names.TaintRepartitioning {
 			left = append(left, "taint "+taint.ToString())
 		}
 	}
 	for key, value := range n.Labels {
-		if value == v1alpha1.PausedValue {
+		if value == names.PausedValue {
 			left = append(left, "label "+key)
 		}
 	}
@@ -157,7 +158,7 @@ func (s *suite) requireNoProfile() {
 	for _, node := range s.nodes {
 		n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 		require.NoError(s.t, err)
-		assert.Empty(s.t, n.Labels[v1alpha1.LabelProfile], "%s has the label still", node)
+		assert.Empty(s.t, n.Labels[names.LabelProfile], "%s has the label still", node)
 		s.waitGPUNode(node, "follows no profile", follows(""))
 		s.requireUntainted(node)
 	}
@@ -171,7 +172,7 @@ func (s *suite) setProfileLabel(node, profile string) {
 		value = fmt.Sprintf("%q", profile)
 	}
 	_, err := s.client.CoreV1().Nodes().Patch(s.ctx, node, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LabelProfile, value), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, names.LabelProfile, value), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 

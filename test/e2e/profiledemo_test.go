@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -177,8 +178,8 @@ func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	s.unlabelAtEnd(nodeA)
 	s.onNode(nodeA, "cp", absolute(repository+"/demo/profile-rollback/fault/faults.yaml"), simulateRoot+"/faults.yaml")
 	s.setProfileLabel(nodeA, "all-1g.10gb")
-	n := s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
+	n := s.waitFailed(nodeA, names.ReasonHardwareFailed)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonHardwareFailed)
 	for _, part := range []string{"profile all-1g.10gb could not be applied", broken, "CreateGpuInstance", "The node is unchanged, with no profile", "Attempt 2 starts at"} {
 		assert.Contains(s.t, said, part)
 	}
@@ -208,8 +209,8 @@ func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	device := s.allocated(serving, "")
 	s.unlabelAtEnd(nodeA)
 	s.setProfileLabel(nodeA, "demo-budget")
-	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainBlocked)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainBlocked)
+	n := s.waitFailed(nodeA, names.ReasonDrainBlocked)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonDrainBlocked)
 	for _, part := range []string{"profile demo-budget could not be applied", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is unchanged"} {
 		assert.Contains(s.t, said, part)
 	}

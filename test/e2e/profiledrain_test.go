@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -36,9 +37,9 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	s.setProfileSpec("cut-in-three", rules+"6s}}")
 	s.labelProfile(nodeA, "cut-in-three")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
-	assert.Contains(t, s.leftOfSwitches(nodeA), "taint "+v1alpha1.TaintRepartitioning+"=cut-in-three:NoSchedule")
-	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainDeadline)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
+	assert.Contains(t, s.leftOfSwitches(nodeA), "taint "+names.TaintRepartitioning+"=cut-in-three:NoSchedule")
+	n := s.waitFailed(nodeA, names.ReasonDrainDeadline)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonDrainDeadline)
 	for _, part := range []string{
 		"profile cut-in-three could not be applied: not all pods left the GPUs within 6s",
 		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is unchanged, with no profile", "not evicted again automatically. It is retried when the profile, its policy",
@@ -91,18 +92,18 @@ func TestAnotherOwnerStartsMeanwhile(t *testing.T) {
 			t.Cleanup(disappear)
 			n := s.waitGPUNode(test.node, "has given up", inState(v1alpha1.Idle))
 			s.requireUntainted(test.node)
-			said := s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionTrue, "OtherOwner")
+			said := s.requireCondition(n, names.ConditionConflict, metav1.ConditionTrue, "OtherOwner")
 			for _, part := range append(test.says, "other systems serve GPUs of the node, so Tranche does not change their modes and partitions") {
 				assert.Contains(t, said, part)
 			}
-			assert.Equal(t, said, s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict))
-			assert.Equal(t, v1alpha1.ReasonConflict, n.Status.History[0].Reason)
+			assert.Equal(t, said, s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonConflict))
+			assert.Equal(t, names.ReasonConflict, n.Status.History[0].Reason)
 			assert.Equal(t, v1alpha1.ResultFailed, n.Status.History[0].Result)
 			assert.Equal(t, before, s.hardwareOf(test.node))
 
 			disappear()
 			n = s.waitFollows(test.node, "contested")
-			s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNone)
+			s.requireCondition(n, names.ConditionConflict, metav1.ConditionFalse, names.ReasonNone)
 			assert.NotEqual(t, before, s.hardwareOf(test.node))
 		})
 	}

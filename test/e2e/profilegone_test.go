@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
@@ -82,7 +83,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	back := s.keepPluginOff(nodeA)
 	// The taints stay in the slices until the plugin is back.
 	n := s.waitGPUNode(nodeA, "has failed", inState(v1alpha1.Failed))
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonDrainDeadline)
 	for _, part := range []string{"pod " + s.namespace + "/slow (", "should have been gone by", "The node is unchanged, with no profile"} {
 		assert.Contains(t, said, part)
 	}
@@ -113,7 +114,7 @@ func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 	n := s.gpuNode(nodeA)
 	require.Equal(t, v1alpha1.Applying, n.Status.State, gpuNodeText(n))
 	require.NotEmpty(t, s.switchTaints(nodeA), "no pod may come now")
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSwitching)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonSwitching)
 	for _, part := range []string{"from no profile to profile cut-in-three: the node's plugin changes gpu-0000-", "at the latest, then it is rolled back"} {
 		assert.Contains(t, said, part)
 	}
@@ -136,11 +137,11 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	}})
 	s.labelProfile(nodeA, "cut-in-three")
 	n := s.waitGPUNode(nodeA, "rolls back", inState(v1alpha1.RollingBack))
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSwitching)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonSwitching)
 	assert.Contains(t, said, "rolls back to no profile, because ")
 	s.killControllers()
-	n = s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
-	said = s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
+	n = s.waitFailed(nodeA, names.ReasonHardwareFailed)
+	said = s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonHardwareFailed)
 	for _, part := range []string{gpu.NameOf(broken), "CreateGpuInstance", "The node is unchanged, with no profile"} {
 		assert.Contains(t, said, part)
 	}

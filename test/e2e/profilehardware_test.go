@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
@@ -62,8 +63,8 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 			before := s.hardwareOf(test.node)
 			s.setFaultsOn(test.node, faults)
 			s.setProfileLabel(test.node, "changes-all")
-			n := s.waitFailed(test.node, v1alpha1.ReasonInUse)
-			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInUse)
+			n := s.waitFailed(test.node, names.ReasonInUse)
+			said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonInUse)
 			for _, part := range append(test.says, "profile changes-all could not be applied", gpuID, "process 4711", "The node is unchanged, with "+from, "Attempt 2 starts at") {
 				assert.Contains(t, said, part)
 			}
@@ -89,11 +90,11 @@ func TestADriverReloadThatFails(t *testing.T) {
 		says   []string
 	}{
 		"it is not unloaded": {
-			amdgpu.DriverFault{Step: "unload", Error: "in use"}, v1alpha1.ReasonInUse,
+			amdgpu.DriverFault{Step: "unload", Error: "in use"}, names.ReasonInUse,
 			[]string{"Module amdgpu is in use", "lsof /dev/kfd", "The node is unchanged, with no profile"},
 		},
 		"it does not come up": {
-			amdgpu.DriverFault{Step: "load", Error: "key rejected"}, v1alpha1.ReasonRollbackFailed,
+			amdgpu.DriverFault{Step: "load", Error: "key rejected"}, names.ReasonRollbackFailed,
 			[]string{"Key was rejected by service", "dmesg", "and the rollback to no profile failed"},
 		},
 	} {
@@ -105,11 +106,11 @@ func TestADriverReloadThatFails(t *testing.T) {
 			s.setAMDFaults(amdgpu.Faults{Driver: []amdgpu.DriverFault{test.fault}})
 			s.setProfileLabel(nodeC, "cpx-nps4")
 			n := s.waitFailed(nodeC, test.reason)
-			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, test.reason)
+			said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, test.reason)
 			for _, part := range append(test.says, "profile cpx-nps4 could not be applied", "memory mode NPS4", "Attempt 2 starts at") {
 				assert.Contains(t, said, part)
 			}
-			if test.reason == v1alpha1.ReasonRollbackFailed {
+			if test.reason == names.ReasonRollbackFailed {
 				s.waitGPUNode(nodeC, "says that its GPUs are gone", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 8 })
 			} else {
 				assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
@@ -160,8 +161,8 @@ func TestCountsThatDoNotAddUp(t *testing.T) {
 	before, machine := s.published(nodeA), s.hardwareOf(nodeA)
 	s.setProfile("too-many", `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}, {profile: 1g.10gb, count: 1}]}}`)
 	s.labelProfile(nodeA, "too-many")
-	n := s.waitFailed(nodeA, v1alpha1.ReasonProfileDoesNotFit)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
+	n := s.waitFailed(nodeA, names.ReasonProfileDoesNotFit)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonProfileDoesNotFit)
 	for _, part := range []string{"spec.rules[0].mig.partitions", "1g.10gb x 1 do not fit beside 3g.40gb x 2", "It is retried when the profile, its policy, the GPUs or the plugin's settings change"} {
 		assert.Contains(t, said, part)
 	}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -109,17 +110,17 @@ func TestLabelAndSpecDisagree(t *testing.T) {
 	t.Cleanup(func() { spec("null") })
 	spec(`"by-spec"`)
 	n := s.waitFollows(nodeB, "by-spec")
-	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, v1alpha1.ReasonNone)
+	s.requireCondition(n, names.ConditionOverruled, metav1.ConditionFalse, names.ReasonNone)
 
 	s.setProfileLabel(nodeB, "by-label")
 	n = s.waitFollows(nodeB, "by-label")
-	said := s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionTrue, v1alpha1.ReasonLabelHolds)
+	said := s.requireCondition(n, names.ConditionOverruled, metav1.ConditionTrue, names.ReasonLabelHolds)
 	assert.Contains(t, said, "tranche.dev/profile=by-label has precedence")
 	assert.Contains(t, said, "by-spec")
 
 	s.setProfileLabel(nodeB, "")
 	n = s.waitFollows(nodeB, "by-spec")
-	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, v1alpha1.ReasonNone)
+	s.requireCondition(n, names.ConditionOverruled, metav1.ConditionFalse, names.ReasonNone)
 	spec("null")
 	s.waitFollows(nodeB, "")
 }
@@ -139,8 +140,8 @@ func TestANodeOfTheControlPlane(t *testing.T) {
 	s.labelNode(nodeB, state.ControlPlaneLabel, "true")
 	s.setProfileLabel(nodeB, "labelled")
 	s.waitGPUNode(nodeB, "says that the label does not count", func(n *v1alpha1.GPUNode) bool {
-		c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled)
-		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonSpecHolds && n.Status.State == v1alpha1.Idle
+		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverruled)
+		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == names.ReasonSpecHolds && n.Status.State == v1alpha1.Idle
 	})
 	assert.Equal(t, before, s.published(nodeB))
 	spec(`"labelled"`)
@@ -157,14 +158,14 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	s.labelProfile(nodeB, "there-is-not")
 	notFound := func(n *v1alpha1.GPUNode) bool {
 		for _, c := range n.Status.Conditions {
-			if c.Type == v1alpha1.ConditionReady && c.Reason == v1alpha1.ReasonProfileNotFound {
+			if c.Type == names.ConditionReady && c.Reason == names.ReasonProfileNotFound {
 				return true
 			}
 		}
 		return false
 	}
 	n := s.waitGPUNode(nodeB, "says that there is no such profile", notFound)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileNotFound)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonProfileNotFound)
 	assert.Contains(t, said, "names PartitionProfile there-is-not, which does not exist; existing profiles: ")
 	assert.Contains(t, said, "there-is-this")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
@@ -187,8 +188,8 @@ func TestAProfileThatDoesNotFit(t *testing.T) {
 			before := s.published(test.node)
 			s.setProfile("too-much", test.rule)
 			s.labelProfile(test.node, "too-much")
-			n := s.waitFailed(test.node, v1alpha1.ReasonProfileDoesNotFit)
-			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
+			n := s.waitFailed(test.node, names.ReasonProfileDoesNotFit)
+			said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonProfileDoesNotFit)
 			assert.Contains(t, said, "profile too-much could not be applied")
 			assert.Contains(t, said, test.says)
 			assert.NotContains(t, said, "starts at", "it would fail again")
@@ -214,9 +215,9 @@ func TestOneNodeAtATime(t *testing.T) {
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	s.setProfileLabel(nodeC, "changes-all")
 	n := s.waitGPUNode(nodeC, "waits for another node", func(g *v1alpha1.GPUNode) bool {
-		return meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionRolloutPending)
+		return meta.IsStatusConditionTrue(g.Status.Conditions, names.ConditionRolloutPending)
 	})
-	said := s.requireCondition(n, v1alpha1.ConditionRolloutPending, metav1.ConditionTrue, v1alpha1.ReasonWaitsForNodes)
+	said := s.requireCondition(n, names.ConditionRolloutPending, metav1.ConditionTrue, names.ReasonWaitsForNodes)
 	assert.Contains(t, said, "profile changes-all waits for other nodes: 1 may be switched at once")
 	assert.Empty(t, s.switchTaints(nodeC))
 	assert.Equal(t, corev1.PodRunning, s.pod("slow-amd").Status.Phase)

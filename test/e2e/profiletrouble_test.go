@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -95,8 +96,8 @@ func TestAMemoryModeThatGotLost(t *testing.T) {
 	s.waitRunning("evicted")
 	s.setFaultsOn(nodeC, nvdriver.Faults{AMD: &amdgpu.Faults{MemoryModeLost: true}})
 	s.labelProfile(nodeC, "cpx-nps4")
-	n := s.waitFailed(nodeC, v1alpha1.ReasonHardwareFailed)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
+	n := s.waitFailed(nodeC, names.ReasonHardwareFailed)
+	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonHardwareFailed)
 	assert.Contains(t, said, "NPS4")
 	assert.Contains(t, said, "The node is unchanged, with no profile")
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
@@ -158,7 +159,7 @@ func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
 	neighbour := s.waitRunning("neighbour")
 	s.zeroBudget("kept")
 	s.labelProfile(nodeA, "without-mig")
-	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainBlocked)
+	n := s.waitFailed(nodeA, names.ReasonDrainBlocked)
 	require.Len(t, n.Status.Switch.Blockers, 1)
 	assert.Equal(t, "kept", n.Status.Switch.Blockers[0].Name)
 	assert.Contains(t, n.Status.Switch.Blockers[0].Message, "always")

@@ -16,7 +16,7 @@ import (
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -43,8 +43,8 @@ func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
 	twice.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("2")}
 	s.create(twice)
 	s.waitRunning("twice")
-	s.waitPodEvent("twice", v1alpha1.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
-	assert.NotContains(t, s.eventsText("apart"), v1alpha1.EventSeveralMIGPartitions)
+	s.waitPodEvent("twice", names.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
+	assert.NotContains(t, s.eventsText("apart"), names.EventSeveralMIGPartitions)
 }
 
 // The container finds a file in the format of Kubernetes that describes its device.
@@ -54,8 +54,8 @@ func TestDeviceMetadataInTheContainer(t *testing.T) {
 	pod := s.waitRunning("told")
 	device := s.allocated(pod, "")
 	const folder = "/var/run/kubernetes.io/dra-device-attributes"
-	files := strings.Fields(s.exec(s.namespace, "told", "main", "find", folder, "-name", gpu.DriverName+"-metadata.json"))
-	require.Equal(t, []string{folder + "/resourceclaimtemplates/gpu/gpu/" + gpu.DriverName + "-metadata.json"}, files)
+	files := strings.Fields(s.exec(s.namespace, "told", "main", "find", folder, "-name", names.DriverName+"-metadata.json"))
+	require.Equal(t, []string{folder + "/resourceclaimtemplates/gpu/gpu/" + names.DriverName + "-metadata.json"}, files)
 	var told metadatav1beta1.DeviceMetadata
 	require.NoError(t, json.Unmarshal([]byte(s.exec(s.namespace, "told", "main", "cat", files[0])), &told))
 	assert.Equal(t, metadatav1beta1.SchemeGroupVersion.String(), told.APIVersion)
@@ -63,7 +63,7 @@ func TestDeviceMetadataInTheContainer(t *testing.T) {
 	require.Len(t, told.Requests, 1)
 	require.Len(t, told.Requests[0].Devices, 1)
 	d := told.Requests[0].Devices[0]
-	assert.Equal(t, []string{gpu.DriverName, device.Pool, device.Device}, []string{d.Driver, d.Pool, d.Name})
+	assert.Equal(t, []string{names.DriverName, device.Pool, device.Device}, []string{d.Driver, d.Pool, d.Name})
 	assert.Equal(t, "1g.10gb", *d.Attributes["profile"].StringValue)
 	assert.Positive(t, *d.Attributes["memoryBytes"].IntValue)
 	assert.True(t, strings.HasSuffix(s.env(pod, "main")["TRANCHE_DEVICE_"+strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))], *d.Attributes["uuid"].StringValue))

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // A kubelet that starts removes the slices of its node. They are back within
@@ -83,7 +83,7 @@ func (s *suite) onHost(program string, args ...string) {
 	require.NoError(s.t, err, out)
 }
 
-var registeredLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"Connection changed".*driverName="` + regexp.QuoteMeta(gpu.DriverName) + `".*connected=true`)
+var registeredLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"Connection changed".*driverName="` + regexp.QuoteMeta(names.DriverName) + `".*connected=true`)
 
 // registeredAfter waits until node-a's kubelet says in its log that it has
 // registered the plugin, after a time, and returns when.
@@ -144,7 +144,7 @@ func (s *suite) watchSlices(node string) *publication {
 	slices := s.client.ResourceV1().ResourceSlices()
 	options := metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: node,
-		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+		resourceapi.ResourceSliceSelectorDriver:   names.DriverName,
 	}.String()}
 	list, err := slices.List(s.ctx, options)
 	require.NoError(s.t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -81,7 +82,7 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	require.NotNil(t, n.Status.Node.Taints)
 	assert.True(t, n.Status.Node.Taints.Withheld)
 	assert.Equal(t, n.Status.Switch.ID, n.Status.Node.Taints.Switch)
-	assert.Equal(t, []string{"taint " + v1alpha1.TaintRepartitioning + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
+	assert.Equal(t, []string{"taint " + names.TaintRepartitioning + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
 	var published []string
 	for _, slice := range s.slices(nodeA) {
 		for _, d := range slice.Spec.Devices {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // witness records what the controller, the plugins and the scheduler write, to find
@@ -148,7 +148,7 @@ func (s *suite) doubled() (wrong []string) {
 	for i := range claims.Items {
 		if a := claims.Items[i].Status.Allocation; a != nil {
 			for _, r := range a.Devices.Results {
-				if r.Driver == gpu.DriverName && !ptr.Deref(r.AdminAccess, false) {
+				if r.Driver == names.DriverName && !ptr.Deref(r.AdminAccess, false) {
 					times[r.Pool+" "+r.Device]++
 				}
 			}

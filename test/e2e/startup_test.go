@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -19,15 +20,15 @@ func TestStartupTaint(t *testing.T) {
 	const profile = "startup"
 	s.labelProfile(nodeA, profile)
 	s.waitGPUNode(nodeA, "lacks its profile", func(n *v1alpha1.GPUNode) bool {
-		c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady)
-		return c != nil && c.Reason == v1alpha1.ReasonProfileNotFound
+		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady)
+		return c != nil && c.Reason == names.ReasonProfileNotFound
 	})
-	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeA, v1alpha1.TaintStartup+"-") })
-	s.kubectl("taint", "node", nodeA, v1alpha1.TaintStartup+":NoSchedule")
+	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeA, names.TaintStartup+"-") })
+	s.kubectl("taint", "node", nodeA, names.TaintStartup+":NoSchedule")
 	tainted := func() bool {
 		node, err := s.client.CoreV1().Nodes().Get(s.ctx, nodeA, metav1.GetOptions{})
 		require.NoError(t, err)
-		return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintStartup })
+		return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == names.TaintStartup })
 	}
 	require.True(t, tainted())
 	s.setProfile(profile, "{mig: {mode: Disabled}}")

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -25,7 +26,7 @@ func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
 	s.deploy("tolerant", nodeA, 2, fromTemplate("tolerant"), func(spec *corev1.PodSpec) {
 		spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	})
-	const clientLabel = v1alpha1.LabelGPUClient
+	const clientLabel = names.LabelGPUClient
 	s.labelNode(nodeA, clientLabel, "true")
 	t.Cleanup(func() { s.labelNode(nodeA, clientLabel, "") })
 	client := newPod("client")

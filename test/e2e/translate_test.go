@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -54,7 +54,7 @@ func checkTranslateHAMi(s *suite, pods map[string]*corev1.Pod) {
 	assert.Equal(s.t, "0=3000M", env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
 	assert.Equal(s.t, "30", env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
 	assert.Equal(s.t, nodeC, pods["amd-memory"].Spec.NodeName)
-	memory := s.allocated(pods["amd-memory"], "").ConsumedCapacity[gpu.CapacityMemory]
+	memory := s.allocated(pods["amd-memory"], "").ConsumedCapacity[names.CapacityMemory]
 	assert.EqualValues(s.t, 96000*gpu.MiB, memory.Value())
 }
 
@@ -80,7 +80,7 @@ func (s *suite) annotatedPod(name string, annotations map[string]string) error {
 func TestTranslatedPodsKeepTheirGPUs(t *testing.T) {
 	s := start(t)
 	half := map[string]string{"gpu-fraction": "0.5"}
-	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelTranslate+"=kai")
+	s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"=kai")
 	// The admission plugin sees the label a little later.
 	s.eventually("an amount that no GPU has is refused", func() (bool, string) {
 		err := s.annotatedPod("refused", map[string]string{"gpu-fraction": "NaN"})
@@ -98,7 +98,7 @@ func TestTranslatedPodsKeepTheirGPUs(t *testing.T) {
 	require.NoError(t, s.annotatedPod("second", half))
 	s.requireSeesShare(s.waitRunning("second"), "main")
 
-	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelTranslate+"-")
+	s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"-")
 	s.eventually("pods are not translated any more", func() (bool, string) {
 		require.NoError(t, s.annotatedPod("third", half))
 		if claims := s.pod("third").Spec.ResourceClaims; len(claims) > 0 {
@@ -107,7 +107,7 @@ func TestTranslatedPodsKeepTheirGPUs(t *testing.T) {
 		}
 		return true, ""
 	})
-	s.waitPodEvent("third", v1alpha1.EventAnnotationIgnored, "does not have the label tranche.dev/translate=kai")
+	s.waitPodEvent("third", names.EventAnnotationIgnored, "does not have the label tranche.dev/translate=kai")
 	s.requireSeesShare(s.pod("first"), "main")
 	assert.Equal(t, pod.UID, s.pod("first").UID)
 }

@@ -13,14 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 const (
-	foreignTaint   = v1alpha1.TaintForeignPartition
-	unhealthyTaint = v1alpha1.TaintUnhealthy
+	foreignTaint   = names.TaintForeignPartition
+	unhealthyTaint = names.TaintUnhealthy
 )
 
 // A partition that somebody makes by hand is left alone: what it covers is

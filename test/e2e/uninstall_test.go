@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // installAgain returns what installs the chart as it was, and does so at the end
@@ -172,8 +171,8 @@ func (s *suite) requireNothingOfSwitches() {
 		require.NoError(s.t, err)
 		assert.Empty(s.t, node.Spec.Taints, name)
 		for key, value := range node.Labels {
-			assert.NotEqual(s.t, v1alpha1.PausedValue, value, "%s of %s", key, name)
-			assert.True(s.t, key == v1alpha1.LabelProfile || !strings.Contains(key, "tranche.dev"), "%s has the label %s", name, key)
+			assert.NotEqual(s.t, names.PausedValue, value, "%s of %s", key, name)
+			assert.True(s.t, key == names.LabelProfile || !strings.Contains(key, "tranche.dev"), "%s has the label %s", name, key)
 		}
 		for key := range node.Annotations {
 			assert.NotContains(s.t, key, "tranche.dev", name)
@@ -202,7 +201,7 @@ func (s *suite) waitPluginsGone() {
 func (s *suite) requireClean(node string) {
 	s.t.Helper()
 	left := s.onNode(node, "sh", "-c", "find /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry "+cdiDir+" /etc/cdi "+simulateRoot+" -name '*tranche*' 2>/dev/null; "+
-		"ls -d "+simulateRoot+" /var/lib/kubelet/plugins/"+gpu.DriverName+" 2>/dev/null; true")
+		"ls -d "+simulateRoot+" /var/lib/kubelet/plugins/"+names.DriverName+" 2>/dev/null; true")
 	require.Empty(s.t, left, node)
 }
 

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // The release of a cluster has the chart's default values, beside image and simulated GPUs.
@@ -150,8 +150,8 @@ func (s *suite) waitTranslated(project string) {
 	good := map[string]string{"kai": "0.5", "hami": "1", "nos": "1"}[project]
 	require.NotEmpty(s.t, good, project)
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelTranslate+"="+project)
-	defer s.kubectl("label", "namespace", s.namespace, v1alpha1.LabelTranslate+"-")
+	s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"="+project)
+	defer s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"-")
 	s.eventually("pods of "+project+" are translated", func() (bool, string) {
 		_, refused := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, asks("0"), dry)
 		pod, err := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, asks(good), dry)

@@ -16,8 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
@@ -93,7 +92,7 @@ func (s *suite) prepareSituations(other *suite) {
 		other.gpuPodAt(nodeB, fmt.Sprintf("l4-%d", i), classWhole, "")
 	}
 	other.waitRunning("l4-0", "l4-1", "l4-2", "l4-3")
-	s.apply(fmt.Sprintf(situationObjects, s.namespace, gpu.PoolName(nodeC)))
+	s.apply(fmt.Sprintf(situationObjects, s.namespace, names.PoolName(nodeC)))
 	s.t.Cleanup(func() {
 		// What creates pods goes before the pods.
 		_, _ = s.try("kubectl", "-n", s.namespace, "delete", "deployments,statefulsets,jobs", "--all", "--cascade=foreground", "--timeout=1m")
@@ -236,9 +235,9 @@ func (s *suite) requireAnswer(x situation) {
 func (s *suite) requireEvents(others string) {
 	s.t.Helper()
 	for pod, reason := range map[string]string{
-		"held": v1alpha1.EventDevicesHeld, "no-such-profile": v1alpha1.EventNoSuchDevice, "no-class": v1alpha1.EventRequestInvalid,
-		"no-template": v1alpha1.EventClaimNotCreated, "node-selector": v1alpha1.EventNodesExcluded, "tainted": v1alpha1.EventDevicesTainted,
-		"selector-fails": v1alpha1.EventSelectorFails, "never": v1alpha1.EventTooMuchForANode,
+		"held": names.EventDevicesHeld, "no-such-profile": names.EventNoSuchDevice, "no-class": names.EventRequestInvalid,
+		"no-template": names.EventClaimNotCreated, "node-selector": names.EventNodesExcluded, "tainted": names.EventDevicesTainted,
+		"selector-fails": names.EventSelectorFails, "never": names.EventTooMuchForANode,
 	} {
 		s.waitPodEvent(pod, reason, "kubectl tranche why "+pod)
 	}
@@ -246,7 +245,7 @@ func (s *suite) requireEvents(others string) {
 	require.NoError(s.t, err)
 	told := map[string]int{}
 	for i := range list.Items {
-		if e := &list.Items[i]; e.ReportingController == v1alpha1.ControllerName {
+		if e := &list.Items[i]; e.ReportingController == names.ControllerName {
 			assert.NotContains(s.t, e.Message, others)
 			assert.NotContains(s.t, e.Message, "l4-")
 			assert.NotContains(s.t, []string{"gate", "running", "no-devices"}, e.InvolvedObject.Name, e.Message)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -28,7 +29,7 @@ func WithProfile(name, profile string, rules ...v1alpha1.Rule) *Node {
 	applied := snapshot
 	n.Status.Desired, n.Status.Applied, n.Status.State = &snapshot, &applied, v1alpha1.Idle
 	n.Status.Node = &v1alpha1.NodeReport{}
-	return n.Says(v1alpha1.ConditionReady, true, "Applied", "profile "+profile+" is applied")
+	return n.Says(names.ConditionReady, true, "Applied", "profile "+profile+" is applied")
 }
 
 // Says sets a condition.
@@ -60,8 +61,8 @@ func (n *Node) Switches(state v1alpha1.State, to, doing string, gpus ...string) 
 		ID: "1", From: *n.Status.Applied, To: *n.Status.Desired, GPUs: gpus, Attempt: 1,
 		Started: at(-3 * time.Minute), Since: at(-2 * time.Minute), Deadline: &deadline,
 	}
-	n.Says(v1alpha1.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.Profile+" to profile "+to+": "+doing)
-	return n.Says(v1alpha1.ConditionSwitching, true, string(state), doing)
+	n.Says(names.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.Profile+" to profile "+to+": "+doing)
+	return n.Says(names.ConditionSwitching, true, string(state), doing)
 }
 
 // Plan is what the plugin says has to change, the same on all GPUs of the switch.
@@ -83,8 +84,8 @@ func (n *Node) Fails(to, reason, message string, again bool) *Node {
 		retry := at(time.Minute)
 		sw.Retry = &retry
 	}
-	n.Says(v1alpha1.ConditionReady, false, reason, message)
-	n.Says(v1alpha1.ConditionSwitching, false, string(v1alpha1.Failed), "no switch is in progress")
+	n.Says(names.ConditionReady, false, reason, message)
+	n.Says(names.ConditionSwitching, false, string(v1alpha1.Failed), "no switch is in progress")
 	return n.Had(n.Status.Applied.Profile, to, v1alpha1.ResultFailed, reason, message, 10*time.Minute, 1)
 }
 

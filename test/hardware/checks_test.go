@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -71,13 +72,13 @@ func checkPlacement(t *testing.T, g *gpu.GPU, p gpu.Placement) {
 		assert.LessOrEqual(t, n, g.Counters[name], "%s takes more %s than there is", p.Name(), name)
 	}
 	if p.Type == gpu.TypeGPU {
-		assert.Equal(t, g.Counters[gpu.CounterMemory], p.Consumes[gpu.CounterMemory], "the whole GPU takes all memory, and so excludes everything else")
+		assert.Equal(t, g.Counters[names.CounterMemory], p.Consumes[names.CounterMemory], "the whole GPU takes all memory, and so excludes everything else")
 		return
 	}
 	assert.Equal(t, gpu.TypeMIG, p.Type)
 	assert.Positive(t, p.Size, p.Name())
 	assert.Positive(t, p.ComputeUnits, p.Name())
-	if p.Consumes[gpu.CounterMemory] == g.Counters[gpu.CounterMemory] {
+	if p.Consumes[names.CounterMemory] == g.Counters[names.CounterMemory] {
 		return // it has the GPU to itself, and needs no other counter
 	}
 	for slice := p.Start; slice < p.Start+p.Size; slice++ {
@@ -97,7 +98,7 @@ func published(t *testing.T, gpus []gpu.GPU) []resourceapi.ResourceSlice {
 	}
 	resources, errs := publish.Resources(node, all)
 	require.Empty(t, errs)
-	return publish.Objects(gpu.DriverName, node, resources)
+	return publish.Objects(names.DriverName, node, resources)
 }
 
 // checkSlices: the slices pass our own checks and the part of the API server's
@@ -150,7 +151,7 @@ const anyClass = "any"
 func schedulerOf(objects []resourceapi.ResourceSlice) *allocator.Scheduler {
 	class := &resourceapi.DeviceClass{}
 	class.Name = anyClass
-	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", gpu.DriverName)}}}
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", names.DriverName)}}}
 	var seen []*resourceapi.ResourceSlice
 	for i := range objects {
 		seen = append(seen, &objects[i])
@@ -162,15 +163,15 @@ func schedulerOf(objects []resourceapi.ResourceSlice) *allocator.Scheduler {
 // the share.
 func selects(g *gpu.GPU, p gpu.Placement) string {
 	of := func(attribute, value string) string {
-		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", gpu.DriverName, attribute, value)
+		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", names.DriverName, attribute, value)
 	}
 	switch {
 	case p.Share != nil:
-		return of(publish.AttributeUUID, g.UUID) + " && " + of(publish.AttributeShare, string(p.Share.By))
+		return of(names.AttributeUUID, g.UUID) + " && " + of(names.AttributeShare, string(p.Share.By))
 	case p.Type == gpu.TypeGPU:
-		return of(publish.AttributeUUID, g.UUID) + " && " + of(publish.AttributeType, string(p.Type))
+		return of(names.AttributeUUID, g.UUID) + " && " + of(names.AttributeType, string(p.Type))
 	}
-	return of(publish.AttributeParentUUID, g.UUID) + " && " + of(publish.AttributeProfile, p.Profile)
+	return of(names.AttributeParentUUID, g.UUID) + " && " + of(names.AttributeProfile, p.Profile)
 }
 
 // checkCommonEdits: what every container gets is all there on the host.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -124,7 +125,7 @@ func holderOf(t *testing.T, g *gpu.GPU, name string, s gpu.Sharing, amount gpu.A
 	require.True(t, ok)
 	p := gpu.ShareOf(base, gpu.ByMemory, s)
 	d := ledger.Device{
-		Request: "gpu", Pool: gpu.PoolName(node), Name: p.Name(), Placement: p, UUID: g.UUID,
+		Request: "gpu", Pool: names.PoolName(node), Name: p.Name(), Placement: p, UUID: g.UUID,
 		ShareID: types.UID("share-of-" + name), Amount: &amount,
 	}
 	ref := ledger.ClaimRef{UID: types.UID(name), Namespace: "default", Name: name}

@@ -10,6 +10,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -56,7 +57,7 @@ func Slices(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return allocator.Slices(gpu.DriverName, node, published), nil
+	return allocator.Slices(names.DriverName, node, published), nil
 }
 
 // WithShares adds the share devices that the default settings ask for. limited means

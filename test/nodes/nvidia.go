@@ -10,6 +10,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -55,7 +56,7 @@ func ForDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi
 		class = class.DeepCopy()
 		for _, selector := range class.Spec.Selectors {
 			if selector.CEL != nil {
-				selector.CEL.Expression = strings.ReplaceAll(selector.CEL.Expression, fmt.Sprintf("%q", gpu.DriverName), fmt.Sprintf("%q", driver))
+				selector.CEL.Expression = strings.ReplaceAll(selector.CEL.Expression, fmt.Sprintf("%q", names.DriverName), fmt.Sprintf("%q", driver))
 			}
 		}
 		all = append(all, class)

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -141,7 +141,7 @@ func SlicesOf(t *testing.T, client *fake.Clientset, driver string) []resourceapi
 func Published(t *testing.T, client *fake.Clientset) []resourceapi.Device {
 	t.Helper()
 	var devices []resourceapi.Device
-	for _, s := range SlicesOf(t, client, gpu.DriverName) {
+	for _, s := range SlicesOf(t, client, names.DriverName) {
 		devices = append(devices, s.Spec.Devices...)
 	}
 	return devices
@@ -212,7 +212,7 @@ func ClaimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
 	}
 	for i, device := range devices {
 		result := resourceapi.DeviceRequestAllocationResult{
-			Request: fmt.Sprintf("r%d", i), Driver: gpu.DriverName, Pool: gpu.PoolName(NodeName), Device: device,
+			Request: fmt.Sprintf("r%d", i), Driver: names.DriverName, Pool: names.PoolName(NodeName), Device: device,
 		}
 		if strings.HasSuffix(device, "-share") {
 			result.ShareID = new(types.UID(fmt.Sprintf("share-%d%s", i, uid)))

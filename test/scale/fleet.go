@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
@@ -152,7 +153,7 @@ func (r *fleetRun) take(slices, states *tainted) error {
 }
 
 func (c *cluster) label(ctx context.Context, node, profile string) error {
-	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelProfile, profile)
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, names.LabelProfile, profile)
 	_, err := c.Core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }

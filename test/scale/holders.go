@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
 )
@@ -57,7 +57,7 @@ func (h *holders) create(ctx context.Context, node string) error {
 	}
 	claim.Status = resourceapi.ResourceClaimStatus{
 		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-			{Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: partition(0, 0)},
+			{Request: "gpu", Driver: names.DriverName, Pool: names.PoolName(node), Device: partition(0, 0)},
 		}}},
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
 	}

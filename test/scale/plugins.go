@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -159,7 +160,7 @@ func (p *plugins) taint(ctx context.Context, n *plugin, s *v1alpha1.GPUNodeStatu
 	value := ""
 	if s.OrdersTaints() {
 		want = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order}
-		gpus, value = append(gpus, s.Switch.GPUs...), v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
+		gpus, value = append(gpus, s.Switch.GPUs...), names.RepartitioningTaintValue(s.Switch.To.Profile)
 	}
 	if ptr.Equal(want, n.taints) {
 		return nil
@@ -236,8 +237,8 @@ func sliceOf(n *plugin, gpuIndex, gpus int) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + gpuName(gpuIndex)},
 		Spec: resourceapi.ResourceSliceSpec{
-			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices(n, gpuIndex),
-			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(gpus)},
+			Driver: names.DriverName, NodeName: ptr.To(n.name), Devices: devices(n, gpuIndex),
+			Pool: resourceapi.ResourcePool{Name: names.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(gpus)},
 		},
 	}
 }
@@ -253,7 +254,7 @@ func devices(n *plugin, gpuIndex int) []resourceapi.Device {
 			},
 		}
 		if slices.Contains(n.tainted, gpuName(gpuIndex)) {
-			all[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			all[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	return all
@@ -281,6 +282,6 @@ func (p *plugins) report(ctx context.Context, n *plugin) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.tranche.GPUNodes().Patch(ctx, n.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: gpu.DriverName, Force: ptr.To(true)}, "status")
+	_, err = p.tranche.GPUNodes().Patch(ctx, n.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: names.DriverName, Force: ptr.To(true)}, "status")
 	return err
 }

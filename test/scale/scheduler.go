@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -46,7 +47,7 @@ type layout struct {
 
 // layouts are ours and the one that it is compared with.
 var layouts = []layout{
-	{"ours", gpu.DriverName, func(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+	{"ours", names.DriverName, func(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
 		shared, err := nodes.WithShares(gpus, true)
 		if err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -107,7 +108,7 @@ func (c *cluster) watchSlices(ctx context.Context) (*tainted, error) {
 
 func (t *tainted) takeSlice(slice *resourceapi.ResourceSlice, there bool) {
 	is := slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
-		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == v1alpha1.TaintRepartitioning })
+		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == names.TaintRepartitioning })
 	})
 	t.set(ptr.Deref(slice.Spec.NodeName, ""), slice.Name, there && is)
 }

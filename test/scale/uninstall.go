@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
@@ -98,7 +99,7 @@ func (s *scale) runUninstall(ctx context.Context) (*uninstallRun, error) {
 func (p *plugins) withdraw(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		order, err := p.Core.CoreV1().ConfigMaps(controlplane.Namespace).Get(ctx, orderName, metav1.GetOptions{})
-		return err == nil && uninstall.ReadOrder(order).Active, nil
+		return err == nil && names.ReadUninstallRequest(order.Data).Active, nil
 	})
 	if err != nil {
 		return err

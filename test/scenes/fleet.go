@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -36,7 +37,7 @@ func Fleet() Scene {
 	in.GPUNodes[5].Status.Node.GPUs[2].Problem = "it does not answer"
 	onL4 := func(name string) bool { return name == GPUOf(1) }
 	last := in.Slices[len(in.Slices)-2:]
-	Taint(last, onL4, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
+	Taint(last, onL4, resourceapi.DeviceTaint{Key: names.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
 	in.Claims = append(in.Claims,
 		Claim("team-c", "lost", "gpu-77", 0, GPUOf(0)),
 		WaitingClaim("team-c", "big-gpu-9qx4z", "gpu-mig-7g-80gb.tranche.dev", "big"), WaitingClaim("team-c", "half-gpu-8kk2m", "gpu-mig-3g-40gb.tranche.dev", "half"))

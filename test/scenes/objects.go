@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -47,9 +48,9 @@ func address(slot int) string { return fmt.Sprintf("0000:%02x:00.0", 0x0f+slot*0
 // with the devices.
 func OnePool(node, gpuID string, counters gpu.Counters, devices ...resourceapi.Device) []resourceapi.ResourceSlice {
 	spec := resourceapi.ResourceSliceSpec{
-		Driver:   gpu.DriverName,
+		Driver:   names.DriverName,
 		NodeName: &node,
-		Pool:     resourceapi.ResourcePool{Name: gpu.PoolName(node), Generation: 1, ResourceSliceCount: 2},
+		Pool:     resourceapi.ResourcePool{Name: names.PoolName(node), Generation: 1, ResourceSliceCount: 2},
 	}
 	first, second := spec, spec
 	first.SharedCounters = []resourceapi.CounterSet{{Name: gpuID, Counters: apiCounters(counters)}}
@@ -130,7 +131,7 @@ func Instinct(node string, slot int, product string, f xcp.Facts) []resourceapi.
 	}
 	g.Placements, g.Counters = xcp.Devices(f)
 	resources, _ := publish.Resources(node, []publish.GPU{{GPU: g}})
-	return publish.Objects(gpu.DriverName, node, resources)
+	return publish.Objects(names.DriverName, node, resources)
 }
 
 // XCP names a partition of an AMD GPU.
@@ -167,7 +168,7 @@ func Claim(namespace, pod, node string, slot int, device string) resourceapi.Res
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod}}
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 		Results: []resourceapi.DeviceRequestAllocationResult{{
-			Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: device,
+			Request: "gpu", Driver: names.DriverName, Pool: names.PoolName(node), Device: device,
 		}},
 	}}
 	return c

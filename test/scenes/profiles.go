@@ -3,6 +3,7 @@ package scenes
 import (
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -30,15 +31,15 @@ func Switching() Scene {
 		"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
 	a := gpunodes.WithProfile("node-a", "whole").GPUs("MIG on", GPUOf(0)).GPUs("MIG off", GPUOf(1), GPUOf(2)).
 		Switches(v1alpha1.Draining, "all-1g.10gb", doing, GPUOf(0), GPUOf(1)).Plan("removal of 3g.40gb x 2, partitions 1g.10gb x 7").
-		Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profile whole of the GPUNode; remove one of them")
+		Says(names.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profile whole of the GPUNode; remove one of them")
 	a.Status.Node.GPUs[2].Problem = "it does not answer"
 	b := gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
 		Switches(v1alpha1.Applying, "cpx-nps4", "the node's plugin changes "+GPUOf(0)+" (memory mode NPS4)", GPUOf(0))
-	c := gpunodes.WithProfile("node-c", "").GPUs("", GPUOf(0)).Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs").
-		Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
+	c := gpunodes.WithProfile("node-c", "").GPUs("", GPUOf(0)).Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs").
+		Says(names.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
 	in.GPUNodes = []v1alpha1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
-	repartitioning := resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	repartitioning := resourceapi.DeviceTaint{Key: names.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	pool := "node-a/" + GPUOf(0)
 	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: repartitioning}}}
 	in.Rules[0].Name = "tranche-node-a-" + GPUOf(0)

@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -97,12 +97,12 @@ func Tainted() Scene {
 	ofGPU := func(slot int) func(string) bool {
 		return func(name string) bool { return strings.HasPrefix(name, GPUOf(slot)) }
 	}
-	Taint(in.Slices, ofGPU(0), resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
+	Taint(in.Slices, ofGPU(0), resourceapi.DeviceTaint{Key: names.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
 	// Somebody else made a partition at the start of the second GPU.
 	covered := func(name string) bool {
 		return ofGPU(1)(name) && strings.HasSuffix(name, "-0") // the GPU's own name ends so, too
 	}
-	Taint(in.Slices, covered, resourceapi.DeviceTaint{Key: v1alpha1.TaintForeignPartition, Value: "made-by-somebody-else", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	Taint(in.Slices, covered, resourceapi.DeviceTaint{Key: names.TaintForeignPartition, Value: "made-by-somebody-else", Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	return in
 }
 
@@ -143,9 +143,9 @@ func AMDBusy() Scene {
 	other := func(name string) bool {
 		return strings.HasPrefix(name, GPUOf(0)) && !strings.Contains(name, "-cpx-")
 	}
-	Taint(in.Slices, other, resourceapi.DeviceTaint{Key: v1alpha1.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	Taint(in.Slices, other, resourceapi.DeviceTaint{Key: names.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	missing := func(name string) bool { return name == XCP(1, "cpx", 7) }
-	Taint(in.Slices, missing, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	Taint(in.Slices, missing, resourceapi.DeviceTaint{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	in.Claims = append(in.Claims, Claim("team-a", "rank-0", "node-b", 1, XCP(1, "cpx", 0)))
 	return in
 }

@@ -4,6 +4,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -26,7 +27,7 @@ func SharedGPU(node string, g gpu.GPU, s gpu.Sharing, of ...string) []resourceap
 	if len(errs) > 0 {
 		panic(errs[0])
 	}
-	return publish.Objects(gpu.DriverName, node, resources)
+	return publish.Objects(names.DriverName, node, resources)
 }
 
 // SharedL4 is a scene.

@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -20,24 +21,24 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	amount := &gpu.Amount{}
 	var err error
 	if p.Share.By == gpu.ByFraction {
-		if amount.Fraction, err = taken.part(gpu.CapacityFraction, resource.Milli, gpu.WholeFraction); err != nil {
+		if amount.Fraction, err = taken.part(names.CapacityFraction, resource.Milli, gpu.WholeFraction); err != nil {
 			return nil, err
 		}
 		amount.Memory = p.Memory * amount.Fraction / gpu.WholeFraction / gpu.MiB * gpu.MiB
-	} else if amount.Memory, err = taken.part(gpu.CapacityMemory, 0, p.Memory); err != nil {
+	} else if amount.Memory, err = taken.part(names.CapacityMemory, 0, p.Memory); err != nil {
 		return nil, err
 	}
 	if amount.Memory < gpu.MiB && p.Memory > 0 { // of a GPU that does not tell its memory, none is known
 		return nil, fmt.Errorf("device %s: the claim was allocated %d bytes of its memory, and less than 1Mi cannot be shared; request more", p.Name(), amount.Memory)
 	}
-	if taken.some(gpu.CapacityCompute) {
-		if amount.Compute, err = taken.part(gpu.CapacityCompute, 0, totalOf(p).Compute); err != nil {
+	if taken.some(names.CapacityCompute) {
+		if amount.Compute, err = taken.part(names.CapacityCompute, 0, totalOf(p).Compute); err != nil {
 			return nil, err
 		}
 	}
 	amount.Clients = 1
-	if taken.names(gpu.CapacityClients) {
-		if amount.Clients, err = taken.part(gpu.CapacityClients, 0, mostClients(p)); err != nil {
+	if taken.names(names.CapacityClients) {
+		if amount.Clients, err = taken.part(names.CapacityClients, 0, mostClients(p)); err != nil {
 			return nil, err
 		}
 	}
@@ -60,7 +61,7 @@ type taken struct {
 }
 
 func (t taken) get(name string) (resource.Quantity, bool) {
-	for _, key := range []string{name, gpu.DriverName + "/" + name} {
+	for _, key := range []string{name, names.DriverName + "/" + name} {
 		if q, ok := t.of[resourceapi.QualifiedName(key)]; ok {
 			return q, true
 		}
@@ -87,7 +88,7 @@ func (t taken) part(name string, scale resource.Scale, all int64) (int64, error)
 		return 0, fmt.Errorf("device %s: the allocation does not say how much of its %s the claim has; delete the pod so that it is scheduled again", t.device, name)
 	}
 	whole := resource.NewScaledQuantity(all, scale)
-	if name == gpu.CapacityMemory {
+	if name == names.CapacityMemory {
 		whole.Format = resource.BinarySI
 	}
 	n := floor(q, scale)
@@ -143,13 +144,13 @@ func over(p gpu.Placement, sum gpu.Amount) string {
 	total := totalOf(p)
 	switch {
 	case p.Share.By == gpu.ByMemory && sum.Memory > total.Memory:
-		return gpu.CapacityMemory
+		return names.CapacityMemory
 	case sum.Fraction > total.Fraction:
-		return gpu.CapacityFraction
+		return names.CapacityFraction
 	case sum.Compute > total.Compute:
-		return gpu.CapacityCompute
+		return names.CapacityCompute
 	case sum.Clients > total.Clients:
-		return gpu.CapacityClients
+		return names.CapacityClients
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -104,7 +105,7 @@ func TestAllocatedShares(t *testing.T) {
 	assert.True(t, got[2].Admin)
 	assert.Nil(t, got[2].Amount, "who only looks has nothing")
 
-	bad := claims.Of("a", resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: gpu.DriverName, Pool: whole.Pool, Device: whole.Device})
+	bad := claims.Of("a", resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: names.DriverName, Pool: whole.Pool, Device: whole.Device})
 	_, err = Allocated(bad, claims.Node, gpus)
 	require.ErrorContains(t, err, "is a share, but the allocation does not say of how much")
 }

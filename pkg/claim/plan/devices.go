@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -25,7 +26,7 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 	}
 	var devices []ledger.Device
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver != gpu.DriverName {
+		if result.Driver != names.DriverName {
 			continue
 		}
 		placement, err := findPlacement(node, gpus, result.Pool, result.Device)
@@ -50,7 +51,7 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 		devices = append(devices, device)
 	}
 	if len(devices) == 0 {
-		return nil, fmt.Errorf("no device of driver %s is allocated to the claim", gpu.DriverName)
+		return nil, fmt.Errorf("no device of driver %s is allocated to the claim", names.DriverName)
 	}
 	return devices, nil
 }
@@ -67,7 +68,7 @@ func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 // properties of the published device, so that two claims cannot disagree about them.
 func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
 	for _, config := range configs {
-		if config.Opaque == nil || config.Opaque.Driver != gpu.DriverName {
+		if config.Opaque == nil || config.Opaque.Driver != names.DriverName {
 			continue
 		}
 		var kind metav1.TypeMeta
@@ -75,7 +76,7 @@ func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
 			kind.Kind = "without a kind"
 		}
 		return fmt.Errorf("driver %s takes no opaque configuration, but the %s has one of kind %q: remove spec.devices.config from it",
-			gpu.DriverName, configSource(config.Source), text.Cut(strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/"), longestKind))
+			names.DriverName, configSource(config.Source), text.Cut(strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/"), longestKind))
 	}
 	return nil
 }
@@ -94,7 +95,7 @@ func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placem
 	name := gpu.OfDevice(device)
 	for i := range gpus {
 		g := &gpus[i]
-		if gpu.NodeOfPool(pool) != node || g.Name() != name {
+		if names.NodeOfPool(pool) != node || g.Name() != name {
 			continue
 		}
 		if p, ok := g.Placement(device); ok {

@@ -9,8 +9,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
@@ -78,15 +78,15 @@ func TestAllocatedRefuses(t *testing.T) {
 			"node node-a does not have the GPU of this device"},
 		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b" }),
 			"pool node-b: node node-a does not have the GPU of this device"},
-		"configuration in the claim": {configured(opaque(gpu.DriverName, `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"MigDeviceConfig"}`, resourceapi.AllocationConfigSourceClaim)),
+		"configuration in the claim": {configured(opaque(names.DriverName, `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"MigDeviceConfig"}`, resourceapi.AllocationConfigSourceClaim)),
 			`driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "gpu.nvidia.com/v1beta1/MigDeviceConfig": remove spec.devices.config from it`},
-		"configuration in the class": {configured(opaque(gpu.DriverName, `{"kind":"Sharing"}`, resourceapi.AllocationConfigSourceClass)),
+		"configuration in the class": {configured(opaque(names.DriverName, `{"kind":"Sharing"}`, resourceapi.AllocationConfigSourceClass)),
 			`the device class has one of kind "Sharing"`},
-		"configuration without a kind": {configured(opaque(gpu.DriverName, `{"replicas":4}`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
-		"configuration that is broken": {configured(opaque(gpu.DriverName, `{`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
-		"configuration of a long kind": {configured(opaque(gpu.DriverName, `{"kind":"`+strings.Repeat("ü", 5000)+`"}`, resourceapi.AllocationConfigSourceClaim)),
+		"configuration without a kind": {configured(opaque(names.DriverName, `{"replicas":4}`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+		"configuration that is broken": {configured(opaque(names.DriverName, `{`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+		"configuration of a long kind": {configured(opaque(names.DriverName, `{"kind":"`+strings.Repeat("ü", 5000)+`"}`, resourceapi.AllocationConfigSourceClaim)),
 			`kind "` + strings.Repeat("ü", 50) + `...": remove`},
-		"empty configuration": {configured(opaque(gpu.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+		"empty configuration": {configured(opaque(names.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Allocated(tt.claim, claims.Node, claims.GPUs(1))

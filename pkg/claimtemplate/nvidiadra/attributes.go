@@ -1,8 +1,7 @@
 package nvidiadra
 
 import (
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Driver is the name of NVIDIA's driver, and the domain of its attributes.
@@ -22,13 +21,13 @@ const (
 // attributes are those of NVIDIA's driver that have the same name and meaning, from
 // cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go. The values of architecture differ.
 var attributes = map[string]bool{
-	publish.AttributeType: true, publish.AttributeUUID: true, publish.AttributeParentUUID: true,
-	publish.AttributeProfile: true, publish.AttributeProductName: true, publish.AttributeArchitecture: true,
+	names.AttributeType: true, names.AttributeUUID: true, names.AttributeParentUUID: true,
+	names.AttributeProfile: true, names.AttributeProductName: true, names.AttributeArchitecture: true,
 }
 
 // Attributes that only comparisons can be translated of.
 const (
-	driverVersion     = publish.AttributeDriverVersion
+	driverVersion     = names.AttributeDriverVersion
 	computeCapability = "cudaComputeCapability"
 )
 
@@ -52,9 +51,9 @@ var remedies = map[string]string{
 // attribute is why an attribute of these devices cannot be read; empty: it can.
 func attribute(name string, on devices) string {
 	switch {
-	case name == publish.AttributeUUID && on == migDevices:
+	case name == names.AttributeUUID && on == migDevices:
 		return "partitions are created for claims, and have no UUID before: select profile and parentUUID"
-	case name == publish.AttributeType && on == shares:
+	case name == names.AttributeType && on == shares:
 		return "the class selects shares: remove it"
 	case attributes[name]:
 		return ""
@@ -66,7 +65,7 @@ func attribute(name string, on devices) string {
 
 // capacities are those of NVIDIA's driver that have a counterpart, by its name.
 var capacities = map[string]string{
-	"memory": gpu.CapacityMemory, "multiprocessors": publish.CapacityComputeUnits,
+	"memory": names.CapacityMemory, "multiprocessors": names.CapacityComputeUnits,
 	"decoders": "decoders", "encoders": "encoders", "jpegEngines": "jpegEngines", "ofaEngines": "ofaEngines",
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 
-	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // comparison translates a comparison whose values differ between the drivers. It returns false for
@@ -38,16 +38,16 @@ func (t *translator) comparison(e ast.Expr) bool {
 // equality translates the values that an attribute is compared with.
 func (t *translator) equality(left, right ast.Expr) bool {
 	switch t.attributeIn(left) {
-	case publish.AttributeArchitecture:
+	case names.AttributeArchitecture:
 		t.architecture(left, right)
 		return true
-	case publish.AttributeType:
+	case names.AttributeType:
 		for _, value := range values(right) {
 			if text, _ := literal(value); text == "vfio" {
 				t.refuse("type vfio: Tranche does not pass GPUs to virtual machines; leave those nodes to NVIDIA's driver")
 			}
 		}
-	case publish.AttributeProfile:
+	case names.AttributeProfile:
 		for _, value := range values(right) {
 			if text, _ := literal(value); computeInstance.MatchString(text) {
 				t.refuse("profile %s is a compute instance, a part of a partition, and those are not created: write %s", text, computeInstance.FindStringSubmatch(text)[1])
@@ -96,7 +96,7 @@ func (t *translator) architecture(left, right ast.Expr) {
 		}
 		left = left.AsCall().Target()
 	}
-	t.rename(left, t.reading(left), publish.AttributeArchitecture)
+	t.rename(left, t.reading(left), names.AttributeArchitecture)
 }
 
 func theirNames() string {
@@ -145,7 +145,7 @@ func (t *translator) version(e, left, right ast.Expr, less bool) bool {
 		if !found {
 			return false
 		}
-		t.rename(target, r, publish.AttributeArchitecture)
+		t.rename(target, r, names.AttributeArchitecture)
 		in := t.make.NewCall(e.ID(), operators.In, target, t.make.NewList(0, older, nil))
 		if !less {
 			in = t.make.NewCall(e.ID(), operators.LogicalNot, in)

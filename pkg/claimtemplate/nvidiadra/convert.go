@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -160,7 +160,7 @@ func class(text strict.Text) (*manifest.Object, error) {
 	return c.object(text, &o, &o.TypeMeta, &o.ObjectMeta)
 }
 
-var nvidiaOnly = fmt.Sprintf(`device.driver == %[1]q && device.attributes[%[1]q].?vendor.orValue("") == "nvidia" && device.attributes[%[1]q].?type.orValue("") in ["gpu", "mig"]`, gpu.DriverName)
+var nvidiaOnly = fmt.Sprintf(`device.driver == %[1]q && device.attributes[%[1]q].?vendor.orValue("") == "nvidia" && device.attributes[%[1]q].?type.orValue("") in ["gpu", "mig"]`, names.DriverName)
 
 // object is the result: the changed object without what a cluster added to it, or the text if nothing
 // is changed.

@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -109,7 +109,7 @@ func (c *converter) capacity(path string, r *resourceapi.CapacityRequirements, o
 			continue
 		case on == shares && theirs == "shares":
 			c.problems.Add(at, "is a number of equal shares: use class %s with capacity.requests.fraction, the part of a GPU", ourFraction)
-		case ours == "" || on == shares && ours != gpu.CapacityMemory:
+		case ours == "" || on == shares && ours != names.CapacityMemory:
 			c.problems.Add(at, capacityRemedy)
 		default:
 			converted[resourceapi.QualifiedName(ours)] = amount
@@ -132,7 +132,7 @@ func (c *converter) selectors(path string, all []resourceapi.DeviceSelector, on 
 		if expression != s.CEL.Expression {
 			c.changed = true
 			s.CEL.Expression = expression
-			if strings.Contains(expression, fmt.Sprintf("capacity[%q].?memory", gpu.DriverName)) && on != migDevices {
+			if strings.Contains(expression, fmt.Sprintf("capacity[%q].?memory", names.DriverName)) && on != migDevices {
 				c.note(strict.Index(path, i), "memory is what programs can use of a GPU, a little less than NVIDIA's driver publishes: compare the bound with kubectl get resourceslices -o yaml")
 			}
 		}
@@ -153,5 +153,5 @@ func (c *converter) constraint(path string, name *resourceapi.FullyQualifiedName
 		c.problems.Add(path, "%s: %s", *name, remedy)
 		return
 	}
-	*name = resourceapi.FullyQualifiedName(gpu.DriverName + "/" + theirs)
+	*name = resourceapi.FullyQualifiedName(names.DriverName + "/" + theirs)
 }

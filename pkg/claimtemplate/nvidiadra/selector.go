@@ -13,8 +13,7 @@ import (
 	"github.com/google/cel-go/parser"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // deepest limits how deep expressions can be nested, since they are walked recursively.
@@ -73,7 +72,7 @@ func (t *translator) visit(e ast.Expr) {
 	switch e.Kind() {
 	case ast.LiteralKind:
 		if text, is := literal(e); is && text == Driver {
-			e.SetKindCase(t.text(gpu.DriverName))
+			e.SetKindCase(t.text(names.DriverName))
 		}
 	case ast.IdentKind:
 		if e.AsIdent() == "device" {
@@ -216,7 +215,7 @@ func (t *translator) read(e ast.Expr, r *reading) {
 	case name == "":
 		t.refuse("reads attributes whose names are not written out: write device.attributes[%q].NAME", Driver)
 		return
-	case !r.capacity && name == publish.AttributeArchitecture && !r.presence:
+	case !r.capacity && name == names.AttributeArchitecture && !r.presence:
 		t.refuse("attribute architecture is compared in a way that is not translated: compare it by == or in with %s", theirNames())
 		return
 	case !r.capacity:
@@ -240,7 +239,7 @@ func (t *translator) rename(e ast.Expr, r *reading, name string) {
 	if r.capacity {
 		kind = "capacity"
 	}
-	of := t.make.NewCall(0, operators.Index, t.make.NewSelect(0, t.make.NewIdent(0, "device"), kind), t.text(gpu.DriverName))
+	of := t.make.NewCall(0, operators.Index, t.make.NewSelect(0, t.make.NewIdent(0, "device"), kind), t.text(names.DriverName))
 	optional := func() ast.Expr { return t.make.NewCall(0, operators.OptSelect, of, t.text(name)) }
 	switch {
 	case e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.In:
@@ -249,7 +248,7 @@ func (t *translator) rename(e ast.Expr, r *reading, name string) {
 		e.SetKindCase(optional())
 	case r.capacity && !r.presence:
 		e.SetKindCase(t.make.NewMemberCall(e.ID(), "orValue", optional(), t.make.NewCall(0, "quantity", t.text("0"))))
-	case name == publish.AttributeUUID && t.on == anyDevices && !r.presence:
+	case name == names.AttributeUUID && t.on == anyDevices && !r.presence:
 		e.SetKindCase(t.make.NewMemberCall(e.ID(), "orValue", optional(), t.text("")))
 	default:
 		e.SetKindCase(t.make.NewSelect(e.ID(), of, name))

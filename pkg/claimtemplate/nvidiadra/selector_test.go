@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -119,7 +120,7 @@ func device(t *testing.T, g *gpu.GPU, p gpu.Placement) (asTheirs, asOurs cel.Dev
 			ownCapacity[resourceapi.QualifiedName(ours)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(amount, resource.DecimalSI)}
 		}
 	}
-	return cel.Device{Driver: Driver, Attributes: attributes, Capacity: capacity}, cel.Device{Driver: gpu.DriverName, Attributes: own, Capacity: ownCapacity}
+	return cel.Device{Driver: Driver, Attributes: attributes, Capacity: capacity}, cel.Device{Driver: names.DriverName, Attributes: own, Capacity: ownCapacity}
 }
 
 // A selector matches the same devices of Tranche as it did of NVIDIA's driver.

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -59,7 +59,7 @@ func TestPartialOverview(t *testing.T) {
 func TestTroubleNamesANodeOnce(t *testing.T) {
 	s := &cluster.Summary{
 		Nodes: []cluster.Node{{Name: "node-a", NotReady: true, GPUs: []cluster.GPU{{Name: "gpu-a", Problem: "it does not answer"}}}},
-		Lost:  []cluster.Held{{Pool: gpu.PoolName("node-a")}},
+		Lost:  []cluster.Held{{Pool: names.PoolName("node-a")}},
 	}
 	assert.Equal(t, []overview.Trouble{{Node: "node-a", State: overview.Gone, Reasons: []string{
 		"GPU gpu-a: it does not answer", "a claim holds a device of a GPU that the node does not publish",
@@ -100,7 +100,7 @@ func TestStateOf(t *testing.T) {
 		p := cluster.ProgressOf(&n.GPUNode)
 		return cluster.Node{Profile: &p}
 	}
-	waits := gpunodes.WithProfile("node-a", "x").Says(v1alpha1.ConditionRolloutPending, true, v1alpha1.ReasonWaitsForPlan, "later")
+	waits := gpunodes.WithProfile("node-a", "x").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "later")
 	overdue := gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.Draining, "y", "evicts")
 	overdue.Status.Switch.Deadline = &overdue.Status.Switch.Started
 	for name, c := range map[string]struct {
@@ -109,11 +109,11 @@ func TestStateOf(t *testing.T) {
 	}{
 		"nothing":                  {cluster.Node{}, overview.Ready},
 		"in the last state":        {cluster.Node{Cordoned: true, NotReady: true}, overview.NotReady},
-		"a switch's taint":         {taint(v1alpha1.TaintRepartitioning, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
-		"held as of old":           {taint(v1alpha1.TaintNotOffered, resourceapi.DeviceTaintEffectNoSchedule), overview.Ready},
+		"a switch's taint":         {taint(names.TaintRepartitioning, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
+		"held as of old":           {taint(names.TaintNotOffered, resourceapi.DeviceTaintEffectNoSchedule), overview.Ready},
 		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.Tainted},
 		"a taint of no effect":     {taint("example.com/fan", resourceapi.DeviceTaintEffectNone), overview.Ready},
-		"unhealthy":                {taint(v1alpha1.TaintUnhealthy, resourceapi.DeviceTaintEffectNoExecute), overview.Unhealthy},
+		"unhealthy":                {taint(names.TaintUnhealthy, resourceapi.DeviceTaintEffectNoExecute), overview.Unhealthy},
 		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{Incomplete: "1 of 2 slices are there"}}}, overview.Incomplete},
 		"applied":                  {profile(gpunodes.WithProfile("node-a", "x")), overview.Ready},
 		"waits":                    {profile(waits), overview.Waiting},
@@ -121,10 +121,10 @@ func TestStateOf(t *testing.T) {
 		"switching":                {profile(gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.Draining, "y", "evicts")), overview.Switching},
 		"overdue":                  {profile(overdue), overview.Overdue},
 		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.RollingBack, "y", "")), overview.Failed},
-		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "others")), overview.NotApplied},
-		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "no such profile")), overview.NotApplied},
-		"turned off":               {profile(gpunodes.WithProfile("node-a", "x").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonDisabled, "off")), overview.Ready},
-		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "label")), overview.Ready},
+		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflict, true, "OtherOwner", "others")), overview.NotApplied},
+		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "no such profile")), overview.NotApplied},
+		"turned off":               {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonDisabled, "off")), overview.Ready},
+		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionOverruled, true, "LabelHolds", "label")), overview.Ready},
 	} {
 		got, reasons := overview.StateOf(&c.node, gpunodes.Now)
 		assert.Equal(t, c.want, got, name)

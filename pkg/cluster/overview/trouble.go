@@ -8,9 +8,9 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // State is the state of a node. A node for which several hold is in the last of them.
@@ -101,11 +101,11 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 		}
 		what = fmt.Sprintf("GPU %s: %d of %d devices have the taint %s:%s", g.Name, t.Devices, t.Of, what, t.Effect)
 		switch t.Key {
-		case v1alpha1.TaintRepartitioning, v1alpha1.TaintDriverUpgrade:
+		case names.TaintRepartitioning, names.TaintDriverUpgrade:
 			is(Switching, "")
-		case v1alpha1.TaintNotOffered: // Claims of before a change of the profile.
-		case v1alpha1.TaintReserved: // For minutes, while pods are moved.
-		case v1alpha1.TaintUnhealthy:
+		case names.TaintNotOffered: // Claims of before a change of the profile.
+		case names.TaintReserved: // For minutes, while pods are moved.
+		case names.TaintUnhealthy:
 			is(Unhealthy, what)
 		default:
 			is(Tainted, what)
@@ -142,7 +142,7 @@ func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) 
 func lost(s *cluster.Summary) []Trouble {
 	count := map[string]int{}
 	for _, h := range s.Lost {
-		count[gpu.NodeOfPool(h.Pool)]++
+		count[names.NodeOfPool(h.Pool)]++
 	}
 	var out []Trouble
 	for _, node := range slices.Sorted(maps.Keys(count)) {

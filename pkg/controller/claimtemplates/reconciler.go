@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
@@ -67,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("list the pods of namespace %s: %w", name, err)
 	}
 	r.forgetPods(name, pods.Items)
-	project := namespace.Labels[v1alpha1.LabelTranslate]
+	project := namespace.Labels[names.LabelTranslate]
 	if slices.Contains(r.Projects, kai) {
 		r.warnIgnored(name, project, pods.Items)
 	}
@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // templates are those of the controller in a namespace.
 func templates(ctx context.Context, reader client.Reader, namespace string) (map[string]*resourceapi.ResourceClaimTemplate, error) {
 	var list resourceapi.ResourceClaimTemplateList
-	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelFromAmount: "true"}); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{names.LabelFromAmount: "true"}); err != nil {
 		return nil, fmt.Errorf("list the ResourceClaimTemplates of namespace %s: %w", namespace, err)
 	}
 	there := map[string]*resourceapi.ResourceClaimTemplate{}
@@ -130,7 +130,7 @@ func (r *Reconciler) create(ctx context.Context, namespace string, there map[str
 		}
 		if len(there) >= mostTemplates {
 			for _, pod := range named[template] {
-				r.warn(pod, v1alpha1.EventTooManyAmounts,
+				r.warn(pod, names.EventTooManyAmounts,
 					fmt.Sprintf("Pods of namespace %s ask for more than %d different amounts of GPUs; this pod waits until others end", namespace, mostTemplates))
 			}
 			continue
@@ -154,7 +154,7 @@ func (r *Reconciler) createOne(ctx context.Context, namespace, name string) (*re
 		return nil, err
 	}
 	made := &resourceapi.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LabelFromAmount: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelFromAmount: "true"}},
 		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: asked.Spec()},
 	}
 	err = r.Client.Create(ctx, made)

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 const half = "tranche-fraction-500"
@@ -44,7 +44,7 @@ func newWorld(t *testing.T, label string) *world {
 	w.r.Reader = w.r.Client
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
 	if label != "" {
-		namespace.Labels = map[string]string{v1alpha1.LabelTranslate: label}
+		namespace.Labels = map[string]string{names.LabelTranslate: label}
 	}
 	w.create(namespace)
 	return w
@@ -134,10 +134,10 @@ func TestNobodyElsesTemplates(t *testing.T) {
 	}{
 		"of the same name": {"kai", func(*resourceapi.ResourceClaimTemplate) {}},
 		"with the label": {"kai", func(o *resourceapi.ResourceClaimTemplate) {
-			o.Name, o.Labels = "mine", map[string]string{v1alpha1.LabelFromAmount: "true"}
+			o.Name, o.Labels = "mine", map[string]string{names.LabelFromAmount: "true"}
 		}},
 		"with label and prefix": {"kai", func(o *resourceapi.ResourceClaimTemplate) {
-			o.Name, o.Labels = "tranche-mine", map[string]string{v1alpha1.LabelFromAmount: "true"}
+			o.Name, o.Labels = "tranche-mine", map[string]string{names.LabelFromAmount: "true"}
 		}},
 		"in another's namespace": {"", func(*resourceapi.ResourceClaimTemplate) {}},
 	} {

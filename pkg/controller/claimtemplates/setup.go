@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 )
@@ -32,14 +32,14 @@ func CacheObjects() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}:                        {Transform: trimPod},
 		&corev1.Namespace{}:                  {Transform: trimNamespace},
-		&resourceapi.ResourceClaimTemplate{}: {Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelFromAmount: "true"})},
+		&resourceapi.ResourceClaimTemplate{}: {Label: labels.SelectorFromSet(labels.Set{names.LabelFromAmount: "true"})},
 	}
 }
 
 // Setup adds the controller to a manager, for the given projects.
 func Setup(mgr manager.Manager, projects []string) error {
 	r := &Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(v1alpha1.ControllerName),
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(names.ControllerName),
 		Clock: clock.RealClock{}, Projects: projects,
 	}
 	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -102,8 +102,8 @@ func trimNamespace(o any) (any, error) {
 	}
 	out := &corev1.Namespace{TypeMeta: n.TypeMeta}
 	out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = n.Name, n.UID, n.ResourceVersion, n.DeletionTimestamp
-	if value, ok := n.Labels[v1alpha1.LabelTranslate]; ok {
-		out.Labels = map[string]string{v1alpha1.LabelTranslate: value}
+	if value, ok := n.Labels[names.LabelTranslate]; ok {
+		out.Labels = map[string]string{names.LabelTranslate: value}
 	}
 	return out, nil
 }

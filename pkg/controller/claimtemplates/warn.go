@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -38,15 +38,15 @@ func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 			continue
 		}
 		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+
-			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, v1alpha1.LabelTranslate, kai)
+			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, names.LabelTranslate, kai)
 		switch {
 		case refusal != "":
 			note = "This pod has no GPU: annotation " + refusal
 		case project == kai:
 			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because the pod is older than the label %s=%s of namespace %s: "+
-				"create the pod again", key, v1alpha1.LabelTranslate, kai, namespace)
+				"create the pod again", key, names.LabelTranslate, kai, namespace)
 		}
-		r.warn(&pods[i], v1alpha1.EventAnnotationIgnored, note)
+		r.warn(&pods[i], names.EventAnnotationIgnored, note)
 	}
 }
 

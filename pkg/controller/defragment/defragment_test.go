@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -75,7 +76,7 @@ func TestMakesRoom(t *testing.T) {
 	assert.Equal(t, v1alpha1.DefragmentationSucceeded, a.State)
 	assert.Equal(t, "the waiting pod was scheduled to node node-1", a.Message)
 	assert.False(t, a.Active(w.clock.Now()))
-	assert.Contains(t, w.recordedEvents(), v1alpha1.EventDefragmentationSucceeded)
+	assert.Contains(t, w.recordedEvents(), names.EventDefragmentationSucceeded)
 	assert.False(t, w.pass(time.Hour))
 }
 
@@ -144,7 +145,7 @@ func TestAborts(t *testing.T) {
 			assert.Contains(t, a.Message, test.want)
 			assert.NotNil(t, a.Ended)
 			assert.Empty(t, w.evicted)
-			assert.Contains(t, w.recordedEvents(), v1alpha1.EventDefragmentationAborted)
+			assert.Contains(t, w.recordedEvents(), names.EventDefragmentationAborted)
 			w.taint("node-1")
 			assert.False(t, w.pass(2*time.Minute), "the node and the pod are left alone for a while")
 		})
@@ -268,7 +269,7 @@ func TestRoundRobin(t *testing.T) {
 		add("many", string(rune('A'+i)))
 	}
 	add("few", "x")
-	names := func(offset int) (all []string) {
+	of := func(offset int) (all []string) {
 		copied := map[string][]*corev1.Pod{}
 		for k, v := range pods {
 			copied[k] = v
@@ -278,8 +279,8 @@ func TestRoundRobin(t *testing.T) {
 		}
 		return all
 	}
-	assert.Len(t, names(0), maxWaitingPods)
-	assert.Equal(t, []string{"few/x", "many/A", "many/B"}, names(0)[:3])
-	assert.Equal(t, []string{"many/Q", "few/x", "many/R"}, names(1)[:3])
+	assert.Len(t, of(0), maxWaitingPods)
+	assert.Equal(t, []string{"few/x", "many/A", "many/B"}, of(0)[:3])
+	assert.Equal(t, []string{"many/Q", "few/x", "many/R"}, of(1)[:3])
 	assert.Empty(t, roundRobin(nil, 0))
 }

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 const (
@@ -154,7 +154,7 @@ func (d *Defragmenter) holdsDevices(ctx context.Context, node string, m *v1alpha
 	}
 	return slices.ContainsFunc(claims.Items, func(c resourceapi.ResourceClaim) bool {
 		return slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-			return r.Driver == gpu.DriverName && slices.Contains(m.From, r.Device)
+			return r.Driver == names.DriverName && slices.Contains(m.From, r.Device)
 		})
 	}), nil
 }

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // freezeCache makes the cache keep the GPUNodes that it has now.
@@ -191,18 +191,18 @@ func TestNeededClaims(t *testing.T) {
 	})
 	in, err := w.d.readForSearch(t.Context(), []string{"node-0"}, []*corev1.Pod{w.get(waiting)})
 	require.NoError(t, err)
-	var names []string
+	var claims []string
 	for _, c := range in.Claims {
-		names = append(names, c.Name)
+		claims = append(claims, c.Name)
 	}
-	assert.ElementsMatch(t, []string{"pod-0", waiting}, names)
+	assert.ElementsMatch(t, []string{"pod-0", waiting}, claims)
 
 	in.Slices = append(in.Slices, resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: "nic.example.com", Pool: resourceapi.ResourcePool{Name: "node-0"}}})
 	needed := neededBy(in, nil)
 	var nic resourceapi.ResourceClaim
 	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: team, Name: "nic"}, &nic))
 	assert.True(t, needed.claim(&nic))
-	nic.Status.Allocation.Devices.Results[0].Driver = gpu.DriverName
+	nic.Status.Allocation.Devices.Results[0].Driver = names.DriverName
 	assert.True(t, needed.claim(&nic))
 	nic.Status.Allocation.Devices.Results[0].Pool = "node-1"
 	assert.False(t, needed.claim(&nic))
@@ -242,13 +242,13 @@ func TestJobs(t *testing.T) {
 		w.create(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: job}})
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, Controller: ptr.To(true)}}}, Status: status}
 		if label != "" {
-			p.Labels = map[string]string{v1alpha1.LabelDefragmentation: label}
+			p.Labels = map[string]string{names.LabelDefragmentation: label}
 		}
 		return p
 	}
 	extended := corev1.PodStatus{ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "x"}}
 	in := &defrag.Input{Pods: []corev1.Pod{
-		pod("no-claims", "", corev1.PodStatus{}), pod("extended", "", extended), pod("forbidden", "never", extended), pod("allowed", v1alpha1.DefragmentationAllowed, extended),
+		pod("no-claims", "", corev1.PodStatus{}), pod("extended", "", extended), pod("forbidden", "never", extended), pod("allowed", names.DefragmentationAllowed, extended),
 	}}
 	read := func() (names []string) {
 		in.Jobs = nil
@@ -259,6 +259,6 @@ func TestJobs(t *testing.T) {
 		return names
 	}
 	assert.Equal(t, []string{"allowed"}, read())
-	in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}}}}
+	in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.DefragmentationAllowed}}}}
 	assert.Equal(t, []string{"extended", "allowed"}, read())
 }

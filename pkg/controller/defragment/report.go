@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -24,11 +25,11 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricDefragmentations,
+			Name: names.MetricDefragmentations,
 			Help: "Finished defragmentations: Succeeded or Aborted.",
 		}, []string{"result"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricDefragmentationEvictions,
+			Name: names.MetricDefragmentationEvictions,
 			Help: "Evictions that made room for waiting pods: evicted, refused.",
 		}, []string{"result"}),
 	}
@@ -41,9 +42,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 // reportStart reports that an attempt has begun.
 func (d *Defragmenter) reportStart(ctx context.Context, node *v1alpha1.GPUNode) {
 	a := node.Status.Defragmentation
-	note := fmt.Sprintf("Making room for pod %s/%s by moving pods: %s", a.Pod.Namespace, a.Pod.Name, names(a.Moves))
-	klog.FromContext(ctx).Info("Making room for a pod", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", names(a.Moves))
-	d.event(node, corev1.EventTypeNormal, v1alpha1.EventDefragmentationStarted, note)
+	note := fmt.Sprintf("Making room for pod %s/%s by moving pods: %s", a.Pod.Namespace, a.Pod.Name, podNames(a.Moves))
+	klog.FromContext(ctx).Info("Making room for a pod", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", podNames(a.Moves))
+	d.event(node, corev1.EventTypeNormal, names.EventDefragmentationStarted, note)
 	// The event on the pod does not name the pods of other tenants.
 	d.podEvent(a.Pod, fmt.Sprintf("Making room on node %s by moving %d of its pods", node.Name, len(a.Moves)))
 }
@@ -51,9 +52,9 @@ func (d *Defragmenter) reportStart(ctx context.Context, node *v1alpha1.GPUNode) 
 // reportEnd reports that an attempt has ended.
 func (d *Defragmenter) reportEnd(ctx context.Context, node *v1alpha1.GPUNode) {
 	a := node.Status.Defragmentation
-	kind, reason := corev1.EventTypeNormal, v1alpha1.EventDefragmentationSucceeded
+	kind, reason := corev1.EventTypeNormal, names.EventDefragmentationSucceeded
 	if a.State == v1alpha1.DefragmentationAborted {
-		kind, reason = corev1.EventTypeWarning, v1alpha1.EventDefragmentationAborted
+		kind, reason = corev1.EventTypeWarning, names.EventDefragmentationAborted
 	}
 	klog.FromContext(ctx).Info("Ended making room for a pod", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
 	d.metrics.ended.WithLabelValues(string(a.State)).Inc()
@@ -71,10 +72,10 @@ func (d *Defragmenter) podEvent(pod v1alpha1.PodReference, note string) {
 	d.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-	}, nil, corev1.EventTypeNormal, v1alpha1.EventDefragmentation, "Defragment", "%s", text.Cut(note, maxMessage))
+	}, nil, corev1.EventTypeNormal, names.EventDefragmentation, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
-func names(moves []v1alpha1.DefragmentationMove) string {
+func podNames(moves []v1alpha1.DefragmentationMove) string {
 	var all []string
 	for _, m := range moves {
 		all = append(all, m.Namespace+"/"+m.Name)

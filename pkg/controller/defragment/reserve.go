@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // reserve waits for the taints, proves the plan again and dry-runs the evictions.
@@ -61,11 +61,11 @@ func (d *Defragmenter) isTainted(ctx context.Context, node string, a *v1alpha1.D
 		return false, err
 	}
 	for i := range published {
-		if published[i].Spec.Driver != gpu.DriverName {
+		if published[i].Spec.Driver != names.DriverName {
 			continue
 		}
 		for _, device := range published[i].Spec.Devices {
-			isReserved := func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintReserved && t.Value == a.ID }
+			isReserved := func(t resourceapi.DeviceTaint) bool { return t.Key == names.TaintReserved && t.Value == a.ID }
 			if slices.Contains(a.Reserved, device.Name) && !slices.ContainsFunc(device.Taints, isReserved) {
 				return false, nil
 			}

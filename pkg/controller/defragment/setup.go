@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
@@ -85,7 +86,7 @@ func New(c client.Client, reader client.Reader, recorder events.EventRecorder, o
 
 // Setup adds a Defragmenter to a manager. Only the leader runs it.
 func Setup(mgr manager.Manager, o Options) error {
-	d := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(v1alpha1.ControllerName), o)
+	d := New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(names.ControllerName), o)
 	var err error
 	if d.HasRules, err = cluster.ServesRules(mgr.GetRESTMapper()); err != nil {
 		return err

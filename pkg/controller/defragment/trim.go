@@ -13,8 +13,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // pageSize is the number of objects in one response of the API server. All objects of a large cluster at once
@@ -102,8 +102,8 @@ func (n *needed) claim(c *resourceapi.ResourceClaim) bool {
 		return n.claims[client.ObjectKeyFromObject(c)]
 	}
 	return n.claims[client.ObjectKeyFromObject(c)] || slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-		if r.Driver == gpu.DriverName {
-			return n.nodes[gpu.NodeOfPool(r.Pool)]
+		if r.Driver == names.DriverName {
+			return n.nodes[names.NodeOfPool(r.Pool)]
 		}
 		return n.pools[[2]string{r.Driver, r.Pool}]
 	})

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -86,7 +87,7 @@ func newWorld(t *testing.T) *world {
 		w.create(c.DeepCopy())
 	}
 	w.scheduler = allocator.New(classes, nil)
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{v1alpha1.LabelDefragmentation: v1alpha1.DefragmentationAllowed}}})
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.DefragmentationAllowed}}})
 	for i := range 2 {
 		w.node(fmt.Sprintf("node-%d", i))
 	}
@@ -198,7 +199,7 @@ func (w *world) taint(node string) {
 		for j := range s.Spec.Devices {
 			s.Spec.Devices[j].Taints = nil
 			if a.Active(w.clock.Now()) && slices.Contains(a.Reserved, s.Spec.Devices[j].Name) {
-				s.Spec.Devices[j].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintReserved, Value: a.ID, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+				s.Spec.Devices[j].Taints = []resourceapi.DeviceTaint{{Key: names.TaintReserved, Value: a.ID, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 			}
 		}
 		require.NoError(w.t, w.api.Update(w.t.Context(), s))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -25,7 +25,7 @@ func NodesOf(o client.Object) []string {
 	var nodes []string
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		if node := gpu.NodeOfPool(r.Pool); r.Driver == gpu.DriverName && !slices.Contains(nodes, node) {
+		if node := names.NodeOfPool(r.Pool); r.Driver == names.DriverName && !slices.Contains(nodes, node) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -55,7 +55,7 @@ func TrimClaim(o any) (any, error) {
 	}
 	out.Status.ReservedFor = c.Status.ReservedFor
 	for i := range c.Status.Allocation.Devices.Results {
-		if r := &c.Status.Allocation.Devices.Results[i]; r.Driver == gpu.DriverName {
+		if r := &c.Status.Allocation.Devices.Results[i]; r.Driver == names.DriverName {
 			kept := resourceapi.DeviceRequestAllocationResult{
 				Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess, ShareID: r.ShareID, ConsumedCapacity: r.ConsumedCapacity,
 			}
@@ -121,7 +121,7 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 // and the next claim can have another one.
 func tolerates(tolerations []resourceapi.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
-		return t.Key == "" || t.Key == v1alpha1.TaintRepartitioning
+		return t.Key == "" || t.Key == names.TaintRepartitioning
 	})
 }
 
@@ -142,8 +142,8 @@ func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[s
 	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		ofGPUs := gpu.NodeOfPool(r.Pool) == node && slices.Contains(gpus, gpu.OfDevice(r.Device))
-		if r.Driver != gpu.DriverName || !ofGPUs || keeps[r.Device] {
+		ofGPUs := names.NodeOfPool(r.Pool) == node && slices.Contains(gpus, gpu.OfDevice(r.Device))
+		if r.Driver != names.DriverName || !ofGPUs || keeps[r.Device] {
 			continue
 		}
 		u.devices = append(u.devices, r.Device)

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 func TestTheCacheKeepsLittleOfAClaim(t *testing.T) {
@@ -19,7 +19,7 @@ func TestTheCacheKeepsLittleOfAClaim(t *testing.T) {
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p"}}
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 		{Driver: "other", Pool: "x"},
-		{Request: "r", Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Key: "k"}, {Operator: resourceapi.DeviceTolerationOpExists}}},
+		{Request: "r", Driver: names.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Key: "k"}, {Operator: resourceapi.DeviceTolerationOpExists}}},
 	}}}
 	got, err := TrimClaim(c)
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func TestTheCacheKeepsLittleOfAClaim(t *testing.T) {
 	assert.True(t, ofOnePod(trimmed, []types.UID{"p"}))
 	assert.Equal(t, c.Status.ReservedFor, trimmed.Status.ReservedFor)
 	assert.Equal(t, []resourceapi.DeviceRequestAllocationResult{
-		{Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},
+		{Driver: names.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},
 	}, trimmed.Status.Allocation.Devices.Results)
 	assert.Equal(t, []string{"a"}, NodesOf(trimmed))
 	again, err := TrimClaim(trimmed)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -24,15 +24,15 @@ func TestAHolderToleratesWhateverTheAllocatorAccepts(t *testing.T) {
 	require.NoError(t, err)
 	classes, err := allocator.Classes("../../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
-	value := v1alpha1.RepartitioningTaintValue("cpx")
+	value := names.RepartitioningTaintValue("cpx")
 	for _, s := range published {
 		for i := range s.Spec.Devices {
-			s.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			s.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	scheduler := allocator.New(classes, published)
 	accepted := 0
-	for _, key := range []string{"", v1alpha1.TaintRepartitioning, "example.com/other"} {
+	for _, key := range []string{"", names.TaintRepartitioning, "example.com/other"} {
 		for _, operator := range []string{"", "Equal", "Exists"} {
 			for _, effect := range []string{"", "NoSchedule", "NoExecute"} {
 				for _, v := range []string{"", value, "other"} {

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
@@ -74,19 +75,19 @@ func (k *Keeper) Admit(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *s
 	case k.result.Granted[g.Name] == wanted.Hash:
 		return nil
 	case fromPlan:
-		return &state.Pending{Reason: v1alpha1.ReasonWaitsForPlan, Message: fmt.Sprintf(
+		return &state.Pending{Reason: names.ReasonWaitsForPlan, Message: fmt.Sprintf(
 			"PartitionPlan %s gives the node another version of profile %s later", wanted.Plan, wanted.Profile)}
 	case len(stopped) > 0:
-		return &state.Pending{Reason: v1alpha1.ReasonTooManyFailures, Message: fmt.Sprintf(
-			"more nodes failed with %s than may (--max-failures %s): %s", state.ProfileText(wanted.Profile), k.MaxFailures.String(), text.List(names(stopped), 5))}
+		return &state.Pending{Reason: names.ReasonTooManyFailures, Message: fmt.Sprintf(
+			"more nodes failed with %s than may (--max-failures %s): %s", state.ProfileText(wanted.Profile), k.MaxFailures.String(), text.List(nodeNames(stopped), 5))}
 	case s.OrdersTaints():
 		return nil // It has the place of another switch, which this one replaces.
 	}
-	return &state.Pending{Reason: v1alpha1.ReasonWaitsForNodes, Message: fmt.Sprintf(
+	return &state.Pending{Reason: names.ReasonWaitsForNodes, Message: fmt.Sprintf(
 		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", state.ProfileText(wanted.Profile), k.MaxUnavailable.String())}
 }
 
-func names(nodes []v1alpha1.PlanNode) (all []string) {
+func nodeNames(nodes []v1alpha1.PlanNode) (all []string) {
 	for i := range nodes {
 		all = append(all, nodes[i].Node+": "+nodes[i].Reason)
 	}

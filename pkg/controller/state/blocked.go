@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -31,7 +32,7 @@ func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 		return
 	}
 	sw.Blockers = by[:min(len(by), mostBlockers)]
-	if len(by) == 0 || reason == v1alpha1.ReasonDrainDeadline || slices.ContainsFunc(by, isDevice) {
+	if len(by) == 0 || reason == names.ReasonDrainDeadline || slices.ContainsFunc(by, isDevice) {
 		// A dry run does not show whether they leave: do not retry at once.
 		t.retryLater()
 	}

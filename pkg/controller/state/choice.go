@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -75,8 +76,8 @@ func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string, tools Tools, p
 		controlPlane: controlPlane,
 		disabled:     gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
 	}
-	if value := labels[v1alpha1.LabelProfile]; value != "" {
-		n.labels = append(n.labels, Name{Source: v1alpha1.FromLabel, Profile: value, Value: value, label: v1alpha1.LabelProfile})
+	if value := labels[names.LabelProfile]; value != "" {
+		n.labels = append(n.labels, Name{Source: v1alpha1.FromLabel, Profile: value, Value: value, label: names.LabelProfile})
 	}
 	n.addTools(labels, tools)
 	if d := gpuNode.Status.Desired; d != nil && tools.follow(d.Source) {
@@ -95,7 +96,7 @@ func (n Named) Profile() Name {
 	case n.plan != nil:
 		return Name{Source: v1alpha1.FromPlan, Profile: n.plan.Profile, Value: n.plan.Plan}
 	}
-	return Name{Source: v1alpha1.FromDefault, Profile: v1alpha1.DefaultProfile}
+	return Name{Source: v1alpha1.FromDefault, Profile: names.DefaultProfile}
 }
 
 // Found is what there is under the name that Named.Profile returns.
@@ -118,13 +119,13 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	c.Reports = n.reportsOn(name)
 	switch {
 	case n.disabled:
-		c.Keep = v1alpha1.ReasonDisabled
+		c.Keep = names.ReasonDisabled
 		c.Message = "spec.enabled is false"
 	case n.controlPlane && n.spec == "":
-		c.Keep = v1alpha1.ReasonControlPlaneNotNamed
+		c.Keep = names.ReasonControlPlaneNotNamed
 		c.Message = "the node belongs to the control plane, and spec.profile of its GPUNode is not set"
 	case n.holds():
-		c.Keep = v1alpha1.ReasonDisabled
+		c.Keep = names.ReasonDisabled
 		c.Message = "the node has the label " + n.held
 	case n.removed():
 		// As in these projects, the removal of the label changes nothing.
@@ -135,10 +136,10 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 			c.Policy = withDefaults(found.Spec.Switch, defaults)
 		}
 	case name.Source == v1alpha1.FromPlan:
-		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name.Profile
+		c.Keep, c.Missing = names.ReasonProfileNotFound, name.Profile
 		c.Message = fmt.Sprintf("PartitionPlan %s names PartitionProfile %s, which does not exist", name.Value, name.Profile)
 	case found.Problem != "":
-		c.Keep, c.Missing = v1alpha1.ReasonConfigMapInvalid, name.Profile
+		c.Keep, c.Missing = names.ReasonConfigMapInvalid, name.Profile
 		c.Message = fmt.Sprintf("%s is %s, which cannot be used: %s", sourceText(name.Source), name.Profile, found.Problem)
 	case found.Spec != nil:
 		c.Desired = &v1alpha1.ProfileSnapshot{
@@ -149,7 +150,7 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	case name.Source == v1alpha1.FromDefault:
 		c.Desired = noProfile()
 	default:
-		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name.Profile
+		c.Keep, c.Missing = names.ReasonProfileNotFound, name.Profile
 		slices.Sort(found.Others)
 		c.Message = fmt.Sprintf("%s names %s %s, which does not exist; existing profiles: %s",
 			sourceText(name.Source), name.kind(), name.Profile, cmp.Or(strings.Join(found.Others, ", "), "none"))
@@ -167,7 +168,7 @@ func (n Named) overrulesPlan(name Name) (reason, message string) {
 	if n.plan == nil || n.controlPlane || name.Source == v1alpha1.FromPlan || name.Profile == n.plan.Profile {
 		return "", ""
 	}
-	return v1alpha1.ReasonPlanOverruled, fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
+	return names.ReasonPlanOverruled, fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
 		sourceText(name.Source), name.Profile, n.plan.Plan, n.plan.Profile)
 }
 
@@ -187,7 +188,7 @@ func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
 // registers again lacks them for a moment, and must not be switched for that.
 func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 	return Choice{
-		Policy: withDefaults(nil, defaults), Keep: v1alpha1.ReasonNodeNotFound,
+		Policy: withDefaults(nil, defaults), Keep: names.ReasonNodeNotFound,
 		Message: "the Node does not exist, so its labels are not known",
 	}
 }
@@ -200,7 +201,7 @@ func noProfile() *v1alpha1.ProfileSnapshot {
 func sourceText(s v1alpha1.Source) string {
 	switch s {
 	case v1alpha1.FromLabel:
-		return "the node's label " + v1alpha1.LabelProfile
+		return "the node's label " + names.LabelProfile
 	case v1alpha1.FromSpec:
 		return "the GPUNode's spec.profile"
 	case v1alpha1.FromPlan:

@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 func TestWhoSaysWhat(t *testing.T) {
 	control := map[string]string{ControlPlaneLabel: ""}
-	label := map[string]string{v1alpha1.LabelProfile: "cpx"}
-	both := map[string]string{ControlPlaneLabel: "", v1alpha1.LabelProfile: "cpx"}
+	label := map[string]string{names.LabelProfile: "cpx"}
+	both := map[string]string{ControlPlaneLabel: "", names.LabelProfile: "cpx"}
 	spec := func(name string) v1alpha1.GPUNodeSpec { return v1alpha1.GPUNodeSpec{Profile: name} }
 	for name, tt := range map[string]struct {
 		labels   map[string]string
@@ -32,17 +33,17 @@ func TestWhoSaysWhat(t *testing.T) {
 		"the label":                      {labels: label, profiles: "cpx default", want: "cpx", source: v1alpha1.FromLabel},
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1alpha1.FromSpec},
 		"both, the same":                 {labels: label, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
-		"both":                           {labels: label, spec: spec("spx"), profiles: "cpx spx", want: "cpx", source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonLabelHolds},
-		"the label, missing":             {labels: label, spec: spec("spx"), profiles: "spx", want: "-", keep: v1alpha1.ReasonProfileNotFound, ruler: v1alpha1.ReasonLabelHolds},
-		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: v1alpha1.ReasonProfileNotFound},
-		"disabled":                       {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: v1alpha1.ReasonDisabled},
+		"both":                           {labels: label, spec: spec("spx"), profiles: "cpx spx", want: "cpx", source: v1alpha1.FromLabel, ruler: names.ReasonLabelHolds},
+		"the label, missing":             {labels: label, spec: spec("spx"), profiles: "spx", want: "-", keep: names.ReasonProfileNotFound, ruler: names.ReasonLabelHolds},
+		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound},
+		"disabled":                       {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: names.ReasonDisabled},
 		"enabled":                        {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
-		"control plane":                  {labels: control, profiles: "default", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed},
-		"control plane, the label":       {labels: both, profiles: "cpx default", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed, ruler: v1alpha1.ReasonSpecHolds},
+		"control plane":                  {labels: control, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed},
+		"control plane, the label":       {labels: both, profiles: "cpx default", want: "-", keep: names.ReasonControlPlaneNotNamed, ruler: names.ReasonSpecHolds},
 		"control plane, the spec":        {labels: control, spec: spec("spx"), profiles: "spx", want: "spx", source: v1alpha1.FromSpec},
-		"control plane, both":            {labels: both, spec: spec("spx"), profiles: "cpx spx", want: "spx", source: v1alpha1.FromSpec, ruler: v1alpha1.ReasonSpecHolds},
+		"control plane, both":            {labels: both, spec: spec("spx"), profiles: "cpx spx", want: "spx", source: v1alpha1.FromSpec, ruler: names.ReasonSpecHolds},
 		"control plane, both, the same":  {labels: both, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromSpec},
-		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: v1alpha1.ReasonProfileNotFound},
+		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: names.ReasonProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil, nil)
@@ -95,7 +96,7 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 // Labels and specs have precedence over plans, and plans over the profile default.
 func TestWhatAPlanGives(t *testing.T) {
 	given := &Given{Plan: "p", Profile: "cpx", Snapshot: &v1alpha1.ProfileSnapshot{Profile: "cpx", Source: v1alpha1.FromPlan, Plan: "p", Hash: "of the plan"}}
-	label := map[string]string{v1alpha1.LabelProfile: "spx"}
+	label := map[string]string{names.LabelProfile: "spx"}
 	for name, tt := range map[string]struct {
 		labels  map[string]string
 		spec    v1alpha1.GPUNodeSpec
@@ -106,14 +107,14 @@ func TestWhatAPlanGives(t *testing.T) {
 		follows bool
 	}{
 		"the plan":                  {plan: given, source: v1alpha1.FromPlan, follows: true},
-		"the plan has none yet":     {plan: &Given{Plan: "p", Profile: "new"}, keep: v1alpha1.ReasonProfileNotFound, follows: true},
-		"the label":                 {plan: given, labels: label, source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonPlanOverruled},
-		"the label, the same":       {plan: given, labels: map[string]string{v1alpha1.LabelProfile: "cpx"}, source: v1alpha1.FromLabel},
-		"the spec":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, source: v1alpha1.FromSpec, ruler: v1alpha1.ReasonPlanOverruled},
-		"label and spec":            {plan: given, labels: label, spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}, source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonLabelHolds},
-		"disabled":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: v1alpha1.ReasonDisabled},
+		"the plan has none yet":     {plan: &Given{Plan: "p", Profile: "new"}, keep: names.ReasonProfileNotFound, follows: true},
+		"the label":                 {plan: given, labels: label, source: v1alpha1.FromLabel, ruler: names.ReasonPlanOverruled},
+		"the label, the same":       {plan: given, labels: map[string]string{names.LabelProfile: "cpx"}, source: v1alpha1.FromLabel},
+		"the spec":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, source: v1alpha1.FromSpec, ruler: names.ReasonPlanOverruled},
+		"label and spec":            {plan: given, labels: label, spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}, source: v1alpha1.FromLabel, ruler: names.ReasonLabelHolds},
+		"disabled":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: names.ReasonDisabled},
 		"no plan":                   {source: v1alpha1.FromDefault},
-		"control plane, by no plan": {labels: map[string]string{ControlPlaneLabel: ""}, keep: v1alpha1.ReasonControlPlaneNotNamed},
+		"control plane, by no plan": {labels: map[string]string{ControlPlaneLabel: ""}, keep: names.ReasonControlPlaneNotNamed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil, tt.plan)
@@ -134,7 +135,7 @@ func TestWhatAPlanGives(t *testing.T) {
 // Who waits for a rollout has what it has, by the policy that it has.
 func TestWaitForARollout(t *testing.T) {
 	old, next := &v1alpha1.ProfileSnapshot{Hash: "old"}, &v1alpha1.ProfileSnapshot{Hash: "next"}
-	why := &Pending{Reason: v1alpha1.ReasonWaitsForPlan}
+	why := &Pending{Reason: names.ReasonWaitsForPlan}
 	c := Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
 	c.Wait(&v1alpha1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1alpha1.Switch{Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}}, why)
 	assert.Equal(t, Choice{Desired: old, Pending: why, Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}, c)

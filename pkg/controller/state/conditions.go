@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -26,22 +27,22 @@ func (t *turn) describe(generation int64) {
 		meta.SetStatusCondition(&t.Status.Conditions, c)
 	}
 	ready, reason, message := t.ready()
-	set(v1alpha1.ConditionReady, ready, reason, message)
-	set(v1alpha1.ConditionSwitching, t.switching(), string(t.Status.State), t.progress())
+	set(names.ConditionReady, ready, reason, message)
+	set(names.ConditionSwitching, t.switching(), string(t.Status.State), t.progress())
 	if t.Choice.Overruled != "" {
-		set(v1alpha1.ConditionOverruled, true, t.Choice.Overruler, t.Choice.Overruled)
+		set(names.ConditionOverruled, true, t.Choice.Overruler, t.Choice.Overruled)
 	} else {
-		set(v1alpha1.ConditionOverruled, false, v1alpha1.ReasonNone, "")
+		set(names.ConditionOverruled, false, names.ReasonNone, "")
 	}
 	if p := t.Choice.Pending; p != nil {
-		set(v1alpha1.ConditionRolloutPending, true, p.Reason, p.Message)
+		set(names.ConditionRolloutPending, true, p.Reason, p.Message)
 	} else {
-		meta.RemoveStatusCondition(&t.Status.Conditions, v1alpha1.ConditionRolloutPending)
+		meta.RemoveStatusCondition(&t.Status.Conditions, names.ConditionRolloutPending)
 	}
 	if t.conflict() {
-		set(v1alpha1.ConditionConflict, true, v1alpha1.ReasonOtherOwner, t.conflictText())
+		set(names.ConditionConflict, true, names.ReasonOtherOwner, t.conflictText())
 	} else {
-		set(v1alpha1.ConditionConflict, false, v1alpha1.ReasonNone, "")
+		set(names.ConditionConflict, false, names.ReasonNone, "")
 	}
 }
 
@@ -57,7 +58,7 @@ func ReasonWord(reason string) string {
 	if len(reason) <= mostReason && reasonPattern.MatchString(reason) {
 		return reason
 	}
-	return v1alpha1.ReasonOther
+	return names.ReasonOther
 }
 
 // mostMessage is the longest message of a condition, in bytes.
@@ -77,19 +78,19 @@ func (t *turn) ready() (bool, string, string) {
 	case t.Status.State == v1alpha1.Failed:
 		return false, sw.Reason, t.failedText()
 	case t.switching():
-		return false, v1alpha1.ReasonSwitching, t.fromTo() + ": " + t.progress()
+		return false, names.ReasonSwitching, t.fromTo() + ": " + t.progress()
 	case t.Status.Node == nil:
-		return false, v1alpha1.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
+		return false, names.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
 	case t.conflict():
-		return false, v1alpha1.ReasonConflict, t.conflictText()
-	case t.Choice.Missing != "", t.Choice.Keep == v1alpha1.ReasonNodeNotFound:
+		return false, names.ReasonConflict, t.conflictText()
+	case t.Choice.Missing != "", t.Choice.Keep == names.ReasonNodeNotFound:
 		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
 	case t.Choice.Keep != "":
 		return t.keptUp(), t.Choice.Keep, t.Choice.Message + ": " + t.kept()
 	case len(t.node.GPUs) == 0:
-		return true, v1alpha1.ReasonNoGPUs, "the node has no GPUs"
+		return true, names.ReasonNoGPUs, "the node has no GPUs"
 	}
-	return true, v1alpha1.ReasonApplied, t.appliedText()
+	return true, names.ReasonApplied, t.appliedText()
 }
 
 // appliedText says what is applied, and what is pending or wrong.
@@ -144,7 +145,7 @@ func FailedText(s *v1alpha1.GPUNodeStatus) string {
 func (t *turn) failedText() string {
 	sw := t.Status.Switch
 	said := fmt.Sprintf("%s could not be applied: %s", ProfileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
-	if sw.Reason != v1alpha1.ReasonRollbackFailed {
+	if sw.Reason != names.ReasonRollbackFailed {
 		said += fmt.Sprintf(". The node is unchanged, with %s", ProfileText(sw.From.Profile))
 	}
 	switch {
@@ -154,7 +155,7 @@ func (t *turn) failedText() string {
 		return said + fmt.Sprintf(". Attempt %d starts at %s", sw.Attempt+1, text.Clock(sw.Retry.Time))
 	case sw.Rebooted:
 		return said + ". The node was rebooted for it and is not rebooted again automatically: it is retried when the profile or its policy changes"
-	case sw.Reason == v1alpha1.ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
+	case sw.Reason == names.ReasonRebootRequired || sw.Reason == names.ReasonNeedsReset:
 		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
 	if sw.Evicted > 0 && sw.Retry == nil {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -30,9 +31,9 @@ func retryAfter(attempt int32) time.Duration {
 // for other reasons would disturb pods for nothing until somebody intervenes.
 func triedAgain(sw *v1alpha1.Switch, reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonProfileDoesNotFit, v1alpha1.ReasonRebootRequired, v1alpha1.ReasonNeedsReset, v1alpha1.ReasonDrainBlocked:
+	case names.ReasonProfileDoesNotFit, names.ReasonRebootRequired, names.ReasonNeedsReset, names.ReasonDrainBlocked:
 		return false
-	case v1alpha1.ReasonDrainDeadline:
+	case names.ReasonDrainDeadline:
 		if sw.Evicted > 0 {
 			return false
 		}
@@ -134,7 +135,7 @@ func (t *turn) abandon() bool {
 	desired := t.Choice.Desired
 	switch {
 	case t.conflict():
-		t.because(v1alpha1.ReasonConflict, t.conflictText())
+		t.because(names.ReasonConflict, t.conflictText())
 	case desired == nil && t.Choice.Missing != "" && t.Choice.Missing == sw.To.Profile:
 		// The profile was deleted or broken, but the switch has a copy of it.
 		return false
@@ -145,7 +146,7 @@ func (t *turn) abandon() bool {
 		if desired.Profile == sw.To.Profile {
 			what = "was changed"
 		}
-		t.because(v1alpha1.ReasonSuperseded, ProfileText(desired.Profile)+" "+what)
+		t.because(names.ReasonSuperseded, ProfileText(desired.Profile)+" "+what)
 	default:
 		t.renew(desired)
 		return false

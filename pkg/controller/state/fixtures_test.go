@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -118,7 +119,7 @@ func blockedBy(uids ...types.UID) func(*v1alpha1.GPUNode) {
 		for _, uid := range uids {
 			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1alpha1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
 		}
-		n.Status.Switch.Reason = v1alpha1.ReasonDrainBlocked
+		n.Status.Switch.Reason = names.ReasonDrainBlocked
 	}
 }
 
@@ -181,10 +182,10 @@ func retryAt(d time.Duration) func(*v1alpha1.GPUNode) {
 }
 
 func because(n *v1alpha1.GPUNode) {
-	n.Status.Switch.Reason, n.Status.Switch.Message = v1alpha1.ReasonInUse, "process 12"
+	n.Status.Switch.Reason, n.Status.Switch.Message = names.ReasonInUse, "process 12"
 }
 
 func doesNotFit(n *v1alpha1.GPUNode) {
 	n.Status.Switch.Retry = nil
-	n.Status.Switch.Reason, n.Status.Switch.InputHash, n.Status.Node.InputHash = v1alpha1.ReasonProfileDoesNotFit, "basis", "basis"
+	n.Status.Switch.Reason, n.Status.Switch.InputHash, n.Status.Node.InputHash = names.ReasonProfileDoesNotFit, "basis", "basis"
 }

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -142,7 +143,7 @@ type turn struct {
 func (t *turn) setDesired() {
 	if t.Choice.Desired != nil {
 		t.Status.Desired = t.Choice.Desired
-	} else if t.Choice.Keep == v1alpha1.ReasonDisabled || t.Choice.Keep == v1alpha1.ReasonControlPlaneNotNamed {
+	} else if t.Choice.Keep == names.ReasonDisabled || t.Choice.Keep == names.ReasonControlPlaneNotNamed {
 		t.Status.Desired = t.Status.Applied
 	}
 }
@@ -271,7 +272,7 @@ func (t *turn) underWay() {
 	t.wakeAtDeadline()
 	if t.begun() {
 		if t.conflict() && t.Status.State != v1alpha1.RollingBack {
-			t.rollBack(v1alpha1.ReasonConflict, t.conflictText())
+			t.rollBack(names.ReasonConflict, t.conflictText())
 			return
 		}
 	} else if t.abandon() {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -30,24 +31,24 @@ func TestEveryEdge(t *testing.T) {
 		"idle, the desired profile is applied":    {node: inState(v1alpha1.Idle), facts: after(soon, wants("old")), state: v1alpha1.Idle},
 		"idle, another desired profile":           {node: inState(v1alpha1.Idle), facts: after(soon), state: v1alpha1.Planning},
 		"idle, the node follows something else":   {node: inState(v1alpha1.Idle, follows("other")), facts: after(soon, wants("old")), state: v1alpha1.Planning},
-		"idle, disabled":                          {node: inState(v1alpha1.Idle), facts: after(soon, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle},
-		"idle, no such profile":                   {node: inState(v1alpha1.Idle), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound)), state: v1alpha1.Idle},
+		"idle, disabled":                          {node: inState(v1alpha1.Idle), facts: after(soon, keeps(names.ReasonDisabled)), state: v1alpha1.Idle},
+		"idle, no such profile":                   {node: inState(v1alpha1.Idle), facts: after(soon, keeps(names.ReasonProfileNotFound)), state: v1alpha1.Idle},
 		"idle, another owner":                     {node: inState(v1alpha1.Idle, owned), facts: after(soon), state: v1alpha1.Idle},
 		"idle, no report":                         {node: inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.Node = nil }), facts: after(soon), state: v1alpha1.Idle},
 		"a new GPUNode":                           {node: inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.State = "" }), facts: after(soon, wants("old")), state: v1alpha1.Idle},
 		"a status that somebody has cut":          {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Switch = nil }), facts: after(soon), state: v1alpha1.Idle},
 		"planning, no answer yet":                 {node: inState(v1alpha1.Planning, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Planning},
 		"planning, the answer is an old one":      {node: inState(v1alpha1.Planning, func(n *v1alpha1.GPUNode) { n.Status.Node.Task.Switch = "0" }), facts: after(soon), state: v1alpha1.Planning},
-		"planning, no answer":                     {node: inState(v1alpha1.Planning, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
-		"planning, refused":                       {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
-		"planning, failed":                        {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonHardwareFailed, result: v1alpha1.ResultFailed},
+		"planning, no answer":                     {node: inState(v1alpha1.Planning, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: names.ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"planning, refused":                       {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1alpha1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
+		"planning, failed":                        {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskFailed, names.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1alpha1.Failed, reason: names.ReasonHardwareFailed, result: v1alpha1.ResultFailed},
 		"planned, nobody is disturbed":            {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon, granted), state: v1alpha1.Applying},
 		"planned, nobody is disturbed, no room":   {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Waiting},
 		"planned, there is room":                  {node: inState(v1alpha1.Planning), facts: after(soon, granted), state: v1alpha1.Tainted},
 		"planned, no room":                        {node: inState(v1alpha1.Planning), facts: after(soon), state: v1alpha1.Waiting},
 		"planned, something else is wanted":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("newer"), granted), state: v1alpha1.Planning},
 		"planned, what was is wanted again":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("old")), state: v1alpha1.Idle},
-		"planned, disabled":                       {node: inState(v1alpha1.Planning), facts: after(soon, keeps(v1alpha1.ReasonDisabled), granted), state: v1alpha1.Idle},
+		"planned, disabled":                       {node: inState(v1alpha1.Planning), facts: after(soon, keeps(names.ReasonDisabled), granted), state: v1alpha1.Idle},
 		"waiting":                                 {node: inState(v1alpha1.Waiting), facts: after(long), state: v1alpha1.Waiting},
 		"waiting, there is room":                  {node: inState(v1alpha1.Waiting), facts: after(long, granted), state: v1alpha1.Tainted},
 		"waiting, nothing is in the way any more": {node: inState(v1alpha1.Waiting, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(long, granted), state: v1alpha1.Applying},
@@ -57,22 +58,22 @@ func TestEveryEdge(t *testing.T) {
 		"tainted, the answer is to another order": {node: inState(v1alpha1.Tainted, func(n *v1alpha1.GPUNode) { n.Status.Switch.Order = 2 }), facts: after(soon, held), state: v1alpha1.Tainted},
 		"tainted, not published":                  {node: inState(v1alpha1.Tainted, unpublished), facts: after(soon, held), state: v1alpha1.Tainted},
 		"tainted, published for another switch":   {node: inState(v1alpha1.Tainted, func(n *v1alpha1.GPUNode) { n.Status.Node.Taints.Switch = "0" }), facts: after(soon, held), state: v1alpha1.Tainted},
-		"tainted, never published":                {node: inState(v1alpha1.Tainted, unpublished), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
-		"tainted, no answer":                      {node: inState(v1alpha1.Tainted, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
-		"tainted, it does not fit any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskRefused)), facts: after(soon, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
-		"tainted, a GPU of somebody else":         {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonInvalidPlan, result: v1alpha1.ResultFailed},
+		"tainted, never published":                {node: inState(v1alpha1.Tainted, unpublished), facts: after(minute), state: v1alpha1.Failed, reason: names.ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"tainted, no answer":                      {node: inState(v1alpha1.Tainted, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: names.ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"tainted, it does not fit any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskRefused)), facts: after(soon, held), state: v1alpha1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
+		"tainted, a GPU of somebody else":         {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1alpha1.Failed, reason: names.ReasonInvalidPlan, result: v1alpha1.ResultFailed},
 		"tainted, another GPU changes, too":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, gpuB))), facts: after(soon, held), state: v1alpha1.Tainted},
 		"tainted, another GPU shrinks":            {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, shrinks(gpuB))), facts: after(soon, held), state: v1alpha1.Tainted},
 		"tainted, nothing changes any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes())), facts: after(soon, held), state: v1alpha1.Applying},
 		"tainted, the node not yet":               {node: inState(v1alpha1.Tainted), facts: after(soon, without), state: v1alpha1.Tainted},
-		"tainted, the node cannot be":             {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: v1alpha1.ReasonTaintFailed, result: v1alpha1.ResultFailed},
+		"tainted, the node cannot be":             {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: names.ReasonTaintFailed, result: v1alpha1.ResultFailed},
 		"tainted, pods are there":                 {node: inState(v1alpha1.Tainted), facts: after(soon, held), state: v1alpha1.Draining},
 		"tainted, a pod cannot leave now":         {node: inState(v1alpha1.Tainted), facts: after(soon, held, blocks("u1")), state: v1alpha1.Tainted},
-		"tainted, a pod cannot leave":             {node: inState(v1alpha1.Tainted), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked, result: v1alpha1.ResultFailed},
-		"tainted to reboot, a pod cannot leave":   {node: inState(v1alpha1.Tainted, toReboot), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonDrainBlocked},
+		"tainted, a pod cannot leave":             {node: inState(v1alpha1.Tainted), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.Failed, reason: names.ReasonDrainBlocked, result: v1alpha1.ResultFailed},
+		"tainted to reboot, a pod cannot leave":   {node: inState(v1alpha1.Tainted, toReboot), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.RollingBack, reason: names.ReasonDrainBlocked},
 		"tainted, it is not known who is there":   {node: inState(v1alpha1.Tainted), facts: after(soon, func(f *Facts) { f.Unseen = "no" }), state: v1alpha1.Tainted},
 		"tainted, nobody is there":                {node: inState(v1alpha1.Tainted), facts: after(soon), state: v1alpha1.Applying},
-		"tainted, something else is wanted":       {node: inState(v1alpha1.Tainted), facts: after(soon, wants("newer")), state: v1alpha1.Planning, reason: v1alpha1.ReasonSuperseded, result: v1alpha1.ResultFailed},
+		"tainted, something else is wanted":       {node: inState(v1alpha1.Tainted), facts: after(soon, wants("newer")), state: v1alpha1.Planning, reason: names.ReasonSuperseded, result: v1alpha1.ResultFailed},
 		"draining":                                {node: inState(v1alpha1.Draining), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
 		"draining, the plan is lost":              {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1alpha1.Draining},
 		"draining, held on the node only":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[0].Held = []string{gpuA} }), facts: after(soon), state: v1alpha1.Draining},
@@ -83,62 +84,62 @@ func TestEveryEdge(t *testing.T) {
 		"draining, gone":                          {node: inState(v1alpha1.Draining), facts: after(soon), state: v1alpha1.Applying},
 		"draining, gone when it was too late":     {node: inState(v1alpha1.Draining), facts: after(long), state: v1alpha1.Applying},
 		"draining, gone but not tainted":          {node: inState(v1alpha1.Draining), facts: after(soon, without), state: v1alpha1.Draining},
-		"draining, too late":                      {node: inState(v1alpha1.Draining), facts: after(10*time.Minute, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainDeadline, result: v1alpha1.ResultFailed},
+		"draining, too late":                      {node: inState(v1alpha1.Draining), facts: after(10*time.Minute, held), state: v1alpha1.Failed, reason: names.ReasonDrainDeadline, result: v1alpha1.ResultFailed},
 		"draining, too late, forced":              {node: inState(v1alpha1.Draining, force), facts: after(10*time.Minute, held), state: v1alpha1.Draining, evict: true, force: true},
-		"draining, too late for force":            {node: inState(v1alpha1.Draining, force), facts: after(15*time.Minute, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainDeadline, result: v1alpha1.ResultFailed},
-		"draining, something else is wanted":      {node: inState(v1alpha1.Draining), facts: after(soon, held, wants("newer")), state: v1alpha1.Planning, reason: v1alpha1.ReasonSuperseded, result: v1alpha1.ResultFailed},
-		"draining, disabled":                      {node: inState(v1alpha1.Draining), facts: after(soon, held, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle, reason: v1alpha1.ReasonDisabled, result: v1alpha1.ResultFailed},
-		"draining, another owner":                 {node: inState(v1alpha1.Draining, owned), facts: after(soon, held), state: v1alpha1.Idle, reason: v1alpha1.ReasonConflict, result: v1alpha1.ResultFailed},
-		"draining, the profile was deleted":       {node: inState(v1alpha1.Draining), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "new" }), state: v1alpha1.Applying},
-		"draining, a profile that is not there":   {node: inState(v1alpha1.Draining), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1alpha1.Idle, reason: v1alpha1.ReasonProfileNotFound, result: v1alpha1.ResultFailed},
+		"draining, too late for force":            {node: inState(v1alpha1.Draining, force), facts: after(15*time.Minute, held), state: v1alpha1.Failed, reason: names.ReasonDrainDeadline, result: v1alpha1.ResultFailed},
+		"draining, something else is wanted":      {node: inState(v1alpha1.Draining), facts: after(soon, held, wants("newer")), state: v1alpha1.Planning, reason: names.ReasonSuperseded, result: v1alpha1.ResultFailed},
+		"draining, disabled":                      {node: inState(v1alpha1.Draining), facts: after(soon, held, keeps(names.ReasonDisabled)), state: v1alpha1.Idle, reason: names.ReasonDisabled, result: v1alpha1.ResultFailed},
+		"draining, another owner":                 {node: inState(v1alpha1.Draining, owned), facts: after(soon, held), state: v1alpha1.Idle, reason: names.ReasonConflict, result: v1alpha1.ResultFailed},
+		"draining, the profile was deleted":       {node: inState(v1alpha1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "new" }), state: v1alpha1.Applying},
+		"draining, a profile that is not there":   {node: inState(v1alpha1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1alpha1.Idle, reason: names.ReasonProfileNotFound, result: v1alpha1.ResultFailed},
 		"applying":                                {node: inState(v1alpha1.Applying), facts: after(minute), state: v1alpha1.Applying},
 		"applying, something else is wanted":      {node: inState(v1alpha1.Applying), facts: after(minute, wants("newer")), state: v1alpha1.Applying},
-		"applying, disabled":                      {node: inState(v1alpha1.Applying), facts: after(minute, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Applying},
-		"applying, another owner":                 {node: inState(v1alpha1.Applying, owned), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonConflict},
+		"applying, disabled":                      {node: inState(v1alpha1.Applying), facts: after(minute, keeps(names.ReasonDisabled)), state: v1alpha1.Applying},
+		"applying, another owner":                 {node: inState(v1alpha1.Applying, owned), facts: after(minute), state: v1alpha1.RollingBack, reason: names.ReasonConflict},
 		"applying, done":                          {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Verifying},
 		"applying, done and published":            {node: inState(v1alpha1.Applying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
 		"applying, done, the slices differ":       {node: inState(v1alpha1.Applying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.Verifying},
-		"applying, failed":                        {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskFailed, v1alpha1.ReasonInUse, "process 12")), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonInUse},
-		"applying, no answer":                     {node: inState(v1alpha1.Applying), facts: after(10 * time.Minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonPluginSilent},
-		"applying, needs a reboot":                {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootRequired},
+		"applying, failed":                        {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskFailed, names.ReasonInUse, "process 12")), facts: after(soon), state: v1alpha1.RollingBack, reason: names.ReasonInUse},
+		"applying, no answer":                     {node: inState(v1alpha1.Applying), facts: after(10 * time.Minute), state: v1alpha1.RollingBack, reason: names.ReasonPluginSilent},
+		"applying, needs a reboot":                {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: names.ReasonRebootRequired},
 		"applying, may reboot":                    {node: inState(v1alpha1.Applying, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.Tainted},
-		"applying what is soft, may reboot":       {node: inState(v1alpha1.Applying, soft, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootRequired},
+		"applying what is soft, may reboot":       {node: inState(v1alpha1.Applying, soft, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: names.ReasonRebootRequired},
 		"tainted to reboot":                       {node: inState(v1alpha1.Tainted, reboot, toReboot), facts: after(soon), state: v1alpha1.Rebooting},
 		"draining to reboot":                      {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
-		"draining to reboot, too late":            {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(long, held), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonDrainDeadline},
+		"draining to reboot, too late":            {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(long, held), state: v1alpha1.RollingBack, reason: names.ReasonDrainDeadline},
 		"draining to reboot, something else":      {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(soon, held, wants("newer")), state: v1alpha1.Draining, evict: true},
 		"rebooting":                               {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.Rebooting},
 		"rebooted":                                {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Verifying},
 		"rebooted and published":                  {node: inState(v1alpha1.Rebooting, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
-		"rebooted, failed":                        {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonHardwareFailed},
-		"rebooted for nothing":                    {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootRequired},
-		"rebooting for ever":                      {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(long), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootFailed},
+		"rebooted, failed":                        {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.RollingBack, reason: names.ReasonHardwareFailed},
+		"rebooted for nothing":                    {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.RollingBack, reason: names.ReasonRebootRequired},
+		"rebooting for ever":                      {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(long), state: v1alpha1.RollingBack, reason: names.ReasonRebootFailed},
 		"verifying, the node has not said":        {node: inState(v1alpha1.Verifying, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Verifying},
 		"verifying, the slices differ":            {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.Verifying},
-		"verifying, the slices never agree":       {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(2*time.Minute, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonNotVerified},
-		"verifying, failed after all":             {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskFailed)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonHardwareFailed},
+		"verifying, the slices never agree":       {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(2*time.Minute, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.RollingBack, reason: names.ReasonNotVerified},
+		"verifying, failed after all":             {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskFailed)), facts: after(soon), state: v1alpha1.RollingBack, reason: names.ReasonHardwareFailed},
 		"verified":                                {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
 		"rolling back":                            {node: inState(v1alpha1.RollingBack), facts: after(minute), state: v1alpha1.RollingBack},
 		"rolling back, another owner":             {node: inState(v1alpha1.RollingBack, owned), facts: after(minute), state: v1alpha1.RollingBack},
-		"rolled back":                             {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskDone), because), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonInUse, result: v1alpha1.ResultRolledBack},
+		"rolled back":                             {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskDone), because), facts: after(minute), state: v1alpha1.Failed, reason: names.ReasonInUse, result: v1alpha1.ResultRolledBack},
 		"rolled back, not verified":               {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.RollingBack},
-		"rolled back, never verified":             {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Failed, reason: v1alpha1.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
-		"not rolled back":                         {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
-		"rolling back for ever":                   {node: inState(v1alpha1.RollingBack), facts: after(long), state: v1alpha1.Failed, reason: v1alpha1.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
-		"failed, too early":                       {node: inState(v1alpha1.Failed, retryAt(minute), because), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonInUse},
+		"rolled back, never verified":             {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Failed, reason: names.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"not rolled back":                         {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.Failed, reason: names.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"rolling back for ever":                   {node: inState(v1alpha1.RollingBack), facts: after(long), state: v1alpha1.Failed, reason: names.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"failed, too early":                       {node: inState(v1alpha1.Failed, retryAt(minute), because), facts: after(soon), state: v1alpha1.Failed, reason: names.ReasonInUse},
 		"failed, again":                           {node: inState(v1alpha1.Failed, retryAt(minute)), facts: after(minute), state: v1alpha1.Planning},
 		"failed, something else is wanted":        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(soon, wants("newer")), state: v1alpha1.Planning},
 		"failed, what was is wanted again":        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(soon, wants("old")), state: v1alpha1.Idle},
-		"failed, disabled":                        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(long, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle},
+		"failed, disabled":                        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(long, keeps(names.ReasonDisabled)), state: v1alpha1.Idle},
 		"failed, another owner":                   {node: inState(v1alpha1.Failed, retryAt(long), owned), facts: after(long), state: v1alpha1.Idle},
 		"failed, another policy":                  {node: inState(v1alpha1.Failed, retryAt(long), force), facts: after(soon, func(f *Facts) { f.Choice.Policy = policyOf() }), state: v1alpha1.Planning},
-		"failed, does not fit":                    {node: inState(v1alpha1.Failed, doesNotFit), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
+		"failed, does not fit":                    {node: inState(v1alpha1.Failed, doesNotFit), facts: after(24 * long), state: v1alpha1.Failed, reason: names.ReasonProfileDoesNotFit},
 		"failed, does not fit, other GPUs":        {node: inState(v1alpha1.Failed, doesNotFit, basis("other")), facts: after(soon), state: v1alpha1.Planning},
-		"failed after a reboot, other GPUs":       {node: inState(v1alpha1.Failed, doesNotFit, basis("other"), func(n *v1alpha1.GPUNode) { n.Status.Switch.Rebooted = true }), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
-		"blocked":                                 {node: inState(v1alpha1.Failed, blockedBy("u1", "u2"), basis("other")), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked},
-		"blocked, one can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(long, blocks("u2")), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked},
+		"failed after a reboot, other GPUs":       {node: inState(v1alpha1.Failed, doesNotFit, basis("other"), func(n *v1alpha1.GPUNode) { n.Status.Switch.Rebooted = true }), facts: after(24 * long), state: v1alpha1.Failed, reason: names.ReasonProfileDoesNotFit},
+		"blocked":                                 {node: inState(v1alpha1.Failed, blockedBy("u1", "u2"), basis("other")), facts: after(24 * long), state: v1alpha1.Failed, reason: names.ReasonDrainBlocked},
+		"blocked, one can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(long, blocks("u2")), state: v1alpha1.Failed, reason: names.ReasonDrainBlocked},
 		"blocked, all can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(soon, blocks()), state: v1alpha1.Planning},
-		"blocked, all can leave, too early":       {node: inState(v1alpha1.Failed, blockedBy("u1"), retryAt(minute)), facts: after(soon, blocks()), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked},
+		"blocked, all can leave, too early":       {node: inState(v1alpha1.Failed, blockedBy("u1"), retryAt(minute)), facts: after(soon, blocks()), state: v1alpha1.Failed, reason: names.ReasonDrainBlocked},
 		"blocked, something else is wanted":       {node: inState(v1alpha1.Failed, blockedBy("u1")), facts: after(soon, wants("newer")), state: v1alpha1.Planning},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,12 +192,12 @@ func checkShape(t require.TestingT, step *Step) {
 		require.False(t, step.Wake.IsZero(), "nothing ends by itself")
 		require.False(t, step.Wake.After(s.Switch.Deadline.Time))
 	}
-	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionSwitching, v1alpha1.ConditionOverruled, v1alpha1.ConditionConflict} {
+	for _, kind := range []string{names.ConditionReady, names.ConditionSwitching, names.ConditionOverruled, names.ConditionConflict} {
 		c := meta.FindStatusCondition(s.Conditions, kind)
 		require.NotNil(t, c, kind)
 		require.NotEmpty(t, c.Reason, kind)
 	}
-	ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	ready := meta.FindStatusCondition(s.Conditions, names.ConditionReady)
 	require.NotEmpty(t, ready.Message)
 	require.LessOrEqual(t, len(s.History), keptRecords)
 	if s.State != v1alpha1.Idle {
@@ -246,7 +247,7 @@ func TestAFailureThatRepeatsKeepsOnePlaceInTheHistory(t *testing.T) {
 		n.Status.History = step.Status.History
 	}
 	require.Len(t, n.Status.History, 1)
-	assert.Equal(t, v1alpha1.ReasonDrainDeadline, n.Status.History[0].Reason)
+	assert.Equal(t, names.ReasonDrainDeadline, n.Status.History[0].Reason)
 	assert.Equal(t, 10*time.Minute, n.Status.History[0].Duration.Duration)
 }
 
@@ -270,13 +271,13 @@ func TestRebootDrainsAllGPUs(t *testing.T) {
 // must not be told that the switch succeeded.
 func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
-	step := m.Next(inState(v1alpha1.Idle, follows("neither")), after(time.Second, keeps(v1alpha1.ReasonDisabled)))
-	c := meta.FindStatusCondition(step.Status.Conditions, v1alpha1.ConditionReady)
+	step := m.Next(inState(v1alpha1.Idle, follows("neither")), after(time.Second, keeps(names.ReasonDisabled)))
+	c := meta.FindStatusCondition(step.Status.Conditions, names.ConditionReady)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
-	assert.Equal(t, v1alpha1.ReasonDisabled, c.Reason)
+	assert.Equal(t, names.ReasonDisabled, c.Reason)
 	assert.Contains(t, c.Message, "its GPUs differ from profile old, which could not be restored")
-	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(v1alpha1.ReasonDisabled)))
-	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionReady))
+	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(names.ReasonDisabled)))
+	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, names.ConditionReady))
 }
 
 func TestAClockThatIsSetBackMakesNoStateLonger(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -30,12 +31,12 @@ func (t *turn) planning() {
 	switch {
 	case a == nil:
 		if t.late() {
-			t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonPluginSilent, t.silentText("say what has to change"))
+			t.fail(v1alpha1.ResultFailed, names.ReasonPluginSilent, t.silentText("say what has to change"))
 		}
 	case a.Phase == v1alpha1.TaskPlanned:
 		t.planned(a)
 	default:
-		t.fail(v1alpha1.ResultFailed, cmp.Or(a.Reason, v1alpha1.ReasonProfileDoesNotFit), a.Message)
+		t.fail(v1alpha1.ResultFailed, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
 	}
 }
 
@@ -44,7 +45,7 @@ func (t *turn) planning() {
 func (t *turn) planned(plan *v1alpha1.Task) {
 	sw := t.Status.Switch
 	if wrong := t.invalid(plan); wrong != "" {
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonInvalidPlan, wrong)
+		t.fail(v1alpha1.ResultFailed, names.ReasonInvalidPlan, wrong)
 		return
 	}
 	switch {
@@ -101,15 +102,15 @@ func (t *turn) tainted() {
 	switch {
 	case plan == nil, plan.Phase == v1alpha1.TaskPlanned && !publishedFor(sw, t.node):
 		if t.late() {
-			t.stop(v1alpha1.ReasonPluginSilent, t.silentText("taint the devices that change and plan again"))
+			t.stop(names.ReasonPluginSilent, t.silentText("taint the devices that change and plan again"))
 		}
 		return
 	case plan.Phase != v1alpha1.TaskPlanned:
-		t.stop(cmp.Or(plan.Reason, v1alpha1.ReasonProfileDoesNotFit), plan.Message)
+		t.stop(cmp.Or(plan.Reason, names.ReasonProfileDoesNotFit), plan.Message)
 		return
 	}
 	if wrong := t.invalid(plan); wrong != "" {
-		t.stop(v1alpha1.ReasonInvalidPlan, wrong)
+		t.stop(names.ReasonInvalidPlan, wrong)
 		return
 	}
 	if gpus, shrinks := grown(sw, plan); !sameSets(sw, gpus, shrinks) {
@@ -125,17 +126,17 @@ func (t *turn) tainted() {
 		t.wake(t.Now)
 	case !t.Tainted, t.node.Taints.Withheld && !sw.NodeTaint:
 		if t.late() {
-			t.stop(v1alpha1.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
+			t.stop(names.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
 		}
 		t.look(lookAtPods)
 	case len(t.Blockers) > 0:
 		t.look(lookAtPods)
 		if !t.Now.Before(sw.Since.Add(blockedPatience)) || t.late() {
-			t.blocked(v1alpha1.ReasonDrainBlocked, t.blockedText(), t.Blockers)
+			t.blocked(names.ReasonDrainBlocked, t.blockedText(), t.Blockers)
 		}
 	case t.Unseen != "":
 		if t.late() {
-			t.stop(v1alpha1.ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
+			t.stop(names.ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
 		}
 		t.look(lookAtPods)
 	case len(t.inTheWay()) > 0:
@@ -154,7 +155,7 @@ func (t *turn) draining() {
 		return
 	}
 	if t.late() {
-		t.blocked(v1alpha1.ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
+		t.blocked(names.ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
 		return
 	}
 	if t.withhold() {
@@ -275,7 +276,7 @@ func (t *turn) applying() {
 	switch {
 	case a == nil:
 		if t.late() {
-			t.rollBack(v1alpha1.ReasonPluginSilent, t.silentText("change the GPUs"))
+			t.rollBack(names.ReasonPluginSilent, t.silentText("change the GPUs"))
 		}
 	case a.Phase == v1alpha1.TaskDone:
 		t.done()
@@ -284,9 +285,9 @@ func (t *turn) applying() {
 		sw.RebootRequired = true
 		t.order(gpuNames(t.node), nil)
 	case a.Phase == v1alpha1.TaskRebootRequired:
-		t.rollBack(v1alpha1.ReasonRebootRequired, a.Message)
+		t.rollBack(names.ReasonRebootRequired, a.Message)
 	default:
-		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
+		t.rollBack(cmp.Or(a.Reason, names.ReasonHardwareFailed), a.Message)
 	}
 }
 
@@ -296,11 +297,11 @@ func (t *turn) rebooting() {
 	case a != nil && a.Phase == v1alpha1.TaskDone:
 		t.done()
 	case a != nil && a.Phase == v1alpha1.TaskRebootRequired && a.State == v1alpha1.Rebooting:
-		t.rollBack(v1alpha1.ReasonRebootRequired, "the GPUs still need a reboot after one: "+a.Message)
+		t.rollBack(names.ReasonRebootRequired, "the GPUs still need a reboot after one: "+a.Message)
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
-		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
+		t.rollBack(cmp.Or(a.Reason, names.ReasonHardwareFailed), a.Message)
 	case t.late():
-		t.rollBack(v1alpha1.ReasonRebootFailed, t.silentText("come back from the reboot"))
+		t.rollBack(names.ReasonRebootFailed, t.silentText("come back from the reboot"))
 	}
 }
 
@@ -330,7 +331,7 @@ func (t *turn) verifying() {
 	differs := t.differs(sw.To.Hash)
 	switch {
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
-		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
+		t.rollBack(cmp.Or(a.Reason, names.ReasonHardwareFailed), a.Message)
 	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "" && (len(t.Holders) == 0 || t.late()):
 		// A rollback would not restore the device of a pod that does not leave.
 		t.succeed()
@@ -338,7 +339,7 @@ func (t *turn) verifying() {
 		t.Evict = true
 		t.look(lookAtPods)
 	case t.late():
-		t.rollBack(v1alpha1.ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
+		t.rollBack(names.ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
 	default:
 		t.look(lookAtSlices)
 	}
@@ -360,11 +361,11 @@ func (t *turn) rollingBack() {
 	case a != nil && a.Phase == v1alpha1.TaskDone && t.differs(sw.From.Hash) == "":
 		t.fail(v1alpha1.ResultRolledBack, sw.Reason, sw.Message)
 	case a != nil && a.Phase != v1alpha1.TaskDone:
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(a.Message))
+		t.fail(v1alpha1.ResultFailed, names.ReasonRollbackFailed, t.rollbackFailedText(a.Message))
 	case t.late() && a == nil:
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(t.silentText("restore the previous profile")))
+		t.fail(v1alpha1.ResultFailed, names.ReasonRollbackFailed, t.rollbackFailedText(t.silentText("restore the previous profile")))
 	case t.late():
-		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.rollbackFailedText(t.differs(sw.From.Hash)))
+		t.fail(v1alpha1.ResultFailed, names.ReasonRollbackFailed, t.rollbackFailedText(t.differs(sw.From.Hash)))
 	default:
 		t.look(lookAtSlices)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -42,15 +43,15 @@ type words struct{ pending, rebooting, success, failed string }
 // (ROCm/device-config-manager, docs/configuration/configmap.md).
 var tools = []tool{
 	{
-		source: v1alpha1.FromMIGParted, labels: []string{v1alpha1.LabelMIGConfig},
-		state: v1alpha1.LabelMIGConfigState, words: words{"pending", "rebooting", "success", "failed"},
+		source: v1alpha1.FromMIGParted, labels: []string{names.LabelMIGConfig},
+		state: names.LabelMIGConfigState, words: words{"pending", "rebooting", "success", "failed"},
 	},
 	{
-		source: v1alpha1.FromDeviceConfigManager, labels: []string{v1alpha1.LabelGPUConfigProfile},
-		state: v1alpha1.LabelGPUConfigProfileState, words: words{"in-progress", "in-progress", "success", "failure"},
+		source: v1alpha1.FromDeviceConfigManager, labels: []string{names.LabelGPUConfigProfile},
+		state: names.LabelGPUConfigProfileState, words: words{"in-progress", "in-progress", "success", "failure"},
 	},
-	{source: v1alpha1.FromKaiwo, labels: []string{v1alpha1.LabelKaiwoProfile}},
-	{source: v1alpha1.FromNos, labels: []string{v1alpha1.LabelNos, v1alpha1.LabelNosOlder}, prefix: "nos-"},
+	{source: v1alpha1.FromKaiwo, labels: []string{names.LabelKaiwoProfile}},
+	{source: v1alpha1.FromNos, labels: []string{names.LabelNos, names.LabelNosOlder}, prefix: "nos-"},
 }
 
 func toolOf(s v1alpha1.Source) *tool {
@@ -72,7 +73,7 @@ func (t Tools) NodeLabels() (keys []string) {
 			keys = append(keys, known.state)
 		}
 		if known.source == v1alpha1.FromKaiwo {
-			keys = append(keys, v1alpha1.LabelKaiwoEnabled)
+			keys = append(keys, names.LabelKaiwoEnabled)
 		}
 	}
 	return keys
@@ -112,12 +113,12 @@ func (n *Named) addTools(labels map[string]string, enabled Tools) {
 		}
 		if t.source == v1alpha1.FromKaiwo {
 			// Without the label, Kaiwo does not partition the node.
-			switch value, ok := labels[v1alpha1.LabelKaiwoEnabled]; {
+			switch value, ok := labels[names.LabelKaiwoEnabled]; {
 			case !ok:
 				continue
 			case value != "true":
 				if len(n.labels) == 0 {
-					n.held = v1alpha1.LabelKaiwoEnabled + "=" + value
+					n.held = names.LabelKaiwoEnabled + "=" + value
 				}
 				continue
 			}
@@ -170,13 +171,13 @@ func (n Named) overruled() (reason, message string) {
 		if len(others) == 0 {
 			return "", ""
 		}
-		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("on control plane nodes only spec.profile of the GPUNode counts, so the %s is ignored; "+
+		return names.ReasonSpecHolds, fmt.Sprintf("on control plane nodes only spec.profile of the GPUNode counts, so the %s is ignored; "+
 			"set spec.profile instead", strings.Join(others, " and the "))
 	}
 	others := n.differ(first)
-	reason = v1alpha1.ReasonLabelsDisagree
+	reason = names.ReasonLabelsDisagree
 	if len(others) == 0 {
-		reason = v1alpha1.ReasonLabelHolds
+		reason = names.ReasonLabelHolds
 	}
 	if n.spec != "" && !first.same(spec) {
 		others = append(others, "spec.profile "+n.spec+" of the GPUNode")

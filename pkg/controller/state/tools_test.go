@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -22,8 +23,8 @@ var (
 
 func TestPrecedenceOfLabels(t *testing.T) {
 	const (
-		ours, mig, dcm, nos, older = v1alpha1.LabelProfile, v1alpha1.LabelMIGConfig, v1alpha1.LabelGPUConfigProfile, v1alpha1.LabelNos, v1alpha1.LabelNosOlder
-		enabled, kaiwo             = v1alpha1.LabelKaiwoEnabled, v1alpha1.LabelKaiwoProfile
+		ours, mig, dcm, nos, older = names.LabelProfile, names.LabelMIGConfig, names.LabelGPUConfigProfile, names.LabelNos, names.LabelNosOlder
+		enabled, kaiwo             = names.LabelKaiwoEnabled, names.LabelKaiwoProfile
 	)
 	type labels map[string]string
 	for name, tt := range map[string]struct {
@@ -45,22 +46,22 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"a PartitionProfile":        {labels: labels{dcm: "CPX_nps1"}, there: "cpx-nps1", want: "cpx-nps1", source: v1alpha1.FromDeviceConfigManager, reports: []string{dcm}},
 		"Kaiwo":                     {labels: labels{enabled: "true", kaiwo: "cpx"}, there: "cpx", want: "cpx", source: v1alpha1.FromKaiwo},
 		"Kaiwo, not enabled":        {labels: labels{kaiwo: "cpx"}, there: "cpx", want: "", source: v1alpha1.FromDefault},
-		"Kaiwo, disabled":           {labels: labels{enabled: "false", kaiwo: "cpx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, there: "cpx spx", want: "-", keep: v1alpha1.ReasonDisabled, says: enabled + "=false"},
+		"Kaiwo, disabled":           {labels: labels{enabled: "false", kaiwo: "cpx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, there: "cpx spx", want: "-", keep: names.ReasonDisabled, says: enabled + "=false"},
 		"disabled, and ours":        {labels: labels{enabled: "false", ours: "spx"}, there: "cpx spx", want: "spx", source: v1alpha1.FromLabel},
-		"disabled, and nos":         {labels: labels{enabled: "false", nos: "mig"}, there: "nos-mig", want: "-", keep: v1alpha1.ReasonDisabled},
+		"disabled, and nos":         {labels: labels{enabled: "false", nos: "mig"}, there: "nos-mig", want: "-", keep: names.ReasonDisabled},
 		"nos":                       {labels: labels{nos: "hybrid"}, there: "nos-hybrid", want: "nos-hybrid", source: v1alpha1.FromNos},
 		"nos, the older":            {labels: labels{older: "mps"}, there: "nos-mps", want: "nos-mps", source: v1alpha1.FromNos},
-		"both of nos":               {labels: labels{nos: "mig", older: "mps"}, there: "nos-mig nos-mps", want: "nos-mig", source: v1alpha1.FromNos, ruler: v1alpha1.ReasonLabelsDisagree},
-		"ours first":                {labels: labels{ours: "a", mig: "a", dcm: "b"}, there: "a b", want: "a", source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonLabelsDisagree, says: "the node's label tranche.dev/profile=a has precedence over label nvidia.com/mig.config=a, label dcm.amd.com/gpu-config-profile=b; remove all but one of them"},
+		"both of nos":               {labels: labels{nos: "mig", older: "mps"}, there: "nos-mig nos-mps", want: "nos-mig", source: v1alpha1.FromNos, ruler: names.ReasonLabelsDisagree},
+		"ours first":                {labels: labels{ours: "a", mig: "a", dcm: "b"}, there: "a b", want: "a", source: v1alpha1.FromLabel, ruler: names.ReasonLabelsDisagree, says: "the node's label tranche.dev/profile=a has precedence over label nvidia.com/mig.config=a, label dcm.amd.com/gpu-config-profile=b; remove all but one of them"},
 		"ours, the same":            {labels: labels{ours: "cpx", dcm: "cpx"}, there: "cpx", want: "cpx", source: v1alpha1.FromLabel, reports: []string{dcm}},
-		"mig-parted before DCM":     {labels: labels{mig: "a", dcm: "b"}, there: "a b", want: "a", source: v1alpha1.FromMIGParted, ruler: v1alpha1.ReasonLabelsDisagree, reports: []string{mig}},
-		"DCM before Kaiwo":          {labels: labels{dcm: "b", enabled: "true", kaiwo: "cpx"}, there: "b cpx", want: "b", source: v1alpha1.FromDeviceConfigManager, ruler: v1alpha1.ReasonLabelsDisagree, reports: []string{dcm}},
+		"mig-parted before DCM":     {labels: labels{mig: "a", dcm: "b"}, there: "a b", want: "a", source: v1alpha1.FromMIGParted, ruler: names.ReasonLabelsDisagree, reports: []string{mig}},
+		"DCM before Kaiwo":          {labels: labels{dcm: "b", enabled: "true", kaiwo: "cpx"}, there: "b cpx", want: "b", source: v1alpha1.FromDeviceConfigManager, ruler: names.ReasonLabelsDisagree, reports: []string{dcm}},
 		"DCM and Kaiwo agree":       {labels: labels{dcm: "cpx", enabled: "true", kaiwo: "cpx"}, there: "cpx", want: "cpx", source: v1alpha1.FromDeviceConfigManager, reports: []string{dcm}},
-		"a label before the spec":   {labels: labels{mig: "a"}, spec: v1alpha1.GPUNodeSpec{Profile: "b"}, there: "a b", want: "a", source: v1alpha1.FromMIGParted, ruler: v1alpha1.ReasonLabelHolds, reports: []string{mig}},
-		"unknown":                   {labels: labels{mig: "all-9g"}, there: "all-2g all-1g", want: "-", keep: v1alpha1.ReasonProfileNotFound, says: "names in key config.yaml of ConfigMap gpu-operator/mig the configuration all-9g, which does not exist; existing profiles: all-1g, all-2g", reports: []string{mig}},
-		"a bad ConfigMap":           {labels: labels{mig: "all-1g"}, problem: "ConfigMap gpu-operator/mig does not exist", want: "-", keep: v1alpha1.ReasonConfigMapInvalid, says: "the node's label nvidia.com/mig.config is all-1g, which cannot be used: ConfigMap gpu-operator/mig does not exist", reports: []string{mig}},
-		"GPUNode disabled":          {labels: labels{mig: "a"}, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, there: "a", want: "-", keep: v1alpha1.ReasonDisabled, reports: []string{mig}},
-		"control plane":             {labels: labels{ControlPlaneLabel: "", mig: "a", dcm: "b"}, there: "a", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed, ruler: v1alpha1.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=a and the label dcm.amd.com/gpu-config-profile=b is ignored"},
+		"a label before the spec":   {labels: labels{mig: "a"}, spec: v1alpha1.GPUNodeSpec{Profile: "b"}, there: "a b", want: "a", source: v1alpha1.FromMIGParted, ruler: names.ReasonLabelHolds, reports: []string{mig}},
+		"unknown":                   {labels: labels{mig: "all-9g"}, there: "all-2g all-1g", want: "-", keep: names.ReasonProfileNotFound, says: "names in key config.yaml of ConfigMap gpu-operator/mig the configuration all-9g, which does not exist; existing profiles: all-1g, all-2g", reports: []string{mig}},
+		"a bad ConfigMap":           {labels: labels{mig: "all-1g"}, problem: "ConfigMap gpu-operator/mig does not exist", want: "-", keep: names.ReasonConfigMapInvalid, says: "the node's label nvidia.com/mig.config is all-1g, which cannot be used: ConfigMap gpu-operator/mig does not exist", reports: []string{mig}},
+		"GPUNode disabled":          {labels: labels{mig: "a"}, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, there: "a", want: "-", keep: names.ReasonDisabled, reports: []string{mig}},
+		"control plane":             {labels: labels{ControlPlaneLabel: "", mig: "a", dcm: "b"}, there: "a", want: "-", keep: names.ReasonControlPlaneNotNamed, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=a and the label dcm.amd.com/gpu-config-profile=b is ignored"},
 		"control plane, Kaiwo's no": {labels: labels{ControlPlaneLabel: "", enabled: "false"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, there: "spx", want: "spx", source: v1alpha1.FromSpec},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestARemovedLabelChangesNothing(t *testing.T) {
 	}
 	assert.Equal(t, last, choose(nil, allTools).Desired)
 	assert.Equal(t, "default", choose(nil, Tools{}).Desired.Profile, "the project is not followed any more")
-	assert.Equal(t, "other", choose(map[string]string{v1alpha1.LabelProfile: "other"}, allTools).Desired.Profile)
+	assert.Equal(t, "other", choose(map[string]string{names.LabelProfile: "other"}, allTools).Desired.Profile)
 	n.Spec.Profile = "other"
 	assert.Equal(t, "other", choose(nil, allTools).Desired.Profile)
 }
@@ -128,8 +129,8 @@ func TestReports(t *testing.T) {
 		"rolls back":           {inState(v1alpha1.RollingBack), after(time.Second), "new", "pending", false, "pending", "in-progress"},
 		"is done":              {inState(v1alpha1.Idle, idle), after(time.Second), "new", "pending", false, "success", "success"},
 		"failed":               {inState(v1alpha1.Failed, doesNotFit), after(time.Second), "new", "pending", false, "failed", "failure"},
-		"unknown":              {inState(v1alpha1.Idle, idle), after(time.Second, keeps(v1alpha1.ReasonProfileNotFound)), "typo", "success", false, "failed", "failure"},
-		"disabled":             {inState(v1alpha1.Idle, idle), after(time.Second, keeps(v1alpha1.ReasonDisabled)), "new", "pending", false, "failed", "failure"},
+		"unknown":              {inState(v1alpha1.Idle, idle), after(time.Second, keeps(names.ReasonProfileNotFound)), "typo", "success", false, "failed", "failure"},
+		"disabled":             {inState(v1alpha1.Idle, idle), after(time.Second, keeps(names.ReasonDisabled)), "new", "pending", false, "failed", "failure"},
 		"another owner":        {inState(v1alpha1.Idle, idle, owned), after(time.Second), "new", "pending", false, "failed", "failure"},
 		"overruled":            {inState(v1alpha1.Idle, idle), after(time.Second), "other", "pending", true, "failed", "failure"},
 		"no GPUs":              {inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.Node = &v1alpha1.NodeReport{} }), after(time.Second), "new", "", false, "failed", "failure"},
@@ -163,13 +164,13 @@ func TestReports(t *testing.T) {
 // A switch goes on with its copy of a configuration while the ConfigMap is broken.
 func TestABrokenConfigMapEndsNoSwitch(t *testing.T) {
 	m := Machine{Deadlines: DefaultDeadlines()}
-	step := m.Next(inState(v1alpha1.Draining), after(time.Second, held, keeps(v1alpha1.ReasonConfigMapInvalid), func(f *Facts) { f.Choice.Missing = "new" }))
+	step := m.Next(inState(v1alpha1.Draining), after(time.Second, held, keeps(names.ReasonConfigMapInvalid), func(f *Facts) { f.Choice.Missing = "new" }))
 	assert.Equal(t, v1alpha1.Draining, step.Status.State)
 }
 
 func TestNodeLabelsOfTools(t *testing.T) {
 	assert.Empty(t, Tools{}.NodeLabels())
-	assert.Equal(t, []string{v1alpha1.LabelKaiwoProfile, v1alpha1.LabelKaiwoEnabled}, Tools{v1alpha1.FromKaiwo: {}}.NodeLabels())
+	assert.Equal(t, []string{names.LabelKaiwoProfile, names.LabelKaiwoEnabled}, Tools{v1alpha1.FromKaiwo: {}}.NodeLabels())
 	assert.Len(t, allTools.NodeLabels(), 8)
-	assert.Equal(t, "the node's label "+v1alpha1.LabelNos, sourceText(v1alpha1.FromNos))
+	assert.Equal(t, "the node's label "+names.LabelNos, sourceText(v1alpha1.FromNos))
 }

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/race"
@@ -62,14 +62,14 @@ func (f *manyNodes) list(ctx context.Context, c client.WithWatch, list client.Ob
 	case *resourceapi.ResourceSliceList:
 		for i := range f.of {
 			s := *f.of[i].DeepCopy()
-			s.Spec.NodeName, s.Spec.Pool.Name = ptr.To(node), gpu.PoolName(node)
+			s.Spec.NodeName, s.Spec.Pool.Name = ptr.To(node), names.PoolName(node)
 			l.Items = append(l.Items, s)
 		}
 	case *resourceapi.ResourceClaimList:
 		if node != f.free {
 			held := *f.holder.DeepCopy()
 			held.UID = types.UID("uid-" + node)
-			held.Status.Allocation.Devices.Results[0].Pool = gpu.PoolName(node)
+			held.Status.Allocation.Devices.Results[0].Pool = names.PoolName(node)
 			l.Items = []resourceapi.ResourceClaim{held}
 		}
 	default:

@@ -3,7 +3,7 @@ package waiting
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // metrics are what is counted.
@@ -15,11 +15,11 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer, m *memory) *metrics {
 	out := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricWaitingPodEvents,
+			Name: names.MetricWaitingPodEvents,
 			Help: "Events that say why a pod waits.",
 		}, []string{"reason"}),
 		calls: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: v1alpha1.MetricWaitingPodCalls,
+			Name: names.MetricWaitingPodCalls,
 			Help: "Calls to the API server for these events.",
 		}),
 	}
@@ -30,9 +30,9 @@ func newMetrics(registry prometheus.Registerer, m *memory) *metrics {
 }
 
 var (
-	podsDesc = prometheus.NewDesc(v1alpha1.MetricWaitingPods,
+	podsDesc = prometheus.NewDesc(names.MetricWaitingPods,
 		"Pods that wait because of their claims, by the reason of their event.", []string{"reason"}, nil)
-	leftDesc = prometheus.NewDesc(v1alpha1.MetricWaitingPodsUnexplained,
+	leftDesc = prometheus.NewDesc(names.MetricWaitingPodsUnexplained,
 		"Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).", []string{"reason"}, nil)
 )
 

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -157,7 +157,7 @@ func (r *Reconciler) rules(ctx context.Context) ([]resourceapi.DeviceTaintRule, 
 // nodesOf are the nodes of a DeviceTaintRule: one, or all.
 func nodesOf(rule *resourceapi.DeviceTaintRule) (node string, all bool) {
 	if s := rule.Spec.DeviceSelector; s != nil && s.Pool != nil {
-		return gpu.NodeOfPool(*s.Pool), false
+		return names.NodeOfPool(*s.Pool), false
 	}
 	return "", true
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -48,7 +48,7 @@ func (w *world) bigNode(name string, gpus int, withheld ...int) {
 	}
 	resources, errs := publish.Resources(name, all)
 	require.Empty(w.t, errs)
-	for i, s := range allocator.Slices(gpu.DriverName, name, resources) {
+	for i, s := range allocator.Slices(names.DriverName, name, resources) {
 		w.published = append(w.published, s)
 		s = s.DeepCopy()
 		s.Name = fmt.Sprintf("%s-%d", name, i)

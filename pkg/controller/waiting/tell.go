@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
@@ -152,7 +152,7 @@ func (r *Reconciler) event(n news) *eventsv1.Event {
 	}
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: n.pod.Namespace, Name: fmt.Sprintf("%s.%x", strings.TrimRight(n.pod.Name[:min(len(n.pod.Name), mostName)], ".-"), hash.Sum64())},
-		EventTime:  metav1.NewMicroTime(r.Clock.Now()), ReportingController: v1alpha1.ControllerName, ReportingInstance: v1alpha1.ControllerName,
+		EventTime:  metav1.NewMicroTime(r.Clock.Now()), ReportingController: names.ControllerName, ReportingInstance: names.ControllerName,
 		Action: "Explain", Reason: string(n.answer), Type: kind, Note: text.Cut(n.note, mostNote),
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.pod.Namespace, Name: n.pod.Name, UID: n.uid},
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -69,7 +69,7 @@ func told(t *testing.T) (*world, types.NamespacedName) {
 
 func taint(node string) *resourceapi.DeviceTaintRule {
 	return &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan-" + node}, Spec: resourceapi.DeviceTaintRuleSpec{
-		DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(gpu.DriverName), Pool: ptr.To(gpu.PoolName(node))},
+		DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(names.DriverName), Pool: ptr.To(names.PoolName(node))},
 		Taint:          resourceapi.DeviceTaint{Key: "example.com/fan", Effect: resourceapi.DeviceTaintEffectNoSchedule},
 	}}
 }

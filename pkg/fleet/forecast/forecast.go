@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
@@ -184,8 +185,8 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
-	if profile := node.Labels[v1alpha1.LabelProfile]; profile != "" {
-		return fmt.Sprintf("its label %s=%s has precedence", v1alpha1.LabelProfile, profile), false
+	if profile := node.Labels[names.LabelProfile]; profile != "" {
+		return fmt.Sprintf("its label %s=%s has precedence", names.LabelProfile, profile), false
 	}
 	if g.Spec.Profile != "" {
 		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.Profile), false

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -76,7 +77,7 @@ func TestOrderAndSteps(t *testing.T) {
 func TestNodesThatAreNotSwitched(t *testing.T) {
 	in := fleet(10)
 	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
-	in.Nodes[0].Labels[v1alpha1.LabelProfile] = "whole"
+	in.Nodes[0].Labels[names.LabelProfile] = "whole"
 	in.GPUNodes[1].Spec.Profile = "half"
 	in.Nodes[2].Labels["pool"] = "b"
 	in.GPUNodes[3].Status.Applied.Hash = "hash-new"

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -77,21 +78,21 @@ func (t *turn) describe() {
 		meta.SetStatusCondition(&t.Status.Conditions, c)
 	}
 	moves, reason, message := t.progress()
-	set(v1alpha1.ConditionProgressing, moves, reason, message)
+	set(names.ConditionProgressing, moves, reason, message)
 	switch {
 	case t.stopped():
-		set(v1alpha1.ConditionPaused, true, v1alpha1.ReasonTooManyFailures, t.stoppedText())
+		set(names.ConditionPaused, true, names.ReasonTooManyFailures, t.stoppedText())
 	case t.Spec.Paused:
-		set(v1alpha1.ConditionPaused, true, v1alpha1.ReasonPaused, "spec.paused is true")
+		set(names.ConditionPaused, true, names.ReasonPaused, "spec.paused is true")
 	default:
-		set(v1alpha1.ConditionPaused, false, v1alpha1.ReasonNone, "")
+		set(names.ConditionPaused, false, names.ReasonNone, "")
 	}
 	if n := len(t.tally.failed); n > 0 {
-		set(v1alpha1.ConditionDegraded, true, v1alpha1.ReasonNodesFailed, nodes(int(t.tally.counts.Failed))+" failed: status.failed says why")
+		set(names.ConditionDegraded, true, names.ReasonNodesFailed, nodes(int(t.tally.counts.Failed))+" failed: status.failed says why")
 	} else {
-		set(v1alpha1.ConditionDegraded, false, v1alpha1.ReasonNone, "")
+		set(names.ConditionDegraded, false, names.ReasonNone, "")
 	}
-	set(v1alpha1.ConditionComplete, reason == v1alpha1.ReasonComplete, reason, message)
+	set(names.ConditionComplete, reason == names.ReasonComplete, reason, message)
 }
 
 // progress says whether the plan makes progress, and what it does or waits for.
@@ -103,37 +104,37 @@ func (t *turn) progress() (moves bool, reason, message string) {
 	over := r != nil && s.StepReached != nil && t.current().last && !t.Now.Before(s.StepReached.Add(t.current().soak))
 	switch {
 	case t.Invalid != "":
-		return false, v1alpha1.ReasonInvalidSelector, t.Invalid
+		return false, names.ReasonInvalidSelector, t.Invalid
 	case s.Target == 0 && s.Revision > 0:
-		return false, v1alpha1.ReasonUndone, fmt.Sprintf("revision %d was undone, and nodes have what they would have without the plan; change profile %s to go on", s.Revision, t.Spec.Profile)
+		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone, and nodes have what they would have without the plan; change profile %s to go on", s.Revision, t.Spec.Profile)
 	case t.Profile == nil && !t.undoing():
-		return false, v1alpha1.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", t.Spec.Profile)
+		return false, names.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", t.Spec.Profile)
 	case t.stopped():
-		return false, v1alpha1.ReasonTooManyFailures, t.stoppedText()
+		return false, names.ReasonTooManyFailures, t.stoppedText()
 	case t.Spec.Paused:
-		return false, v1alpha1.ReasonPaused, "spec.paused is true; " + have
+		return false, names.ReasonPaused, "spec.paused is true; " + have
 	case t.tally.eligible() == 0:
-		return false, v1alpha1.ReasonNoNodes, "no node follows the plan"
+		return false, names.ReasonNoNodes, "no node follows the plan"
 	case over && c.Waiting+c.Switching+c.SetAside == 0 && t.undoing():
-		return false, v1alpha1.ReasonUndone, fmt.Sprintf("revision %d was undone; %s; change profile %s to go on", s.Revision, have, t.Spec.Profile)
+		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone; %s; change profile %s to go on", s.Revision, have, t.Spec.Profile)
 	case over && c.Waiting+c.Switching+c.SetAside == 0:
-		return false, v1alpha1.ReasonComplete, have
+		return false, names.ReasonComplete, have
 	case s.StepReached != nil && t.Now.Before(s.StepReached.Add(t.current().soak)):
-		return true, v1alpha1.ReasonSoaking, have + "; they are watched until " + clock(s.StepReached.Add(t.current().soak))
+		return true, names.ReasonSoaking, have + "; they are watched until " + clock(s.StepReached.Add(t.current().soak))
 	case s.StepReached != nil && !t.current().last:
-		return false, v1alpha1.ReasonWaitsForApproval, fmt.Sprintf("%s; kubectl tranche rollout approve %s begins the next step", have, t.Name)
+		return false, names.ReasonWaitsForApproval, fmt.Sprintf("%s; kubectl tranche rollout approve %s begins the next step", have, t.Name)
 	case t.closed.problem != nil:
-		return false, v1alpha1.ReasonInvalidWindow, t.closed.problem.Error()
+		return false, names.ReasonInvalidWindow, t.closed.problem.Error()
 	case t.closed.outside && c.Waiting > 0:
-		return false, v1alpha1.ReasonOutsideWindow, have + "; " + t.nextWindow()
+		return false, names.ReasonOutsideWindow, have + "; " + t.nextWindow()
 	case c.Waiting+c.Switching > 0 && t.undoing():
-		return true, v1alpha1.ReasonUndoing, fmt.Sprintf("revision %d is undone; %s", s.Revision, have)
+		return true, names.ReasonUndoing, fmt.Sprintf("revision %d is undone; %s", s.Revision, have)
 	case c.Waiting+c.Switching > 0 && t.tally.failures+t.tally.damaged > t.limit:
-		return true, v1alpha1.ReasonRollingOut, have + "; other nodes wait for those whose earlier profile could not be restored"
+		return true, names.ReasonRollingOut, have + "; other nodes wait for those whose earlier profile could not be restored"
 	case c.Waiting+c.Switching > 0:
-		return true, v1alpha1.ReasonRollingOut, have
+		return true, names.ReasonRollingOut, have
 	}
-	return false, v1alpha1.ReasonBlocked, fmt.Sprintf("%s; the others cannot be switched now: %d are set aside, %d are not ready", have, c.SetAside, c.NotReady)
+	return false, names.ReasonBlocked, fmt.Sprintf("%s; the others cannot be switched now: %d are set aside, %d are not ready", have, c.SetAside, c.NotReady)
 }
 
 // nodes is a number of nodes.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
@@ -44,7 +45,7 @@ func TestAStepNeedsItsNodes(t *testing.T) {
 	f.after(time.Hour)
 	assert.EqualValues(t, 1, f.plan.Status.Step)
 	assert.Nil(t, f.plan.Status.History[0].Completed)
-	assert.Equal(t, v1alpha1.ReasonBlocked, f.progressing())
+	assert.Equal(t, names.ReasonBlocked, f.progressing())
 	for _, n := range f.nodes {
 		n.Ready = true
 	}
@@ -66,7 +67,7 @@ func TestAStepNeedsItsNodes(t *testing.T) {
 // Other steps do not make a rollout complete that is not.
 func TestStepsThatAreEditedInTheSoak(t *testing.T) {
 	f := newFleet(t, 5, v1alpha1.RolloutStrategy{Steps: steps(time.Hour, "1")}).decide().arrive().decide()
-	require.Equal(t, v1alpha1.ReasonSoaking, f.progressing())
+	require.Equal(t, names.ReasonSoaking, f.progressing())
 	f.plan.Spec.Strategy.Steps, f.plan.Generation = nil, 2
 	f.decide()
 	assert.Nil(t, f.plan.Status.History[0].Completed)
@@ -77,7 +78,7 @@ func TestStepsThatAreEditedInTheSoak(t *testing.T) {
 	f.decide()
 	assert.Len(t, f.admitted(), 1)
 	f.after(time.Hour).arrive().after(59 * time.Minute)
-	assert.Equal(t, v1alpha1.ReasonSoaking, f.progressing(), "the second node is watched as long")
+	assert.Equal(t, names.ReasonSoaking, f.progressing(), "the second node is watched as long")
 }
 
 // Nodes that joined with an earlier version take the steps like others.
@@ -87,7 +88,7 @@ func TestNodesThatJoinedEarlierUseTheSteps(t *testing.T) {
 		n.Created = noon.Add(time.Minute)
 	}
 	f.decide().after(time.Minute).arrive().after(time.Second)
-	assert.Equal(t, v1alpha1.ReasonSoaking, f.progressing())
+	assert.Equal(t, names.ReasonSoaking, f.progressing())
 	assert.EqualValues(t, 1, f.plan.Status.Nodes.Updated)
 	assert.Empty(t, f.admitted())
 
@@ -97,7 +98,7 @@ func TestNodesThatJoinedEarlierUseTheSteps(t *testing.T) {
 	joined.Created, joined.First, joined.Desired, joined.Applied, joined.Reported = noon.Add(time.Minute), true, "1", "1", "1"
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
-	assert.Equal(t, v1alpha1.ReasonRollingOut, f.progressing())
+	assert.Equal(t, names.ReasonRollingOut, f.progressing())
 }
 
 // A node that joins keeps no permission for later.
@@ -117,7 +118,7 @@ func TestACompleteRevisionIsNotUndoneByItself(t *testing.T) {
 	require.NotNil(t, f.plan.Status.History[0].Completed)
 	f.nodes[3].Ready = true
 	f.after(30 * 24 * time.Hour).fail("node-03").decide()
-	assert.Equal(t, v1alpha1.ReasonTooManyFailures, f.progressing())
+	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
 	assert.EqualValues(t, 2, f.plan.Status.Target)
 	assert.False(t, f.plan.Status.History[0].Rejected)
 }

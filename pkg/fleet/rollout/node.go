@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -112,7 +113,7 @@ func Untainted(s *v1alpha1.GPUNodeStatus) time.Time {
 // judge finds out how the last attempt ended.
 func (n *Node) judge(s *v1alpha1.GPUNodeStatus) {
 	if s.Node != nil && len(s.Node.Owners) > 0 {
-		n.Aside, n.Reason, n.Message = true, v1alpha1.ReasonConflict, strings.Join(s.Node.Owners, "; ")
+		n.Aside, n.Reason, n.Message = true, names.ReasonConflict, strings.Join(s.Node.Owners, "; ")
 	}
 	n.Damaged = damaged(s.History)
 	sw := s.Switch
@@ -132,7 +133,7 @@ func (n *Node) judge(s *v1alpha1.GPUNodeStatus) {
 	default:
 		return
 	}
-	n.Changed = last.Result != v1alpha1.ResultFailed || n.Reason == v1alpha1.ReasonRollbackFailed
+	n.Changed = last.Result != v1alpha1.ResultFailed || n.Reason == names.ReasonRollbackFailed
 	// Nor is a rollout to blame for GPUs that lost the profile that they had.
 	lost := sw.From.Hash == sw.To.Hash && !n.Damaged
 	n.Aside = lost || last.Result == v1alpha1.ResultFailed && slices.Contains(notTheProfile, n.Reason)
@@ -145,7 +146,7 @@ func damaged(history []v1alpha1.SwitchRecord) bool {
 		switch r := &history[i]; {
 		case r.Result == v1alpha1.ResultSucceeded, r.Result == v1alpha1.ResultRolledBack:
 			return false
-		case r.Reason == v1alpha1.ReasonRollbackFailed && !r.Repair:
+		case r.Reason == names.ReasonRollbackFailed && !r.Repair:
 			return true
 		}
 	}
@@ -155,8 +156,8 @@ func damaged(history []v1alpha1.SwitchRecord) bool {
 // notTheProfile are reasons of switches that ended before anything changed, for which the
 // profile is not to blame.
 var notTheProfile = []string{
-	v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonDrainDeadline, v1alpha1.ReasonPluginSilent,
-	v1alpha1.ReasonTaintFailed, v1alpha1.ReasonInUse, v1alpha1.ReasonConflict,
+	names.ReasonDrainBlocked, names.ReasonDrainDeadline, names.ReasonPluginSilent,
+	names.ReasonTaintFailed, names.ReasonInUse, names.ReasonConflict,
 }
 
 // watch finds what went wrong after the switch to the applied profile.
@@ -178,10 +179,10 @@ func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
 		}
 	}
 	for _, g := range s.Node.Unhealthy {
-		add(g.Since.Time, v1alpha1.ReasonUnhealthy, g.Name+" became unhealthy")
+		add(g.Since.Time, names.ReasonUnhealthy, g.Name+" became unhealthy")
 	}
 	for _, c := range s.Node.Unprepared {
-		add(c.Since.Time, v1alpha1.ReasonClaimsNotPrepared, fmt.Sprintf("claim %s/%s could not be prepared: %s", c.Namespace, c.Name, c.Message))
+		add(c.Since.Time, names.ReasonClaimsNotPrepared, fmt.Sprintf("claim %s/%s could not be prepared: %s", c.Namespace, c.Name, c.Message))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
@@ -43,32 +44,32 @@ func TestObserve(t *testing.T) {
 			s.Since = &metav1.Time{Time: noon.Add(-time.Minute)}
 		}, facts{ready: true}},
 		"blocked": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: v1alpha1.ReasonDrainBlocked}
-			s.History = record(v1alpha1.ResultFailed, v1alpha1.ReasonDrainBlocked)
+			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
+			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)
 		}, facts{ready: true, aside: true}},
 		"blocked, tries again": {func(s *v1alpha1.GPUNodeStatus) {
 			s.State, s.Switch = v1alpha1.Planning, &v1alpha1.Switch{To: *snapshot("new"), Attempt: 2}
-			s.History = record(v1alpha1.ResultFailed, v1alpha1.ReasonDrainDeadline)
+			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainDeadline)
 		}, facts{ready: true, aside: true}},
 		"refused": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: v1alpha1.ReasonProfileDoesNotFit}
-			s.History = record(v1alpha1.ResultFailed, v1alpha1.ReasonProfileDoesNotFit)
+			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonProfileDoesNotFit}
+			s.History = record(v1alpha1.ResultFailed, names.ReasonProfileDoesNotFit)
 		}, facts{ready: true, failed: true}},
 		"rolled back": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: v1alpha1.ReasonInUse}
-			s.History = record(v1alpha1.ResultRolledBack, v1alpha1.ReasonInUse)
+			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonInUse}
+			s.History = record(v1alpha1.ResultRolledBack, names.ReasonInUse)
 		}, facts{ready: true, failed: true, changed: true}},
 		"rolled back, tries again": {func(s *v1alpha1.GPUNodeStatus) {
 			s.State, s.Switch = v1alpha1.Waiting, &v1alpha1.Switch{To: *snapshot("new"), Attempt: 2}
-			s.History = record(v1alpha1.ResultRolledBack, v1alpha1.ReasonHardwareFailed)
+			s.History = record(v1alpha1.ResultRolledBack, names.ReasonHardwareFailed)
 		}, facts{ready: true, failed: true, changed: true}},
 		"not rolled back": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: v1alpha1.ReasonRollbackFailed}
-			s.History = record(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed)
+			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonRollbackFailed}
+			s.History = record(v1alpha1.ResultFailed, names.ReasonRollbackFailed)
 		}, facts{ready: true, failed: true, changed: true, damaged: true}},
 		"a profile that was lost": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{From: *snapshot("old"), To: *snapshot("old"), Reason: v1alpha1.ReasonRollbackFailed}
-			s.History = record(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed)
+			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{From: *snapshot("old"), To: *snapshot("old"), Reason: names.ReasonRollbackFailed}
+			s.History = record(v1alpha1.ResultFailed, names.ReasonRollbackFailed)
 			s.History[0].Repair = true
 		}, facts{ready: true, aside: true, changed: true}},
 		"unhealthy since": {func(s *v1alpha1.GPUNodeStatus) {

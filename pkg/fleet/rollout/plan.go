@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -147,7 +148,7 @@ func (t *turn) stop() bool {
 		return false
 	}
 	s.Stopped = &v1alpha1.PlanStop{Revision: s.Target, Failures: failures, Time: metav1.NewTime(t.Now)}
-	t.tell(corev1.EventTypeWarning, v1alpha1.EventPlanStopped, "%s", t.stoppedText())
+	t.tell(corev1.EventTypeWarning, names.EventPlanStopped, "%s", t.stoppedText())
 	if t.Spec.Strategy.OnFailure != v1alpha1.OnFailureUndo || s.Target != s.Revision || t.Spec.Undo != nil && t.Spec.Undo.Revision == s.Revision {
 		return false
 	}
@@ -219,7 +220,7 @@ func (t *turn) advance() {
 			at := metav1.NewTime(t.Now)
 			s.StepReached = &at
 			if !now.last {
-				t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.Step, s.Steps, t.tally.counts.Updated, s.Target)
+				t.tell(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.Step, s.Steps, t.tally.counts.Updated, s.Target)
 			}
 		}
 		if until := s.StepReached.Add(now.soak); t.Now.Before(until) {
@@ -264,7 +265,7 @@ func (t *turn) complete() {
 	at := metav1.NewTime(t.Now)
 	r.Completed = &at
 	t.count() // Trouble does not count any more.
-	t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanComplete, "%d of %d nodes have revision %d", t.tally.counts.Updated, t.tally.eligible(), t.Status.Target)
+	t.tell(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", t.tally.counts.Updated, t.tally.eligible(), t.Status.Target)
 }
 
 // look finds out whether nodes may start now.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 	"github.com/tranche-dev/tranche/test/race"
@@ -56,14 +57,14 @@ func (s *storm) step(n *rollout.Node) {
 		switch s.rand.IntN(6) {
 		case 0: // It takes longer.
 		case 1: // rolled back
-			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1alpha1.Failed, true, false, v1alpha1.ReasonHardwareFailed, n.Applied
+			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1alpha1.Failed, true, false, names.ReasonHardwareFailed, n.Applied
 			s.damaged[n.Name] = false
 		case 2: // not even that
-			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1alpha1.Failed, true, false, v1alpha1.ReasonRollbackFailed, "neither"
+			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1alpha1.Failed, true, false, names.ReasonRollbackFailed, "neither"
 			s.damaged[n.Name] = true
 		case 3:
 			if n.Reported == n.Applied {
-				n.Moving, n.State, n.Failed, n.Aside, n.Reason = false, v1alpha1.Failed, false, true, v1alpha1.ReasonDrainBlocked
+				n.Moving, n.State, n.Failed, n.Aside, n.Reason = false, v1alpha1.Failed, false, true, names.ReasonDrainBlocked
 				break
 			}
 			fallthrough
@@ -109,7 +110,7 @@ func (s *storm) happens() {
 		spec.Undo = &v1alpha1.RevisionUndo{Revision: s.plan.Status.Revision, To: max(1, s.plan.Status.Revision-1)}
 	case 5:
 		if n.Applied == s.wanted() {
-			n.Trouble = &rollout.Trouble{Since: s.now, Reason: v1alpha1.ReasonUnhealthy}
+			n.Trouble = &rollout.Trouble{Since: s.now, Reason: names.ReasonUnhealthy}
 		}
 	case 6:
 		n.Trouble = nil
@@ -183,10 +184,10 @@ func TestEveryPlanEnds(t *testing.T) {
 				s.step(n)
 			}
 			s.now = s.now.Add(time.Second)
-			if s.progressing() == v1alpha1.ReasonComplete {
+			if s.progressing() == names.ReasonComplete {
 				break
 			}
 		}
-		require.Equal(t, v1alpha1.ReasonComplete, s.progressing(), "seed %d: %+v", seed, s.plan.Status)
+		require.Equal(t, names.ReasonComplete, s.progressing(), "seed %d: %+v", seed, s.plan.Status)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -34,7 +35,7 @@ func (t *turn) revise() {
 		t.forget()
 		s.Stopped = nil
 		t.begin(s.Revision)
-		t.tell(corev1.EventTypeNormal, v1alpha1.EventPlanRevision, "Profile %s is revision %d", p.Profile, s.Revision)
+		t.tell(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.Profile, s.Revision)
 	}
 	u := t.Spec.Undo
 	if u == nil || u.Revision != s.Revision || u.To == s.Target || u.To != 0 && t.revision(u.To) == nil {
@@ -73,10 +74,10 @@ func (t *turn) goTo(number int64) {
 	}
 	t.begin(number)
 	if number == 0 {
-		t.tell(corev1.EventTypeWarning, v1alpha1.EventPlanUndo, "Revision %d is undone: nodes get what they would have without the plan", t.Status.Revision)
+		t.tell(corev1.EventTypeWarning, names.EventPlanUndo, "Revision %d is undone: nodes get what they would have without the plan", t.Status.Revision)
 		return
 	}
-	t.tell(corev1.EventTypeWarning, v1alpha1.EventPlanUndo, "Nodes go from revision %d to revision %d", t.Status.Revision, number)
+	t.tell(corev1.EventTypeWarning, names.EventPlanUndo, "Nodes go from revision %d to revision %d", t.Status.Revision, number)
 }
 
 // begin begins the rollout of a revision.

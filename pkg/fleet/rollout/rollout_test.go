@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
@@ -92,13 +93,13 @@ func (f *fleet) arrive() *fleet {
 }
 
 // fail has an admitted node fail, and be rolled back.
-func (f *fleet) fail(names ...string) *fleet {
-	for _, name := range names {
+func (f *fleet) fail(nodes ...string) *fleet {
+	for _, name := range nodes {
 		n := f.node(name)
 		require.NotEmpty(f.t, f.granted[name], name)
 		n.Desired, n.To, n.State, n.Failed = f.granted[name], f.granted[name], v1alpha1.Failed, true
 		n.Changed = true
-		n.Reason, n.Message = v1alpha1.ReasonHardwareFailed, "no"
+		n.Reason, n.Message = names.ReasonHardwareFailed, "no"
 	}
 	return f
 }
@@ -109,7 +110,7 @@ func (f *fleet) after(d time.Duration) *fleet {
 }
 
 func (f *fleet) progressing() string {
-	return meta.FindStatusCondition(f.plan.Status.Conditions, v1alpha1.ConditionProgressing).Reason
+	return meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionProgressing).Reason
 }
 
 func intOrPercent(s string) *intstr.IntOrString {
@@ -127,11 +128,11 @@ func steps(soak time.Duration, nodes ...string) (all []v1alpha1.RolloutStep) {
 func TestStepsSoakAndCompletion(t *testing.T) {
 	f := newFleet(t, 10, v1alpha1.RolloutStrategy{Steps: steps(time.Minute, "1", "25%"), MaxUnavailable: intOrPercent("4")}).decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted(), "the canary")
-	assert.Equal(t, v1alpha1.ReasonRollingOut, f.progressing())
+	assert.Equal(t, names.ReasonRollingOut, f.progressing())
 	assert.EqualValues(t, 3, f.plan.Status.Steps, "all other nodes follow")
 	f.arrive().decide()
 	assert.Empty(t, f.admitted())
-	assert.Equal(t, v1alpha1.ReasonSoaking, f.progressing())
+	assert.Equal(t, names.ReasonSoaking, f.progressing())
 	assert.Equal(t, noon.Add(time.Minute), f.last.Wake)
 	f.after(59 * time.Second)
 	assert.Empty(t, f.admitted())
@@ -141,10 +142,10 @@ func TestStepsSoakAndCompletion(t *testing.T) {
 	assert.Len(t, f.admitted(), 4)
 	assert.NotNil(t, f.plan.Status.EstimatedCompletion)
 	f.arrive().decide().arrive().decide()
-	assert.Equal(t, v1alpha1.ReasonComplete, f.progressing())
+	assert.Equal(t, names.ReasonComplete, f.progressing())
 	assert.Equal(t, v1alpha1.PlanNodes{Selected: 10, Updated: 10}, f.plan.Status.Nodes)
 	assert.Nil(t, f.plan.Status.EstimatedCompletion)
-	assert.Equal(t, []string{v1alpha1.EventPlanRevision, v1alpha1.EventPlanStep, v1alpha1.EventPlanStep, v1alpha1.EventPlanComplete}, f.events)
+	assert.Equal(t, []string{names.EventPlanRevision, names.EventPlanStep, names.EventPlanStep, names.EventPlanComplete}, f.events)
 
 	// An edit begins again with the canary.
 	f.profile = version("2")
@@ -157,7 +158,7 @@ func TestStepsSoakAndCompletion(t *testing.T) {
 func TestApproval(t *testing.T) {
 	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: *intOrPercent("1"), Approval: true}}}).decide().arrive().decide()
 	assert.Empty(t, f.admitted())
-	assert.Equal(t, v1alpha1.ReasonWaitsForApproval, f.progressing())
+	assert.Equal(t, names.ReasonWaitsForApproval, f.progressing())
 	f.plan.Spec.Approved = &v1alpha1.StepApproval{Revision: 7, Step: 1}
 	assert.Empty(t, f.decide().admitted(), "of another revision")
 	f.plan.Spec.Approved.Revision = 1
@@ -167,8 +168,8 @@ func TestApproval(t *testing.T) {
 func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	f := newFleet(t, 5, v1alpha1.RolloutStrategy{Steps: steps(0, "1"), MaxUnavailable: intOrPercent("2")}).decide().fail("node-00").decide()
 	assert.Empty(t, f.admitted())
-	assert.Equal(t, v1alpha1.ReasonTooManyFailures, f.progressing())
-	assert.Equal(t, []v1alpha1.PlanNode{{Node: "node-00", Reason: v1alpha1.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.Failed)
+	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
+	assert.Equal(t, []v1alpha1.PlanNode{{Node: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.Failed)
 	require.NotNil(t, f.plan.Status.Stopped)
 	// It tries again, and nobody has said that the plan goes on.
 	f.node("node-00").State = v1alpha1.Planning
@@ -189,21 +190,21 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
 	f := newFleet(t, 4, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), OnFailure: v1alpha1.OnFailureUndo})
 	f.decide().arrive().decide().arrive().decide()
-	require.Equal(t, v1alpha1.ReasonComplete, f.progressing())
+	require.Equal(t, names.ReasonComplete, f.progressing())
 	f.profile = version("2")
 	f.decide().arrive().decide()
 	assert.Equal(t, []string{"node-02", "node-03"}, f.admitted())
 	f.fail("node-02").decide()
 	assert.EqualValues(t, 1, f.plan.Status.Target)
-	assert.Equal(t, v1alpha1.ReasonUndoing, f.progressing())
+	assert.Equal(t, names.ReasonUndoing, f.progressing())
 	assert.True(t, f.plan.Status.History[0].Rejected)
 	// The failed node has the earlier revision, and follows it at once.
 	n := f.node("node-02")
 	n.Desired, n.State, n.Failed, n.To = "1", v1alpha1.Idle, false, ""
 	f.decide().arrive().decide().arrive().decide()
-	assert.Equal(t, v1alpha1.ReasonUndone, f.progressing())
+	assert.Equal(t, names.ReasonUndone, f.progressing())
 	assert.EqualValues(t, 4, f.plan.Status.Nodes.Updated)
-	assert.Contains(t, f.events, v1alpha1.EventPlanUndo)
+	assert.Contains(t, f.events, names.EventPlanUndo)
 	require.NotNil(t, f.plan.Status.Stopped, "it remains to be seen why")
 
 	f.profile = version("3")
@@ -231,23 +232,23 @@ func TestUndoByHand(t *testing.T) {
 func TestTroubleDuringTheSoak(t *testing.T) {
 	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(time.Minute, "1")}).decide().arrive().decide()
 	n := f.node("node-00")
-	n.Trouble = &rollout.Trouble{Since: noon.Add(20 * time.Second), Reason: v1alpha1.ReasonUnhealthy, Message: "gpu"}
+	n.Trouble = &rollout.Trouble{Since: noon.Add(20 * time.Second), Reason: names.ReasonUnhealthy, Message: "gpu"}
 	f.after(30 * time.Second)
-	assert.Equal(t, v1alpha1.ReasonTooManyFailures, f.progressing())
-	assert.Equal(t, v1alpha1.ReasonUnhealthy, f.plan.Status.Failed[0].Reason)
+	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
+	assert.Equal(t, names.ReasonUnhealthy, f.plan.Status.Failed[0].Reason)
 	assert.Empty(t, f.after(time.Hour).admitted())
 
 	// After the plan is complete it is no failure of the profile.
 	f = newFleet(t, 1, v1alpha1.RolloutStrategy{}).decide().arrive().decide()
 	f.node("node-00").Trouble = &rollout.Trouble{Since: noon.Add(time.Hour)}
 	f.after(2 * time.Hour)
-	assert.Equal(t, v1alpha1.ReasonComplete, f.progressing())
+	assert.Equal(t, names.ReasonComplete, f.progressing())
 }
 
 func TestNodesThatCannotBeDrainedHoldNothing(t *testing.T) {
 	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(0, "1")}).decide()
 	n := f.node("node-00")
-	n.Desired, n.To, n.State, n.Aside, n.Reason = "1", "1", v1alpha1.Failed, true, v1alpha1.ReasonDrainBlocked
+	n.Desired, n.To, n.State, n.Aside, n.Reason = "1", "1", v1alpha1.Failed, true, names.ReasonDrainBlocked
 	f.decide()
 	assert.Equal(t, []string{"node-01"}, f.admitted(), "another canary")
 	assert.EqualValues(t, 1, f.plan.Status.Nodes.SetAside)
@@ -260,7 +261,7 @@ func TestNodesThatCannotBeDrainedHoldNothing(t *testing.T) {
 	assert.Equal(t, []string{"node-00"}, f.admitted())
 	f.node("node-00").State = v1alpha1.Failed
 	f.decide()
-	assert.Equal(t, v1alpha1.ReasonBlocked, f.progressing())
+	assert.Equal(t, names.ReasonBlocked, f.progressing())
 	assert.NotNil(t, f.plan.Status.History[0].Completed)
 }
 
@@ -271,7 +272,7 @@ func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
 	f.plan.Spec.Paused = true
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
-	assert.Equal(t, v1alpha1.ReasonPaused, f.progressing())
+	assert.Equal(t, names.ReasonPaused, f.progressing())
 	f.plan.Spec.Paused = false
 	assert.Len(t, f.decide().admitted(), 2)
 }
@@ -328,17 +329,17 @@ func TestWhoDoesNotCount(t *testing.T) {
 	f.decide()
 	assert.Nil(t, f.plan.Status.Stopped, "it was never in another state")
 	assert.Equal(t, v1alpha1.PlanNodes{Selected: 5, Failed: 1, Switching: 1, Waiting: 1, NotReady: 1, Overruled: 1}, f.plan.Status.Nodes)
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, v1alpha1.ConditionDegraded))
+	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionDegraded))
 }
 
 func TestNothingToDo(t *testing.T) {
 	f := newFleet(t, 0, v1alpha1.RolloutStrategy{}).decide()
-	assert.Equal(t, v1alpha1.ReasonNoNodes, f.progressing())
+	assert.Equal(t, names.ReasonNoNodes, f.progressing())
 	assert.Nil(t, f.plan.Status.History[0].Completed)
 	f = newFleet(t, 2, v1alpha1.RolloutStrategy{})
 	f.profile = nil
 	f.decide()
-	assert.Equal(t, v1alpha1.ReasonProfileNotFound, f.progressing())
+	assert.Equal(t, names.ReasonProfileNotFound, f.progressing())
 	assert.Empty(t, f.admitted())
 	assert.True(t, rollout.Gives(f.plan), "the nodes keep what they have")
 }
@@ -393,11 +394,11 @@ func TestWindows(t *testing.T) {
 	require.ErrorContains(t, err, "time zone Mars/Base does not exist")
 	f := newFleet(t, 2, v1alpha1.RolloutStrategy{Windows: []v1alpha1.Window{night}}).decide()
 	assert.Empty(t, f.admitted())
-	assert.Equal(t, v1alpha1.ReasonOutsideWindow, f.progressing())
+	assert.Equal(t, names.ReasonOutsideWindow, f.progressing())
 	assert.Len(t, f.after(9*time.Hour).admitted(), 1)
 	f.plan.Spec.Strategy.Windows[0].TimeZone = "Mars/Base"
 	f.arrive().decide()
-	assert.Equal(t, v1alpha1.ReasonInvalidWindow, f.progressing())
+	assert.Equal(t, names.ReasonInvalidWindow, f.progressing())
 }
 
 func TestTogether(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -99,7 +100,7 @@ func (t *tally) add(n *Node) {
 		default:
 			t.candidates = append(t.candidates, n)
 		}
-	case n.Aside && n.Reason == v1alpha1.ReasonConflict, adopted && n.Aside && n.State == v1alpha1.Failed:
+	case n.Aside && n.Reason == names.ReasonConflict, adopted && n.Aside && n.State == v1alpha1.Failed:
 		t.setAside(n, n.Reason, n.Message)
 	case granted:
 		t.onItsWay(n)

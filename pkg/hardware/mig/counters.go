@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -95,7 +96,7 @@ func layoutOf(profiles []Profile, memory int64) layout {
 
 // counters is what the GPU has to give.
 func (l layout) counters() gpu.Counters {
-	counters := gpu.Counters{gpu.CounterMemory: l.memory}
+	counters := gpu.Counters{names.CounterMemory: l.memory}
 	for _, slice := range l.slices {
 		counters[sliceCounter(slice)] = 1
 	}
@@ -111,7 +112,7 @@ func (l layout) consumption(c placement) gpu.Counters {
 	if c.at.Start == 0 && c.at.end() == l.end {
 		return l.all()
 	}
-	takes := gpu.Counters{gpu.CounterMemory: memoryOf(c.Profile)}
+	takes := gpu.Counters{names.CounterMemory: memoryOf(c.Profile)}
 	for _, slice := range l.slices {
 		if c.at.Start <= slice && slice < c.at.end() {
 			takes[sliceCounter(slice)] = 1
@@ -127,7 +128,7 @@ func (l layout) consumption(c placement) gpu.Counters {
 
 // all is what is taken by what needs the GPU to itself. All of the memory is enough,
 // since everything takes some. The other counters would say the same at greater length.
-func (l layout) all() gpu.Counters { return gpu.Counters{gpu.CounterMemory: l.memory} }
+func (l layout) all() gpu.Counters { return gpu.Counters{names.CounterMemory: l.memory} }
 
 // memoryOf is what an instance of a profile takes of the memory counter.
 func memoryOf(p Profile) int64 { return max(p.Memory, 1) }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -15,7 +16,7 @@ import (
 func beside(counters gpu.Counters) map[string]int64 {
 	rest := map[string]int64{}
 	for name, n := range counters {
-		if !strings.HasPrefix(name, "memory-slice-") && name != gpu.CounterMemory {
+		if !strings.HasPrefix(name, "memory-slice-") && name != names.CounterMemory {
 			rest[name] = n
 		}
 	}
@@ -156,7 +157,7 @@ func TestMemoryCounter(t *testing.T) {
 			profiles := table([]row{{"1g", 1, 1, ones, 16, [5]int64{1}, 7}, {"7g", 7, 7, []int{0}, 132, [5]int64{7}, 1}})
 			profiles[0].Memory, profiles[1].Memory = test.each, test.each*7
 			placements, counters := Devices(Facts{PCIAddress: "0000:c1:00.0", Capable: true, Switchable: true, Memory: test.gpu}, profiles)
-			assert.Equal(t, test.want, counters[gpu.CounterMemory])
+			assert.Equal(t, test.want, counters[names.CounterMemory])
 			all := gpu.Counters{}
 			whole := placements[len(placements)-1]
 			require.Equal(t, gpu.TypeGPU, whole.Type)
@@ -165,7 +166,7 @@ func TestMemoryCounter(t *testing.T) {
 				both := gpu.Counters{}
 				both.Add(p.Consumes)
 				both.Add(whole.Consumes)
-				assert.Equal(t, gpu.CounterMemory, both.Exceeds(counters), "%s beside the whole GPU", p.Name())
+				assert.Equal(t, names.CounterMemory, both.Exceeds(counters), "%s beside the whole GPU", p.Name())
 			}
 			assert.Empty(t, all.Exceeds(counters), "all small placements together")
 		})

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -79,7 +80,7 @@ func TestDevicesOfHopper(t *testing.T) {
 
 	whole := placements[len(placements)-1]
 	assert.Equal(t, "gpu-0000-c1-00-0", whole.Name(), "the whole GPU comes last")
-	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 80 << 30}, whole.Consumes, "and takes all memory, which everything else needs some of")
+	assert.Equal(t, gpu.Counters{names.CounterMemory: 80 << 30}, whole.Consumes, "and takes all memory, which everything else needs some of")
 	assert.Equal(t, whole.Consumes, placements[len(placements)-2].Consumes, "so does the 7g")
 	assert.EqualValues(t, 80<<30, whole.Memory)
 	assert.EqualValues(t, 132, whole.ComputeUnits, "from the largest profile")
@@ -109,7 +110,7 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 func TestGPUWithoutMIG(t *testing.T) {
 	placements, counters := Devices(Facts{PCIAddress: "0000:01:00.0", Memory: 23 << 30, Multiprocessors: 58}, nil)
 	require.Len(t, placements, 1)
-	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 23 << 30}, counters)
+	assert.Equal(t, gpu.Counters{names.CounterMemory: 23 << 30}, counters)
 	assert.Equal(t, counters, placements[0].Consumes)
 	assert.EqualValues(t, 58, placements[0].ComputeUnits)
 	assert.Nil(t, placements[0].Engines)
@@ -119,7 +120,7 @@ func TestAmpereWithModeOffHasOnlyMemory(t *testing.T) {
 	placements, counters := Devices(Facts{Capable: true, Memory: 39 << 30, Multiprocessors: 108}, a100())
 	require.Len(t, placements, 1)
 	assert.Equal(t, gpu.TypeGPU, placements[0].Type)
-	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 39 << 30}, counters)
+	assert.Equal(t, gpu.Counters{names.CounterMemory: 39 << 30}, counters)
 	assert.EqualValues(t, 108, placements[0].ComputeUnits)
 }
 

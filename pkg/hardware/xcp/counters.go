@@ -3,6 +3,7 @@ package xcp
 import (
 	"fmt"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -50,7 +51,7 @@ func (l layout) lock(d division) int64 {
 
 // counters is what the GPU has to give.
 func (l layout) counters() gpu.Counters {
-	counters := gpu.Counters{gpu.CounterMemory: l.memory}
+	counters := gpu.Counters{names.CounterMemory: l.memory}
 	for _, d := range l.locks {
 		if d.mode == SPX {
 			continue // the whole GPU takes all memory and needs no lock
@@ -66,7 +67,7 @@ func (l layout) counters() gpu.Counters {
 // all partitions of a mode fit, whatever each of them shows.
 func (l layout) consumption(p division, index int) gpu.Counters {
 	takes := gpu.Counters{
-		gpu.CounterMemory:          l.memory / int64(p.n),
+		names.CounterMemory:        l.memory / int64(p.n),
 		lockCounter(p.mode, index): l.lock(p),
 	}
 	for _, d := range l.divisions {
@@ -87,7 +88,7 @@ func (l layout) consumption(p division, index int) gpu.Counters {
 func (l layout) whole() gpu.Counters {
 	all := l.counters()
 	if l.memory >= int64(l.locks[0].n) {
-		return gpu.Counters{gpu.CounterMemory: all[gpu.CounterMemory]}
+		return gpu.Counters{names.CounterMemory: all[names.CounterMemory]}
 	}
 	return all
 }

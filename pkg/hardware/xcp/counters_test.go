@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -95,7 +96,7 @@ func TestMemoryCountsEvenly(t *testing.T) {
 	sum := gpu.Counters{}
 	for _, p := range g.Placements {
 		assert.EqualValues(t, 90<<30, p.Memory)
-		assert.Equal(t, f.Memory/4, p.Consumes[gpu.CounterMemory])
+		assert.Equal(t, f.Memory/4, p.Consumes[names.CounterMemory])
 		sum.Add(p.Consumes)
 	}
 	assert.Empty(t, sum.Exceeds(g.Counters))
@@ -122,7 +123,7 @@ func TestEverySetOfDevices(t *testing.T) {
 				sets++
 				fits := sum.Exceeds(g.Counters) == ""
 				if fits != oneMode(chosen) { // there are tens of thousands: names are for those that fail
-					require.Equal(t, oneMode(chosen), fits, "granted: %v", names(chosen))
+					require.Equal(t, oneMode(chosen), fits, "granted: %v", deviceNames(chosen))
 				}
 				if !fits {
 					return
@@ -132,7 +133,7 @@ func TestEverySetOfDevices(t *testing.T) {
 					again := gpu.Counters{}
 					again.Add(sum)
 					again.Add(p.Consumes)
-					require.NotEmpty(t, again.Exceeds(g.Counters), "%s twice, in %v", p.Name(), names(chosen))
+					require.NotEmpty(t, again.Exceeds(g.Counters), "%s twice, in %v", p.Name(), deviceNames(chosen))
 				}
 			}
 			visit(0, nil, gpu.Counters{})
@@ -155,7 +156,7 @@ func oneMode(devices []gpu.Placement) bool {
 	return true
 }
 
-func names(devices []gpu.Placement) []string {
+func deviceNames(devices []gpu.Placement) []string {
 	var all []string
 	for _, p := range devices {
 		all = append(all, p.Name())

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -64,7 +65,7 @@ func (f Facts) divided(into []Mode) []division {
 // them, and a switch writes nothing to the API.
 func Devices(f Facts) ([]gpu.Placement, gpu.Counters) {
 	if !f.cuttable() {
-		counters := gpu.Counters{gpu.CounterMemory: f.Memory}
+		counters := gpu.Counters{names.CounterMemory: f.Memory}
 		return []gpu.Placement{wholeGPU(f, "", maps.Clone(counters))}, counters
 	}
 	l := layout{xccs: f.XCCs, memory: f.Memory, divisions: f.divisions(), locks: f.locks()}

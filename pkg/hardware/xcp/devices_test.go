@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -30,10 +31,10 @@ func TestOrderIsPolicy(t *testing.T) {
 		for i, end := range test.want {
 			want[i] = "gpu-0000-c1-00-0" + end
 		}
-		assert.Equal(t, want, names(gpuWith(f).Placements), "%s under %s", test.chip, test.memory)
+		assert.Equal(t, want, deviceNames(gpuWith(f).Placements), "%s under %s", test.chip, test.memory)
 		slices.Reverse(f.Modes)
 		f.Modes = append(f.Modes, f.Modes[0])
-		assert.Equal(t, want, names(gpuWith(f).Placements), "whatever the order in which the driver lists the modes")
+		assert.Equal(t, want, deviceNames(gpuWith(f).Placements), "whatever the order in which the driver lists the modes")
 	}
 }
 
@@ -138,11 +139,11 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 	placements, counters := Devices(f)
 	placements[0].Engines["decoders"] = 99
 	placements[0].Consumes["d0"] = 99
-	placements[len(placements)-1].Consumes[gpu.CounterMemory] = 99
+	placements[len(placements)-1].Consumes[names.CounterMemory] = 99
 	assert.EqualValues(t, 1, placements[1].Engines["decoders"])
 	assert.EqualValues(t, 1, placements[1].Consumes["d0"])
 	assert.EqualValues(t, 1, f.Engines[CPX]["decoders"])
-	assert.Equal(t, f.Memory, counters[gpu.CounterMemory])
+	assert.Equal(t, f.Memory, counters[names.CounterMemory])
 }
 
 func TestGPUWithoutModes(t *testing.T) {
@@ -161,7 +162,7 @@ func TestGPUWithoutModes(t *testing.T) {
 		assert.EqualValues(t, 64<<30, whole.Memory)
 		assert.EqualValues(t, 104, whole.ComputeUnits)
 		assert.Equal(t, gpu.IsolationHardware, whole.Isolation)
-		assert.Equal(t, gpu.Counters{gpu.CounterMemory: 64 << 30}, g.Counters)
+		assert.Equal(t, gpu.Counters{names.CounterMemory: 64 << 30}, g.Counters)
 		assert.Equal(t, g.Counters, whole.Consumes)
 	}
 }
@@ -174,11 +175,11 @@ func TestModesThatTheChipCannotBeIn(t *testing.T) {
 	g := gpuWith(f)
 	require.Len(t, g.Placements, 1)
 	assert.Equal(t, "spx", g.Placements[0].Profile)
-	assert.Equal(t, gpu.Counters{gpu.CounterMemory: f.Memory}, g.Counters)
+	assert.Equal(t, gpu.Counters{names.CounterMemory: f.Memory}, g.Counters)
 
 	f.Modes = []Mode{TPX}
 	assert.Empty(t, gpuWith(f).Placements, "not even the whole GPU: it cannot be in SPX")
 
 	f.Modes, f.XCCs = []Mode{SPX, CPX}, 0
-	assert.Equal(t, []string{"gpu-0000-c1-00-0"}, names(gpuWith(f).Placements), "a driver that does not tell the XCCs")
+	assert.Equal(t, []string{"gpu-0000-c1-00-0"}, deviceNames(gpuWith(f).Placements), "a driver that does not tell the XCCs")
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 )
@@ -68,10 +69,10 @@ func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 		}
 	}
 	if next.Count > MostReboots {
-		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonNeedsReset, Message: fmt.Sprintf(
+		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonNeedsReset, Message: fmt.Sprintf(
 			"the node was rebooted %d times for profile %s, which still could not be applied; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.Profile)}
 	}
-	f.Events.Warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.Profile))
+	f.Events.Warn(ctx, names.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.Profile))
 	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}
@@ -95,7 +96,7 @@ func (f *Follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha
 }
 
 func rebootFailed(err error) *v1alpha1.Task {
-	return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
+	return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
 }
 
 func (f *Follower) readReboot() (rebootOrder, error) {

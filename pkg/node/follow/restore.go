@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // restore applies the profile again after a reboot or a reload of a driver. What fails is
@@ -44,7 +44,7 @@ func (f *Follower) tellRestored(ctx context.Context, err error) {
 	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.RestorePause, firstRestore)), lastRestore)
 	f.restoreAgain = time.Now().Add(f.restorePause)
 	if known := f.notRestored; known == nil || known.Error() != err.Error() {
-		f.Events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The profile of this node could not be restored on all of its GPUs, which is retried: "+err.Error())
+		f.Events.Warn(ctx, names.EventProfileNotRestored, "The profile of this node could not be restored on all of its GPUs, which is retried: "+err.Error())
 	}
 	f.notRestored = err
 }

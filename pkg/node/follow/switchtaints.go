@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
@@ -46,7 +47,7 @@ func (f *Follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 	f.orderedBy = sw
 	f.order = publisher.Order{
 		By:       v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
-		Value:    v1alpha1.RepartitioningTaintValue(sw.To.Profile),
+		Value:    names.RepartitioningTaintValue(sw.To.Profile),
 		GPUs:     slices.Clone(sw.GPUs),
 		Withhold: sw.Withhold,
 	}

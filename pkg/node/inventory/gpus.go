@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -274,7 +275,7 @@ func sameGPU(a, b gpu.GPU) bool {
 func (c *GPUs) Adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {
-		if gpu.NodeOfPool(s.Spec.Pool.Name) != node {
+		if names.NodeOfPool(s.Spec.Pool.Name) != node {
 			continue
 		}
 		for _, d := range s.Spec.Devices {

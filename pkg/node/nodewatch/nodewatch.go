@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
@@ -135,8 +135,8 @@ func UpgradesOf(vendors []hardware.Vendor, node *corev1.Node) map[gpu.Vendor]str
 	upgrades := map[gpu.Vendor]string{}
 	for _, v := range vendors {
 		signal := v.UpgradeSignal(node)
-		if value := node.Labels[v1alpha1.LabelDriverUpgrade]; value == "true" || value == string(v.Name()) {
-			signal = fmt.Sprintf("the node's label %s=%s", v1alpha1.LabelDriverUpgrade, value)
+		if value := node.Labels[names.LabelDriverUpgrade]; value == "true" || value == string(v.Name()) {
+			signal = fmt.Sprintf("the node's label %s=%s", names.LabelDriverUpgrade, value)
 		}
 		if signal != "" {
 			upgrades[v.Name()] = signal

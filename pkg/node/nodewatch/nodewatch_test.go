@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // What is kept of the node is what is read of it.
 func TestNodeIsKeptWithoutItsBulk(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "node-a", Labels: map[string]string{v1alpha1.LabelProfile: "shared"},
+		Name: "node-a", Labels: map[string]string{names.LabelProfile: "shared"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 	}}
 	node.Status.Images = []corev1.ContainerImage{{Names: []string{"large"}}}

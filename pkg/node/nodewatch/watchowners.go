@@ -19,7 +19,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
@@ -64,7 +64,7 @@ func (w *ownerWatch) informers(client kubernetes.Interface) ([]informers.SharedI
 	others := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.AndSelectors(
 			fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, w.node.name),
-			fields.OneTermNotEqualSelector(resourceapi.ResourceSliceSelectorDriver, gpu.DriverName),
+			fields.OneTermNotEqualSelector(resourceapi.ResourceSliceSelectorDriver, names.DriverName),
 		).String()
 	}), informers.WithTransform(addressesOnly))
 	published := others.Resource().V1().ResourceSlices()

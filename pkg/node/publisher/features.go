@@ -10,8 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
@@ -61,7 +60,7 @@ func keptFeatures(ctx context.Context, client kubernetes.Interface, node string)
 		Name:                     "probe",
 		AllowMultipleAllocations: ptr.To(true),
 		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"probe": {Value: resource.MustParse("1")}},
-		Taints:                   []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+		Taints:                   []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}}})
 	if err != nil {
 		return features{}, err
@@ -75,9 +74,9 @@ func keptFeatures(ctx context.Context, client kubernetes.Interface, node string)
 
 // dryRun returns the fields of a slice that the API server would keep.
 func dryRun(ctx context.Context, client kubernetes.Interface, node string, spec resourceapi.ResourceSliceSpec) (resourceapi.ResourceSliceSpec, error) {
-	spec.Driver, spec.NodeName = gpu.DriverName, ptr.To(node)
-	spec.Pool = resourceapi.ResourcePool{Name: gpu.PoolName(node), ResourceSliceCount: 1}
-	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: gpu.DriverName + "-probe-"}, Spec: spec}
+	spec.Driver, spec.NodeName = names.DriverName, ptr.To(node)
+	spec.Pool = resourceapi.ResourcePool{Name: names.PoolName(node), ResourceSliceCount: 1}
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: names.DriverName + "-probe-"}, Spec: spec}
 	kept, err := client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return resourceapi.ResourceSliceSpec{}, fmt.Errorf("ask the API server, with a dry run, which fields of a ResourceSlice it keeps: %w", err)

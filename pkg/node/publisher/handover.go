@@ -12,7 +12,7 @@ import (
 	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -70,7 +70,7 @@ func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.
 func (h *handover) give(ctx context.Context, resources resourceslice.DriverResources) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.target = resources.Pools[gpu.PoolName(h.node)].Slices
+	h.target = resources.Pools[names.PoolName(h.node)].Slices
 	switch {
 	case h.stopped, h.starting:
 		return nil // start continues
@@ -146,7 +146,7 @@ func (h *handover) resources() resourceslice.DriverResources {
 		return resourceslice.DriverResources{}
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-		gpu.PoolName(h.node): {Slices: append([]resourceslice.Slice(nil), h.handed...)},
+		names.PoolName(h.node): {Slices: append([]resourceslice.Slice(nil), h.handed...)},
 	}}
 }
 

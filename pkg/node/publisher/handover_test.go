@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -45,7 +45,7 @@ func newHanding(t *testing.T) *handing {
 		}
 		var err error
 		controller, err = resourceslice.StartController(t.Context(), resourceslice.Options{
-			DriverName: gpu.DriverName, KubeClient: observed{h.api, h.observe}, Resources: &r,
+			DriverName: names.DriverName, KubeClient: observed{h.api, h.observe}, Resources: &r,
 			Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: nodetest.NodeName, UID: "node-uid"},
 		})
 		if err == nil {
@@ -117,7 +117,7 @@ func TestWritesOfAHandover(t *testing.T) {
 
 	tainted := func(n int) {
 		for i := range gpus[:n] {
-			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: names.TaintRepartitioning, Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 		}
 	}
 	for _, n := range []int{0, 1, 2, 8} {
@@ -218,7 +218,7 @@ func TestHandoverLosesPatience(t *testing.T) {
 
 // slicesOf are resources with a number of slices.
 func slicesOf(n int) resourceslice.DriverResources {
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{gpu.PoolName(nodetest.NodeName): {Slices: make([]resourceslice.Slice, n)}}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{names.PoolName(nodetest.NodeName): {Slices: make([]resourceslice.Slice, n)}}}
 }
 
 // begun returns a handover whose first call of send is yet to come.
@@ -233,7 +233,7 @@ func TestFirstCallInTheBackground(t *testing.T) {
 	calls, proceed := make(chan resourceslice.DriverResources, 10), make(chan error)
 	h := begun(func(r resourceslice.DriverResources) error {
 		calls <- r
-		if len(r.Pools[gpu.PoolName(nodetest.NodeName)].Slices) == 1 {
+		if len(r.Pools[names.PoolName(nodetest.NodeName)].Slices) == 1 {
 			return <-proceed
 		}
 		return nil

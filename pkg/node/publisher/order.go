@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -40,7 +41,7 @@ type Reservation struct {
 }
 
 func (o *Order) taint() resourceapi.DeviceTaint {
-	return noSchedule(v1alpha1.TaintRepartitioning, o.Value)
+	return noSchedule(names.TaintRepartitioning, o.Value)
 }
 
 // all tells whether all devices of a GPU are tainted.
@@ -77,7 +78,7 @@ func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) Order {
 					continue
 				}
 				total++
-				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintRepartitioning })
+				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == names.TaintRepartitioning })
 				if at >= 0 {
 					tainted, o.Value = append(tainted, d.Name), d.Taints[at].Value
 				}

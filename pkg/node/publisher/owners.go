@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -48,14 +49,14 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 		switch told[v] {
 		case p.toldOwners[v]: // reported before
 		case "":
-			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
+			p.Events.Note(ctx, names.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.ownersOf(v, known) {
 				text := fmt.Sprintf("Tranche does not offer %s of this node, because %s. To let Tranche have them, %s", served(v, o), o.Found, o.Remedy)
 				if len(nodewatch.Owners{o}.Unmanaged()) == 0 {
 					text += "; to publish them in spite of that, set ignoreOtherOwners=true in the chart"
 				}
-				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, text)
+				p.Events.Warn(ctx, names.EventOtherOwner, text)
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -229,7 +230,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 	p.Metrics.OfferedGPUs(offered(out))
 	resources, errs := publish.Resources(p.Node, out)
 	for _, err := range errs {
-		p.Events.Warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())
+		p.Events.Warn(ctx, names.EventGPUNotPublished, err.Error())
 	}
 	p.sendAll(ctx, resources)
 }
@@ -275,7 +276,7 @@ func (p *Publisher) holdsBack(pciAddress string) bool {
 // sendAll publishes resources instead of the previous ones. The caller holds the lock.
 func (p *Publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
 	p.Metrics.PublishedDevices(resources)
-	p.slices = len(resources.Pools[gpu.PoolName(p.Node)].Slices)
+	p.slices = len(resources.Pools[names.PoolName(p.Node)].Slices)
 	p.digests = publish.DigestsOfResources(p.Node, resources)
 	p.sent = ptr.To(p.order.By)
 	if err := p.send(ctx, resources); err != nil {
@@ -371,7 +372,7 @@ func (p *Publisher) failed(ctx context.Context, err error, doing string) {
 	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
 		return
 	}
-	p.Events.Warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("Cannot publish the GPUs of the node: %s: %v", doing, err))
+	p.Events.Warn(ctx, names.EventPublishFailed, fmt.Sprintf("Cannot publish the GPUs of the node: %s: %v", doing, err))
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 

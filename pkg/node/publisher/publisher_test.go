@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -349,7 +350,7 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 
 	again := newPublishing(t)
 	again.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
-	again.Adopt(publish.Objects(gpu.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
+	again.Adopt(publish.Objects(names.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
 	again.SetOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // restrict publishes whole GPUs only from now on, because the API server drops counters.
@@ -19,7 +19,7 @@ func (p *Publisher) restrict(ctx context.Context) {
 	if !p.first(&p.wholeOnly) {
 		return
 	}
-	p.Events.Warn(ctx, v1alpha1.EventPartitionsNotPublished, "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.Events.Warn(ctx, names.EventPartitionsNotPublished, "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.Publish(ctx)
 }
 
@@ -53,7 +53,7 @@ func (p *Publisher) restrictTaints(ctx context.Context) {
 	if !p.first(&p.noTaints) {
 		return
 	}
-	p.Events.Warn(ctx, v1alpha1.EventTaintsNotPublished, "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.Events.Warn(ctx, names.EventTaintsNotPublished, "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.Publish(ctx)
 }
 
@@ -63,7 +63,7 @@ func (p *Publisher) restrictShares(ctx context.Context) {
 	if !p.first(&p.noShares) {
 		return
 	}
-	p.Events.Warn(ctx, v1alpha1.EventSharesNotPublished, "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.Events.Warn(ctx, names.EventSharesNotPublished, "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.Publish(ctx)
 }
 

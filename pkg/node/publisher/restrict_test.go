@@ -16,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -107,7 +108,7 @@ func TestDetectFeatures(t *testing.T) {
 	found, err := keptFeatures(t.Context(), api, nodetest.NodeName)
 	require.NoError(t, err)
 	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
-	assert.Empty(t, nodetest.SlicesOf(t, api, gpu.DriverName), "it was only tried")
+	assert.Empty(t, nodetest.SlicesOf(t, api, names.DriverName), "it was only tried")
 
 	nodetest.DropCounters(api)
 	found, err = keptFeatures(t.Context(), api, nodetest.NodeName)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
@@ -24,7 +24,7 @@ func (p *Publisher) Stored(ctx context.Context) ([]resourceapi.ResourceSlice, er
 	defer cancel()
 	list, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: p.Node,
-		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+		resourceapi.ResourceSliceSelectorDriver:   names.DriverName,
 	}.String()})
 	if err != nil {
 		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", p.Node, err)
@@ -40,7 +40,7 @@ func (p *Publisher) RemoveOtherPools(ctx context.Context, published []resourceap
 	defer cancel()
 	for i := range published {
 		s := &published[i]
-		if s.Spec.Pool.Name == gpu.PoolName(p.Node) {
+		if s.Spec.Pool.Name == names.PoolName(p.Node) {
 			continue
 		}
 		err := p.Client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})

@@ -5,6 +5,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -25,13 +26,13 @@ func (p *Publisher) gpuTaints(g *inventory.GPU, others nodewatch.Owners) []resou
 func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
-		taints = append(taints, noSchedule(v1alpha1.TaintOtherOwner, others.Names()))
+		taints = append(taints, noSchedule(names.TaintOtherOwner, others.Names()))
 	}
 	switch {
 	case isUpgrading:
-		taints = append(taints, noSchedule(v1alpha1.TaintDriverUpgrade, ""))
+		taints = append(taints, noSchedule(names.TaintDriverUpgrade, ""))
 	case g.Unhealthy():
-		taints = append(taints, noSchedule(v1alpha1.TaintUnhealthy, ""))
+		taints = append(taints, noSchedule(names.TaintUnhealthy, ""))
 	}
 	return taints
 }
@@ -41,9 +42,9 @@ func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []res
 func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := p.ownTaints(g)
 	for _, o := range slices.Concat(p.obstacles[g.PCIAddress], p.failures[g.PCIAddress]) {
-		key := v1alpha1.TaintUnhealthy
+		key := names.TaintUnhealthy
 		if o.Kind == gpu.ObstacleBusy {
-			key = v1alpha1.TaintBusy
+			key = names.TaintBusy
 		} else if g.Unhealthy() {
 			continue // the whole GPU has this taint
 		}
@@ -73,7 +74,7 @@ func (p *Publisher) ownTaints(g *inventory.GPU) map[string][]resourceapi.DeviceT
 	for _, placement := range g.Placements {
 		for _, f := range p.foreign[g.PCIAddress] {
 			if f.Overlaps(placement) {
-				taint(placement.Name(), v1alpha1.TaintForeignPartition, f.Label())
+				taint(placement.Name(), names.TaintForeignPartition, f.Label())
 				break
 			}
 		}
@@ -81,13 +82,13 @@ func (p *Publisher) ownTaints(g *inventory.GPU) map[string][]resourceapi.DeviceT
 	layout := p.Layout(g.PCIAddress)
 	for _, placement := range g.Placements {
 		if !layout.Offers(placement) {
-			taint(placement.Name(), v1alpha1.TaintNotOffered, "")
+			taint(placement.Name(), names.TaintNotOffered, "")
 		}
 		if p.order.single(g.Name(), placement) {
 			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
 		}
 		if slices.Contains(p.reservation.Devices, placement.Name()) {
-			taint(placement.Name(), v1alpha1.TaintReserved, p.reservation.ID)
+			taint(placement.Name(), names.TaintReserved, p.reservation.ID)
 		}
 	}
 	return taints

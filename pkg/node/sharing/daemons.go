@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
@@ -92,10 +92,10 @@ func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 	switch {
 	case err != nil && shared && !d.toldFailure:
 		d.toldFailure = true
-		d.events.Warn(ctx, v1alpha1.EventSharesNotLimited, fmt.Sprintf("Nothing limits the memory of shares of this node's NVIDIA GPUs (isolation is none), because no MPS daemon works on this node: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is retried every minute", err))
+		d.events.Warn(ctx, names.EventSharesNotLimited, fmt.Sprintf("Nothing limits the memory of shares of this node's NVIDIA GPUs (isolation is none), because no MPS daemon works on this node: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is retried every minute", err))
 	case err == nil && d.toldFailure:
 		d.toldFailure = false
-		d.events.Note(ctx, v1alpha1.EventSharesLimited, "MPS daemons work on this node now, so the memory of shares of its NVIDIA GPUs is limited, on each GPU once no claim holds a share of it")
+		d.events.Note(ctx, names.EventSharesLimited, "MPS daemons work on this node now, so the memory of shares of its NVIDIA GPUs is limited, on each GPU once no claim holds a share of it")
 	}
 	return err == nil
 }

@@ -11,7 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
@@ -112,10 +112,10 @@ func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu
 		s.save(ctx)
 	}
 	for _, text := range slices.Sorted(maps.Keys(applied)) {
-		s.Events.Note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
+		s.Events.Note(ctx, names.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.Events.Note(ctx, v1alpha1.EventSettingsPending, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it. These GPUs wait to be %s: %s", text, strings.Join(waiting[text], ". ")))
+		s.Events.Note(ctx, names.EventSettingsPending, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it. These GPUs wait to be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }
@@ -153,7 +153,7 @@ func (s *State) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
 		text = err.Error()
 	}
 	if s.First(g.Name()+" refused", text) && err != nil {
-		s.Events.Warn(ctx, v1alpha1.EventSharesNotPublished, text)
+		s.Events.Warn(ctx, names.EventSharesNotPublished, text)
 	}
 	g.Placements = append(slices.Clip(g.Placements), shares...)
 }

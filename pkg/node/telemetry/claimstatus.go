@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -120,7 +121,7 @@ func (s *ClaimStatus) takeNext(claim types.UID) *resourceapply.ResourceClaimAppl
 func (s *ClaimStatus) apply(ctx context.Context, status *resourceapply.ResourceClaimApplyConfiguration) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	_, err := s.client.ResourceV1().ResourceClaims(*status.Namespace).ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: gpu.DriverName, Force: true})
+	_, err := s.client.ResourceV1().ResourceClaims(*status.Namespace).ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: names.DriverName, Force: true})
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot write the status of the claim", "err", err)
 	}
@@ -136,7 +137,7 @@ func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, 
 	seen := map[string]bool{}
 	for _, result := range c.Status.Allocation.Devices.Results {
 		key := ledger.Device{Name: result.Device, ShareID: ptr.Deref(result.ShareID, "")}.Key()
-		if result.Driver != gpu.DriverName || seen[key] {
+		if result.Driver != names.DriverName || seen[key] {
 			continue
 		}
 		seen[key] = true

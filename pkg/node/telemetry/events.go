@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -36,7 +36,7 @@ func OpenEvents(ctx context.Context, client kubernetes.Interface, node *corev1.N
 	}
 	return &Events{
 		client:      client.EventsV1(),
-		recorder:    broadcaster.NewRecorder(scheme.Scheme, gpu.DriverName),
+		recorder:    broadcaster.NewRecorder(scheme.Scheme, names.DriverName),
 		node:        &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
 		broadcaster: broadcaster,
 	}, nil
@@ -91,8 +91,8 @@ func (e *Events) LastWords(ctx context.Context, reason, message string) {
 	_, err := e.client.Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.node.Name, now.UnixNano()), Namespace: metav1.NamespaceDefault},
 		EventTime:           now,
-		ReportingController: gpu.DriverName,
-		ReportingInstance:   gpu.DriverName + "-" + e.node.Name,
+		ReportingController: names.DriverName,
+		ReportingInstance:   names.DriverName + "-" + e.node.Name,
 		Action:              action,
 		Reason:              reason,
 		Regarding:           *e.node,

@@ -5,24 +5,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 var (
-	freeMemoryDesc = prometheus.NewDesc(v1alpha1.MetricFreeMemory,
+	freeMemoryDesc = prometheus.NewDesc(names.MetricFreeMemory,
 		"Memory of a GPU that no claim holds.", []string{"gpu"}, nil)
-	allocatedMemoryDesc = prometheus.NewDesc(v1alpha1.MetricAllocatedMemory,
+	allocatedMemoryDesc = prometheus.NewDesc(names.MetricAllocatedMemory,
 		"Memory of a GPU that claims hold.", []string{"gpu"}, nil)
-	freeUnitsDesc = prometheus.NewDesc(v1alpha1.MetricFreeComputeUnits,
+	freeUnitsDesc = prometheus.NewDesc(names.MetricFreeComputeUnits,
 		"Multiprocessors or compute units of a GPU that no claim holds.", []string{"gpu"}, nil)
-	allocatedUnitsDesc = prometheus.NewDesc(v1alpha1.MetricAllocatedComputeUnits,
+	allocatedUnitsDesc = prometheus.NewDesc(names.MetricAllocatedComputeUnits,
 		"Multiprocessors or compute units of a GPU that claims hold.", []string{"gpu"}, nil)
-	freeDevicesDesc = prometheus.NewDesc(v1alpha1.MetricFreeDevices,
+	freeDevicesDesc = prometheus.NewDesc(names.MetricFreeDevices,
 		"How many more devices of a profile fit on a GPU, if no others are allocated.",
 		[]string{"gpu", "type", "profile"}, nil)
-	fragmentationDesc = prometheus.NewDesc(v1alpha1.MetricFragmentation,
+	fragmentationDesc = prometheus.NewDesc(names.MetricFragmentation,
 		"Part of the free memory that a profile cannot use, 0 to 1; see below.",
 		[]string{"type", "profile"}, nil)
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -31,25 +31,25 @@ func NewMetrics(records func() []ledger.Record) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    v1alpha1.MetricClaimPhaseDuration,
+			Name:    names.MetricClaimPhaseDuration,
 			Help:    "Histogram: duration of each phase of Prepare and Unprepare.",
 			Buckets: buckets,
 		}, []string{"operation", "phase", "result"}),
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    v1alpha1.MetricClaimDuration,
+			Name:    names.MetricClaimDuration,
 			Help:    "Histogram: duration of Prepare and Unprepare of a claim.",
 			Buckets: buckets,
 		}, []string{"operation", "result"}),
 		published: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: v1alpha1.MetricPublishedDevices,
+			Name: names.MetricPublishedDevices,
 			Help: "Devices that the node publishes, overlapping ones included.",
 		}, []string{"type", "profile"}),
 		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: v1alpha1.MetricPublishErrors,
+			Name: names.MetricPublishErrors,
 			Help: "Failed attempts to publish the node's ResourceSlices.",
 		}),
 		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: v1alpha1.MetricReconcileFindings,
+			Name: names.MetricReconcileFindings,
 			Help: "Repairs by the reconciler; reasons as in the events.",
 		}, []string{"reason", "result"}),
 		free: &freeCollector{records: records},
@@ -116,10 +116,10 @@ func (m *Metrics) OfferedGPUs(gpus []gpu.GPU) { m.free.gpus.Store(&gpus) }
 type claimCollector struct{ records func() []ledger.Record }
 
 var (
-	preparedDesc = prometheus.NewDesc(v1alpha1.MetricPreparedDevices,
+	preparedDesc = prometheus.NewDesc(names.MetricPreparedDevices,
 		"Devices that claims hold.", []string{"type", "profile"}, nil)
 	// container is empty, so that Prometheus does not put the plugin's beside a tenant's pod.
-	claimInfoDesc = prometheus.NewDesc(v1alpha1.MetricClaimInfo,
+	claimInfoDesc = prometheus.NewDesc(names.MetricClaimInfo,
 		"1 for each device that a pod holds.",
 		[]string{"namespace", "pod", "container", "claim", "device", "gpu", "type", "profile", "uuid"}, nil)
 )

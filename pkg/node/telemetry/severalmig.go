@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -26,7 +26,7 @@ func (e *Events) WarnSeveralMIG(ctx context.Context, before, now ledger.Record) 
 		if before.State == ledger.Prepared && slices.Contains(before.Pods, pod) {
 			continue
 		}
-		e.WarnPod(ctx, now.Claim.Namespace, pod, v1alpha1.EventSeveralMIGPartitions, fmt.Sprintf(
+		e.WarnPod(ctx, now.Claim.Namespace, pod, names.EventSeveralMIGPartitions, fmt.Sprintf(
 			"Request %s of claim %s has %d MIG partitions (%s), and a container gets all of them. A CUDA process uses one only: request one larger partition, or give each container or process a partition of its own",
 			request, now.Claim.Name, len(partitions), strings.Join(partitions, ", ")))
 	}

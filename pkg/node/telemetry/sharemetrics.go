@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -16,14 +16,14 @@ import (
 var shareLabels = []string{"namespace", "pod", "container", "claim", "device", "share_id"}
 
 var (
-	shareInfoDesc = prometheus.NewDesc(v1alpha1.MetricShareInfo,
+	shareInfoDesc = prometheus.NewDesc(names.MetricShareInfo,
 		"1 for each share that a claim holds.",
 		append(slices.Clone(shareLabels), "share", "sharing", "isolation"), nil)
-	shareMemoryDesc = prometheus.NewDesc(v1alpha1.MetricShareMemory,
+	shareMemoryDesc = prometheus.NewDesc(names.MetricShareMemory,
 		"Memory that a claim was allocated from a share.", shareLabels, nil)
-	shareLimitDesc = prometheus.NewDesc(v1alpha1.MetricShareMemoryLimit,
+	shareLimitDesc = prometheus.NewDesc(names.MetricShareMemoryLimit,
 		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
-	shareFractionDesc = prometheus.NewDesc(v1alpha1.MetricShareFraction,
+	shareFractionDesc = prometheus.NewDesc(names.MetricShareFraction,
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -223,9 +223,9 @@ func (c *churn) check(families []*dto.MetricFamily) {
 			c.labelled.Add(1)
 			right := labels["pod"] == "pod-"+labels["claim"]
 			switch value := m.GetGauge().GetValue(); family.GetName() {
-			case v1alpha1.MetricFBUsed:
+			case names.MetricFBUsed:
 				right = right && (value == 0 || value == n*(1<<20))
-			case v1alpha1.MetricSMActive:
+			case names.MetricSMActive:
 				right = right && (value == 0 || value == n/20000 || value == n/2/20000)
 			}
 			if !right {

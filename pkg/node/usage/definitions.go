@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -32,12 +32,12 @@ var usageLabels = []string{
 // hardwareLabels are those of what is about the GPU as hardware.
 var hardwareLabels = []string{"gpu", "uuid"}
 
-var infoDesc = prometheus.NewDesc(v1alpha1.MetricGPUInfo,
+var infoDesc = prometheus.NewDesc(names.MetricGPUInfo,
 	"1 for each GPU.",
 	append(slices.Clone(hardwareLabels), "model", "vendor", "architecture", "driver_version"), nil)
 
 var throttled = define(Definition{
-	Name: v1alpha1.MetricClocksEventReasons, Help: "1 while a reason lowers the clocks, otherwise 0.",
+	Name: names.MetricClocksEventReasons, Help: "1 while a reason lowers the clocks, otherwise 0.",
 	DCGM:  "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
 	OfGPU: true,
 }, append(slices.Clone(hardwareLabels), "reason"))
@@ -45,61 +45,61 @@ var throttled = define(Definition{
 // definitions are the metrics of what is measured.
 var definitions = []Definition{
 	define(Definition{
-		Name: v1alpha1.MetricFBUsed, Help: "Memory in use, without what the driver reserves.",
+		Name: names.MetricFBUsed, Help: "Memory in use, without what the driver reserves.",
 		DCGM:     "DCGM_FI_DEV_FB_USED",
 		Measures: []gpu.Measure{gpu.MemoryUsed},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricFBTotal, Help: "Memory; of a share, what was allocated.",
+		Name: names.MetricFBTotal, Help: "Memory; of a share, what was allocated.",
 		DCGM:     "DCGM_FI_DEV_FB_TOTAL",
 		Measures: []gpu.Measure{gpu.MemoryTotal},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricGPUUtil, Help: "Time in which anything ran.",
+		Name: names.MetricGPUUtil, Help: "Time in which anything ran.",
 		DCGM:     "DCGM_FI_DEV_GPU_UTIL",
 		Measures: []gpu.Measure{gpu.Utilization},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricMemCopyUtil, Help: "Time in which memory was accessed.",
+		Name: names.MetricMemCopyUtil, Help: "Time in which memory was accessed.",
 		DCGM:     "DCGM_FI_DEV_MEM_COPY_UTIL",
 		Measures: []gpu.Measure{gpu.MemoryUtilization},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricGREngineActive, Help: "Time in which anything ran, average.",
+		Name: names.MetricGREngineActive, Help: "Time in which anything ran, average.",
 		DCGM:     "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
 		Measures: []gpu.Measure{gpu.EngineActive},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricSMActive, Help: "Compute units that worked: average, on AMD at the moment.",
+		Name: names.MetricSMActive, Help: "Compute units that worked: average, on AMD at the moment.",
 		DCGM:     "DCGM_FI_PROF_SM_ACTIVE",
 		Measures: []gpu.Measure{gpu.ComputeActive, gpu.Occupied},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricTensorActive, Help: "Time in which tensor cores worked, average.",
+		Name: names.MetricTensorActive, Help: "Time in which tensor cores worked, average.",
 		DCGM:     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
 		Measures: []gpu.Measure{gpu.TensorActive},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricDRAMActive, Help: "Memory bandwidth that was used, average.",
+		Name: names.MetricDRAMActive, Help: "Memory bandwidth that was used, average.",
 		DCGM:     "DCGM_FI_PROF_DRAM_ACTIVE",
 		Measures: []gpu.Measure{gpu.MemoryActive},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricPowerUsage, Help: "Power of a GPU.",
+		Name: names.MetricPowerUsage, Help: "Power of a GPU.",
 		DCGM:     "DCGM_FI_DEV_POWER_USAGE",
 		Measures: []gpu.Measure{gpu.Power},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricProcesses, Help: "Processes that use the device.",
+		Name: names.MetricProcesses, Help: "Processes that use the device.",
 		Measures: []gpu.Measure{gpu.ProcessCount},
 	}, usageLabels),
 	define(Definition{
-		Name: v1alpha1.MetricECCSBE, Help: "Corrected memory errors since the driver was loaded.",
+		Name: names.MetricECCSBE, Help: "Corrected memory errors since the driver was loaded.",
 		DCGM:     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
 		Measures: []gpu.Measure{gpu.CorrectedErrors}, Counts: true, OfGPU: true,
 	}, hardwareLabels),
 	define(Definition{
-		Name: v1alpha1.MetricECCDBE, Help: "Uncorrected memory errors since the driver was loaded.",
+		Name: names.MetricECCDBE, Help: "Uncorrected memory errors since the driver was loaded.",
 		DCGM:     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
 		Measures: []gpu.Measure{gpu.UncorrectedErrors}, Counts: true, OfGPU: true,
 	}, hardwareLabels),

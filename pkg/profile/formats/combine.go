@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
@@ -22,7 +23,7 @@ func Combine(documents []Document) []Document {
 		if err != nil || base == nil || shared == nil {
 			d.Notes = []string{fmt.Sprintf("the label %s=%s says how these GPUs are shared, and %s has precedence over both labels: "+
 				"convert the Node together with the files that have both configurations, or keep both labels, with formats.devicePlugin of the chart",
-				deviceplugin.Label, d.shared, v1alpha1.LabelProfile)}
+				deviceplugin.Label, d.shared, names.LabelProfile)}
 			continue
 		}
 		p := Profile{Original: base.Original + "_" + shared.Original, Notes: slices.Concat(base.Notes, shared.Notes)}
@@ -74,5 +75,5 @@ func combined(rules []v1alpha1.Rule, sharing v1alpha1.Rule) (all []v1alpha1.Rule
 
 // command labels a node with a PartitionProfile.
 func command(node, profile string) string {
-	return fmt.Sprintf("run: kubectl label node %s %s=%s", node, v1alpha1.LabelProfile, profile)
+	return fmt.Sprintf("run: kubectl label node %s %s=%s", node, names.LabelProfile, profile)
 }

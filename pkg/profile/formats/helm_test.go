@@ -38,7 +38,7 @@ func TestHelmValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			documents, err := Read("f", []byte(tt.text))
 			require.NoError(t, err)
-			assert.ElementsMatch(t, tt.want, names(documents))
+			assert.ElementsMatch(t, tt.want, profilesOf(documents))
 			wrong := strings.NewReplacer("mig-enabled", "mig-enable", "replicas", "replica").Replace(tt.text)
 			documents, err = Read("f", []byte(wrong))
 			for _, d := range documents {

@@ -8,7 +8,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/nvidiadra"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
@@ -81,12 +81,12 @@ func node(text strict.Text) (documents []Document, err error) {
 		documents = append(documents, d)
 	}
 	labels := n.Metadata.Labels
-	add(MIGParted, v1alpha1.LabelMIGConfig, nil)
-	add(DeviceConfigManager, v1alpha1.LabelGPUConfigProfile, nil)
-	if labels[v1alpha1.LabelKaiwoEnabled] == "true" {
-		add(Kaiwo, v1alpha1.LabelKaiwoProfile, brought(labels[v1alpha1.LabelKaiwoProfile]))
+	add(MIGParted, names.LabelMIGConfig, nil)
+	add(DeviceConfigManager, names.LabelGPUConfigProfile, nil)
+	if labels[names.LabelKaiwoEnabled] == "true" {
+		add(Kaiwo, names.LabelKaiwoProfile, brought(labels[names.LabelKaiwoProfile]))
 	}
-	for _, label := range []string{v1alpha1.LabelNos, v1alpha1.LabelNosOlder} {
+	for _, label := range []string{names.LabelNos, names.LabelNosOlder} {
 		if value := labels[label]; value != "" {
 			add(Nos, label, []Profile{nos.Profile(value)})
 			break

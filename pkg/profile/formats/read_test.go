@@ -37,8 +37,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// names are the profiles of documents, as format:name=original.
-func names(documents []Document) (found []string) {
+// profilesOf are the profiles of documents, as format:name=original.
+func profilesOf(documents []Document) (found []string) {
 	for _, d := range documents {
 		for _, p := range d.Profiles {
 			found = append(found, string(d.Format)+":"+p.Name+"="+p.Original)
@@ -77,7 +77,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			documents, err := Read("dir/Slice_10.yaml", []byte(tt.text))
 			require.NoError(t, err)
-			assert.Equal(t, tt.want, names(documents))
+			assert.Equal(t, tt.want, profilesOf(documents))
 			require.NotEmpty(t, documents)
 			for _, d := range documents {
 				for _, p := range d.Profiles {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/strict"
@@ -62,7 +63,7 @@ func readNode(text strict.Text) ([]converted.Profile, []string, error) {
 		return nil, nil, problems.Err()
 	}
 	p.Note("spec.partitioning.profile", "this is the profile that Kaiwo brings; if the ConfigMap of the device config manager has its own %s, convert that in place of this", want.Profile)
-	return []converted.Profile{p}, []string{fmt.Sprintf("run: kubectl label node %s %s=%s", n.Name, v1alpha1.LabelProfile, want.Profile)}, nil
+	return []converted.Profile{p}, []string{fmt.Sprintf("run: kubectl label node %s %s=%s", n.Name, names.LabelProfile, want.Profile)}, nil
 }
 
 // profile is the name of the PartitionProfile, with the one that Kaiwo brings.
@@ -109,7 +110,7 @@ func readProfile(text strict.Text) ([]converted.Profile, []string, error) {
 		return nil, nil, err
 	}
 	notes := in.Spec.notes("spec", name)
-	return brought, append(notes, fmt.Sprintf("run, for each node that should have it: kubectl label node NODE %s=%s", v1alpha1.LabelProfile, name)), nil
+	return brought, append(notes, fmt.Sprintf("run, for each node that should have it: kubectl label node NODE %s=%s", names.LabelProfile, name)), nil
 }
 
 func readPlan(text strict.Text) ([]converted.Profile, []string, error) {
@@ -164,7 +165,7 @@ func (r *planRule) convert(problems *strict.Problems, path string, workers bool)
 		}
 	}
 	command := func(profile string) string {
-		return fmt.Sprintf("run: kubectl label nodes -l '%s' %s=%s", selector, v1alpha1.LabelProfile, profile)
+		return fmt.Sprintf("run: kubectl label nodes -l '%s' %s=%s", selector, names.LabelProfile, profile)
 	}
 	switch {
 	case r.Profile != nil:

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
@@ -97,14 +98,14 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func ours(p *v1alpha1.PartitionProfile) bool { return p.Labels[v1alpha1.LabelFromChart] == "true" }
+func ours(p *v1alpha1.PartitionProfile) bool { return p.Labels[names.LabelFromChart] == "true" }
 
 // keep creates or updates the object of a file. Objects of persons are not changed.
 func (k *Keeper) keep(ctx context.Context, want, there *v1alpha1.PartitionProfile) error {
 	switch {
 	case there == nil:
 		made := &v1alpha1.PartitionProfile{
-			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{v1alpha1.LabelFromChart: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{names.LabelFromChart: "true"}},
 			Spec:       want.Spec,
 		}
 		if err := k.Client.Create(ctx, made); err != nil {

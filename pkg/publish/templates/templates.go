@@ -6,6 +6,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -59,7 +60,7 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 	if errs = append(errs, failed...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	published := publish.Objects(gpu.DriverName, n.Name, resources)
+	published := publish.Objects(names.DriverName, n.Name, resources)
 	for i := range published {
 		published[i].OwnerReferences = nil
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -43,7 +44,7 @@ func sharedCluster(t *testing.T, partitions ...string) ([]*resourceapi.DeviceCla
 		}
 		resources, errs := publish.Resources(node, gpus)
 		require.Empty(t, errs)
-		for i, s := range allocator.Slices(gpu.DriverName, node, resources) {
+		for i, s := range allocator.Slices(names.DriverName, node, resources) {
 			s.Name = fmt.Sprintf("%s-%d", node, i)
 			for j := range s.Spec.Devices {
 				if d := &s.Spec.Devices[j]; node == "node-b" && gpu.OfDevice(d.Name) == gpus[0].Name() {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
@@ -79,7 +79,7 @@ func (s *Store) Follow(ctx context.Context, from Source) {
 func (s *Store) kinds(from Source) []watched {
 	k := from.Kubernetes
 	r := k.ResourceV1()
-	driver := fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, gpu.DriverName).String()
+	driver := fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, names.DriverName).String()
 	pending := "status.phase=Pending,spec.nodeName="
 	cluster := func(lw cache.ListerWatcher) func(string) cache.ListerWatcher {
 		return func(string) cache.ListerWatcher { return lw }

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // packed is a ResourceSlice of ours, compressed.
@@ -36,7 +36,7 @@ func pack(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	p := &packed{node: ptr.Deref(s.Spec.NodeName, gpu.NodeOfPool(s.Spec.Pool.Name))}
+	p := &packed{node: ptr.Deref(s.Spec.NodeName, names.NodeOfPool(s.Spec.Pool.Name))}
 	p.Name, p.UID, p.ResourceVersion = s.Name, s.UID, s.ResourceVersion
 	slim := &resourceapi.ResourceSlice{Spec: s.Spec}
 	slim.Name = s.Name
@@ -81,7 +81,7 @@ func trimClaim(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	}
 	allocation := &resourceapi.AllocationResult{}
 	for _, r := range c.Status.Allocation.Devices.Results {
-		if r.Driver == gpu.DriverName {
+		if r.Driver == names.DriverName {
 			allocation.Devices.Results = append(allocation.Devices.Results, r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -36,7 +37,7 @@ var variants = []resourceapi.QualifiedName{"vendor", "productName", "legacyResou
 func sampled(c *cluster.Cluster) samples {
 	s := samples{all: map[sample]cel.Device{}}
 	for _, p := range c.Pools {
-		if p.Driver != gpu.DriverName {
+		if p.Driver != names.DriverName {
 			continue
 		}
 		for _, d := range p.Devices {

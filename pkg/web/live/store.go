@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
@@ -115,7 +115,7 @@ func nodesOf(c **resourceapi.ResourceClaim) []string {
 	}
 	var out []string
 	for _, r := range (*c).Status.Allocation.Devices.Results {
-		out = append(out, gpu.NodeOfPool(r.Pool))
+		out = append(out, names.NodeOfPool(r.Pool))
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -171,16 +172,16 @@ func (a Ask) Label() string {
 func (a Ask) amounts() map[string]string {
 	out := map[string]string{}
 	if a.Memory > 0 {
-		out[gpu.CapacityMemory] = resource.NewQuantity(a.Memory, resource.BinarySI).String()
+		out[names.CapacityMemory] = resource.NewQuantity(a.Memory, resource.BinarySI).String()
 	}
 	if a.Fraction > 0 {
-		out[gpu.CapacityFraction] = decimal(a.Fraction)
+		out[names.CapacityFraction] = decimal(a.Fraction)
 	}
 	if a.Compute > 0 {
-		out[gpu.CapacityCompute] = strconv.FormatInt(a.Compute, 10)
+		out[names.CapacityCompute] = strconv.FormatInt(a.Compute, 10)
 	}
 	if a.Clients > 0 {
-		out[gpu.CapacityClients] = strconv.FormatInt(a.Clients, 10)
+		out[names.CapacityClients] = strconv.FormatInt(a.Clients, 10)
 	}
 	return out
 }
@@ -246,7 +247,7 @@ func (a Ask) never(s *Snapshot) string {
 	}
 	largest := func(name string, n int64) string {
 		format := resource.DecimalSI
-		if name == gpu.CapacityMemory {
+		if name == names.CapacityMemory {
 			format = resource.BinarySI
 		}
 		return strings.Join(cluster.Amounts(map[string]string{name: resource.NewQuantity(n, format).String()}, true), "")
@@ -257,9 +258,9 @@ func (a Ask) never(s *Snapshot) string {
 	case a.Compute > 0 && most.Compute == 0:
 		return "No such share has compute. Claims can ask for it where MPS limits shares: of whole NVIDIA GPUs, on nodes where MPS works."
 	case a.Memory > most.Memory && a.By == gpu.ByMemory:
-		return "No GPU could ever give it: the largest has " + largest(gpu.CapacityMemory, most.Memory) + " for all its shares."
+		return "No GPU could ever give it: the largest has " + largest(names.CapacityMemory, most.Memory) + " for all its shares."
 	case a.Clients > most.Clients:
-		return "No GPU could ever give it: a share has at most " + largest(gpu.CapacityClients, most.Clients) + "."
+		return "No GPU could ever give it: a share has at most " + largest(names.CapacityClients, most.Clients) + "."
 	}
 	return "No GPU could ever give all of it at once."
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Room is what fits now of a kind of devices.
@@ -152,7 +152,7 @@ spec:
 // selection is the class that selects the kind, or one of the chart and a selector.
 func (k Kind) selection() (class, selector string) {
 	equals := func(attribute, value string) string {
-		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", gpu.DriverName, attribute, value)
+		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", names.DriverName, attribute, value)
 	}
 	switch {
 	case k.Class != "":
@@ -164,5 +164,5 @@ func (k Kind) selection() (class, selector string) {
 	case k.Attribute != "":
 		return "gpu-partition.tranche.dev", equals(k.Attribute, k.Value)
 	}
-	return gpu.DriverName, ""
+	return names.DriverName, ""
 }

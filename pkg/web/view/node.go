@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Levels is how many levels a cell of the heat map has, beside empty.
@@ -106,9 +106,9 @@ func mark(n *cluster.Node, g *cluster.GPU) Mark {
 		return slices.ContainsFunc(g.Taints, func(t cluster.Taint) bool { return t.Key == key })
 	}
 	switch {
-	case g.Problem != "", tainted(gpu.DriverName + "/unhealthy"):
+	case g.Problem != "", tainted(names.DriverName + "/unhealthy"):
 		return Problem
-	case p != nil && p.Switching() && (g.Change != "" || p.KeepsOff(g.Name)), tainted(v1alpha1.TaintRepartitioning):
+	case p != nil && p.Switching() && (g.Change != "" || p.KeepsOff(g.Name)), tainted(names.TaintRepartitioning):
 		return Switching
 	case g.Incomplete != "", has(cluster.Unknown):
 		return Unknown

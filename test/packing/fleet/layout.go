@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -164,7 +165,7 @@ func (l *Layout) grant(devices ...int) *allocator.Grant {
 	g := &allocator.Grant{}
 	for _, d := range devices {
 		g.Result.Devices.Results = append(g.Result.Devices.Results, resourceapi.DeviceRequestAllocationResult{
-			Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName), Device: l.GPU.Placements[d].Name(),
+			Driver: names.DriverName, Pool: names.PoolName(nodeName), Device: l.GPU.Placements[d].Name(),
 		})
 	}
 	return g

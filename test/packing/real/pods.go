@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
@@ -42,7 +42,7 @@ func byUsedFirst(pod *corev1.Pod, k workload.Kind) *resourceapi.ResourceClaim {
 		}
 	}
 	used := resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{
-		Expression: `device.attributes["` + gpu.DriverName + `"].?` + usedAttribute + `.orValue(false)`,
+		Expression: `device.attributes["` + names.DriverName + `"].?` + usedAttribute + `.orValue(false)`,
 	}}
 	return named(pod, resourceapi.DeviceRequest{
 		Name: request.Name, FirstAvailable: []resourceapi.DeviceSubRequest{one("used", used), one("any")},

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
@@ -121,7 +121,7 @@ func newPlayer(c *cluster, l *fleet.Layout, nodes int, claims []*fleet.Claim, po
 	for node := range nodes {
 		for g := range c.hardware {
 			for d := range l.GPU.Placements {
-				at := device{gpu.PoolName(nodeName(node)), c.hardware[g].Placements[d].Name()}
+				at := device{names.PoolName(nodeName(node)), c.hardware[g].Placements[d].Name()}
 				p.devices[at] = position{node, g, d}
 			}
 		}

@@ -12,9 +12,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -156,7 +156,7 @@ func (o *Objects) unhealthy(node, gpuID string) {
 		}
 		for j := range s.Spec.Devices {
 			if cluster.GPUOf(s.Spec.Devices[j].Name) == gpuID {
-				s.Spec.Devices[j].Taints = append(s.Spec.Devices[j].Taints, resourceapi.DeviceTaint{Key: gpu.DriverName + "/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
+				s.Spec.Devices[j].Taints = append(s.Spec.Devices[j].Taints, resourceapi.DeviceTaint{Key: names.DriverName + "/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
 			}
 		}
 	}
@@ -181,28 +181,28 @@ func (o *Objects) plans(n int) {
 	running := gpunodes.NewPlan("inference-fleet", "inference", 2)
 	running.Status.Step, running.Status.Steps = 2, 4
 	running.Counts(v1alpha1.PlanNodes{Selected: int32(n), Updated: int32(n / 3), Switching: int32(n / 20), Failed: int32(n / 41), Waiting: int32(n - n/3 - n/20 - n/41)}). //nolint:gosec // n is small
-																						Says(v1alpha1.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
+																						Says(names.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
 	done := gpunodes.NewPlan("amd-cpx", "cpx", 1)
 	done.Counts(v1alpha1.PlanNodes{Selected: int32(n / 4), Updated: int32(n / 4)}). //nolint:gosec // n is small
-											Says(v1alpha1.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(v1alpha1.ConditionComplete, true, "Complete", "")
+											Says(names.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(names.ConditionComplete, true, "Complete", "")
 	o.Plans = append(o.Plans, running.PartitionPlan, done.PartitionPlan)
 }
 
 // Classes are classes such as those of the chart.
 func Classes() []resourceapi.DeviceClass {
 	equals := func(attribute, value string) string {
-		return fmt.Sprintf(`device.attributes["%s"].?%s.orValue("") == %q`, gpu.DriverName, attribute, value)
+		return fmt.Sprintf(`device.attributes["%s"].?%s.orValue("") == %q`, names.DriverName, attribute, value)
 	}
 	class := func(name string, expressions ...string) resourceapi.DeviceClass {
 		c := resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		c.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", gpu.DriverName)}}}
+		c.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", names.DriverName)}}}
 		for _, e := range expressions {
 			c.Spec.Selectors = append(c.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: e}})
 		}
 		return c
 	}
 	out := []resourceapi.DeviceClass{
-		class(gpu.DriverName, equals("type", "gpu")),
+		class(names.DriverName, equals("type", "gpu")),
 		class("gpu-nvidia.tranche.dev", equals("type", "gpu"), equals("vendor", "nvidia")),
 		class("gpu-mig.tranche.dev", equals("type", "mig")),
 	}

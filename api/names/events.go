@@ -1,4 +1,4 @@
-package v1alpha1
+package names
 
 // The reasons of the events that the plugin writes. Their type is in parentheses, and
 // the object where it is not the Node.

@@ -1,4 +1,4 @@
-package v1alpha1
+package names
 
 // Reasons of the conditions of a GPUNode that nobody has to act on. The reason of
 // ConditionSwitching is the State.

@@ -1,4 +1,4 @@
-package v1alpha1
+package names
 
 // The labels and annotations of Tranche, and those of other projects that it reads and writes
 // if the chart's formats say so. The object that has one is in parentheses.

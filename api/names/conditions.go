@@ -1,4 +1,4 @@
-package v1alpha1
+package names
 
 // The conditions of GPUNodes and PartitionPlans. The objects that have one are in
 // parentheses.

@@ -1,4 +1,4 @@
-package v1alpha1
+package names
 
 // The metrics of the plugin. Each comment is the help text of its metric.
 const (

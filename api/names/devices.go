@@ -1,0 +1,77 @@
+package names
+
+import "strings"
+
+// DriverName is the name of the DRA driver. It is the domain of all unqualified
+// attributes and capacities and the driver in every allocation result.
+const DriverName = "gpu.tranche.dev"
+
+// PoolName is the name of a node's pool, which has the devices of all its GPUs.
+// Autoscalers expect one pool per node: cluster-autoscaler takes a node's
+// utilization from its fullest pool, and Karpenter considers a driver ready when it
+// has published one complete pool.
+func PoolName(node string) string { return node }
+
+// NodeOfPool is the node that a pool belongs to. It also understands the pools of
+// version 0.1, which had one per GPU: "<node>/<GPU>". Claims that were allocated
+// then still name them. Names of nodes have no slash.
+func NodeOfPool(pool string) string {
+	node, _, _ := strings.Cut(pool, "/")
+	return node
+}
+
+// The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
+// with device.attributes["gpu.tranche.dev"].?type.orValue("").
+const (
+	AttributeType           = "type"
+	AttributeVendor         = "vendor"
+	AttributeProductName    = "productName"
+	AttributeArchitecture   = "architecture"
+	AttributeUUID           = "uuid"
+	AttributeParentUUID     = "parentUUID"
+	AttributeProfile        = "profile"
+	AttributePlacementStart = "placementStart"
+	// AttributePartitionIndex is the index of an AMD partition among those of its
+	// mode, from 0.
+	AttributePartitionIndex = "partitionIndex"
+	// AttributeMemoryPartition is the memory mode of an AMD GPU, as amd-smi spells it:
+	// "NPS1".
+	AttributeMemoryPartition = "memoryPartition"
+	// AttributeComputePartition is "SPX" for a whole AMD GPU that can be partitioned. For a
+	// partition, the profile is the mode; publishing both would add 4 KB to the slices of a
+	// node with eight GPUs.
+	AttributeComputePartition = "computePartition"
+	AttributeIsolation        = "isolation"
+	// AttributeLegacyResource is the extended resource that the device stands for on this
+	// node ("nvidia.com/gpu"). The legacy device classes select by it.
+	AttributeLegacyResource = "legacyResource"
+	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
+	AttributeDriverVersion = "driverVersion"
+)
+
+// The attributes that only shares have.
+const (
+	// AttributeShare is the unit of the share: "memory" or "fraction".
+	AttributeShare = "share"
+	// AttributeSharing is the sharing strategy: "timeslicing" or "mps".
+	AttributeSharing = "sharing"
+)
+
+// The capacities of devices. Claims take a part of those of share devices.
+const (
+	// CapacityMemory is in bytes.
+	CapacityMemory = "memory"
+	// CapacityComputeUnits is the number of SMs or CUs.
+	CapacityComputeUnits = "computeUnits"
+	// CapacityFraction is 1, of which a claim takes thousandths.
+	CapacityFraction = "fraction"
+	// CapacityCompute is 100, of which a claim takes whole percents. It is there where
+	// something keeps the holders to it.
+	CapacityCompute = "compute"
+	// CapacityClients is how many clients the device has for all its shares.
+	CapacityClients = "clients"
+)
+
+// CounterMemory counts bytes; all other counters count pieces. Every GPU has it and
+// every device consumes it. What needs the GPU to itself consumes all of it.
+const CounterMemory = "memory"

@@ -6,8 +6,6 @@
 //
 // +kubebuilder:object:generate=true
 // +groupName=tranche.dev
-//
-// Imports: none.
 package v1alpha1
 
 import "k8s.io/apimachinery/pkg/runtime/schema"

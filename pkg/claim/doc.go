@@ -12,7 +12,4 @@
 // Shares are devices that several claims can hold. A Sharer sets them up (shares.go). wait.go
 // waits without a lock for MPS daemons that it has started; running.go stops daemons that no
 // claim needs, and restarts those that died.
-//
-// Imports: api/v1alpha1, pkg/cdi, pkg/claim/ledger, pkg/claim/plan, pkg/gpu, pkg/hardware,
-// pkg/text.
 package claim

@@ -4,6 +4,4 @@
 //
 // The chart's admission policies write these names (templates/_translate.tpl), the controller
 // reads them.
-//
-// Imports: pkg/gpu, pkg/publish.
 package claimtemplate

@@ -3,6 +3,4 @@
 //
 // It is for programs that must stay small, the node's plugin first of all: a REST client,
 // and no scheme but that of two kinds. test/clientfake is the same for tests.
-//
-// Imports: api/v1alpha1.
 package client

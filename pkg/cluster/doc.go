@@ -11,6 +11,4 @@
 // keeps its name.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/allocation, pkg/gpu, pkg/publish, pkg/text.
 package cluster

@@ -15,8 +15,4 @@
 // any time knows what can be there.
 //
 // Plugin and controller communicate through the GPUNode.
-//
-// Imports: api/v1alpha1, pkg/controller/drain, pkg/controller/plans, pkg/controller/queue,
-// pkg/fleet/rollout, pkg/controller/state, pkg/gpu, pkg/profile/formats, pkg/profile/kaiwo, pkg/profile/nos,
-// pkg/publish, pkg/text.
 package controller

@@ -11,6 +11,4 @@
 // there is none, and advice.go is the output of `kubectl tranche defrag`.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/why/demand.
 package defrag

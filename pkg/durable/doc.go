@@ -1,5 +1,3 @@
 // Package durable writes files that must survive a crash and a power cut, wholly or not
 // at all.
-//
-// Imports: none.
 package durable

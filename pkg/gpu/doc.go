@@ -36,6 +36,4 @@
 //   - owner: another system that serves a GPU, so that Tranche does not.
 //   - obstacle: what keeps a GPU from changing its mode, such as a process.
 //   - lost: a GPU that does not answer.
-//
-// Imports: none.
 package gpu

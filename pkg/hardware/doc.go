@@ -9,6 +9,4 @@
 //     what only some GPUs can do.
 //   - machine.go: [Machine] is what the plugin runs on: the vendors and what is
 //     asked of the machine itself, real or simulated.
-//
-// Imports: pkg/gpu.
 package hardware

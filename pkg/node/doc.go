@@ -12,10 +12,4 @@
 // to the kubelet, metadata.go describes devices to workloads. holders.go finds the claims that
 // hold devices, reconcile.go removes what no claim needs, usage.go measures how much the GPUs
 // are used. uninstall.go and leave.go uninstall the plugin.
-//
-// Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/claim/plan, pkg/client,
-// pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mps, pkg/node/drivers, pkg/node/follow,
-// pkg/node/handoff, pkg/node/hardwarereport, pkg/node/inventory, pkg/node/nodewatch,
-// pkg/node/publisher, pkg/node/sharing, pkg/node/telemetry, pkg/node/usage, pkg/partition,
-// pkg/profile, pkg/publish, pkg/serve, pkg/share, pkg/uninstall.
 package node

@@ -6,7 +6,4 @@
 // GPUs under their locks and reads them back. journal.go records what is applied, and
 // what is about to change. restore.go reapplies a profile after a reboot, clear.go removes
 // all partitions for an uninstallation. The plugin uses Node, in node.go.
-//
-// Imports: api/v1alpha1, pkg/claim/ledger, pkg/durable, pkg/gpu, pkg/profile,
-// pkg/profile/packing.
 package partition

@@ -4,7 +4,4 @@
 // and pkg/why/owner.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/cluster, pkg/cluster/overview, pkg/fleet/forecast, pkg/defrag, pkg/gpu,
-// pkg/terminal, pkg/text, pkg/usage, pkg/why, pkg/why/owner.
 package picture

@@ -8,7 +8,4 @@
 //
 // packing finds positions for partitions, strict rejects unknown fields, and provision
 // creates PartitionProfiles from the files of the chart.
-//
-// Imports: api/v1alpha1, pkg/gpu, pkg/profile/deviceplugin, pkg/profile/packing,
-// pkg/strict, pkg/text.
 package profile

@@ -1,5 +1,3 @@
 // Package program copies programs from the plugin's image to the host, because programs that run on
 // the host cannot see the image.
-//
-// Imports: none.
 package program

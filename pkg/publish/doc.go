@@ -4,6 +4,4 @@
 // publish.go computes the slices, attributes.go and share.go the properties of devices. check.go
 // finds what the API server would refuse, digest.go compares slices, and objects.go makes API
 // objects without an API server.
-//
-// Imports: pkg/gpu.
 package publish

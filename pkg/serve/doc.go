@@ -1,5 +1,3 @@
 // Package serve is how the programs serve HTTP: with deadlines for clients that send or receive
 // slowly, and with a limit of connections that strangers cannot use up.
-//
-// Imports: none.
 package serve

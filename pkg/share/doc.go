@@ -3,6 +3,4 @@
 //
 // sharer.go changes the settings of GPUs for claims, daemon.go configures their MPS daemons,
 // edits.go describes shares to containers. check.go finds daemons that have died.
-//
-// Imports: pkg/claim, pkg/claim/ledger, pkg/gpu, pkg/hardware/mps.
 package share

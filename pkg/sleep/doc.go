@@ -1,4 +1,2 @@
 // Package sleep waits for a duration, or until a context ends.
-//
-// Imports: none.
 package sleep

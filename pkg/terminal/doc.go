@@ -3,6 +3,4 @@
 // people copy them.
 //
 // Widths, wrapping and styles are those of github.com/charmbracelet/x/ansi.
-//
-// Imports: none.
 package terminal

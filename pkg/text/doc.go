@@ -1,5 +1,3 @@
 // Package text has the phrases that messages of all programs share. It imports nothing
 // but the standard library.
-//
-// Imports: none.
 package text

@@ -12,6 +12,4 @@
 // `kubectl tranche uninstall` runs [Remove] (remove.go), which also deletes the
 // workloads, for tools that run no hooks. [Check] (check.go) says what is in the
 // cluster and whether Run would refuse.
-//
-// Imports: api/v1alpha1, pkg/claimtemplate, pkg/client, pkg/gpu, pkg/sleep.
 package uninstall

@@ -2,6 +2,4 @@
 // plugins' /metrics say. What a plugin does not say is nil, and not zero.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/gpu.
 package usage

@@ -6,6 +6,4 @@
 //
 // Who may call it, and what a user may see, the caller decides: Local guards a server on a
 // loopback address for one user, Options.Viewer is asked for each request.
-//
-// Imports: api/v1alpha1, pkg/cluster, pkg/gpu, pkg/serve, pkg/text, pkg/web/view, pkg/why.
 package web

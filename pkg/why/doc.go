@@ -7,7 +7,4 @@
 // Explain and ExplainAbsence make an Explanation from API objects, which the caller reads.
 // pkg/picture draws it. For the controller, a Wish is what many pods ask for, and a Site judges
 // a node for many wishes; Common and Note give the answer in a word and a sentence.
-//
-// Imports: api/v1alpha1, pkg/allocation, pkg/claimtemplate, pkg/cluster, pkg/gpu,
-// pkg/text, pkg/why/demand, pkg/why/kueue, pkg/why/quota, pkg/why/unread.
 package why

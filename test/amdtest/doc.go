@@ -1,5 +1,3 @@
 // Package amdtest keeps the files of a host with AMD GPUs in memory, for tests. The GPUs are copied
 // from files of real machines; each says from which.
-//
-// Imports: pkg/gpu, pkg/hardware/amd/sysfs.
 package amdtest

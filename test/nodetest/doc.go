@@ -1,6 +1,3 @@
 // Package nodetest has fixtures for tests of the kubelet plugin: an API server with one node,
 // GPUs, claims, and a /proc. Only tests import it.
-//
-// Imports: pkg/claim/ledger, test/clientfake, pkg/gpu, pkg/hardware, pkg/hardware/amd,
-// pkg/hardware/nvidia.
 package nodetest

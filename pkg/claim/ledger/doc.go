@@ -22,6 +22,4 @@
 //   - A field that an older plugin may ignore needs no new version. A new state, or
 //     a field that changes what a record holds, needs a new version and, if older
 //     plugins would act wrongly on the record, a new minReader.
-//
-// Imports: pkg/durable, pkg/gpu.
 package ledger

@@ -3,6 +3,4 @@
 //
 // devices.go and amounts.go read the allocation, plan.go and shares.go check it against other
 // claims and list the steps. conflict.go describes conflicts with other claims.
-//
-// Imports: pkg/claim/ledger, pkg/gpu, pkg/text.
 package plan

@@ -3,6 +3,4 @@
 //
 // convert.go finds the pods and converts them, edit.go changes YAML in place: the rest of the object,
 // with its comments, stays as it was written.
-//
-// Imports: pkg/claimtemplate/translate.
 package manifest

@@ -6,6 +6,4 @@
 // counterparts of attributes and capacities, comparison.go translates what is compared with them.
 //
 // What has no counterpart is an error with the remedy, or a note if pods work without it.
-//
-// Imports: pkg/claimtemplate/manifest, pkg/gpu, pkg/strict, pkg/publish.
 package nvidiadra

@@ -5,6 +5,4 @@
 // keys.go has the keys of all projects, pod.go tells whose way a pod has, kai.go, hami.go, nos.go and plain.go have one each.
 //
 // Everything is pure.
-//
-// Imports: pkg/claimtemplate, pkg/gpu.
 package translate

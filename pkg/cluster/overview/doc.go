@@ -3,6 +3,4 @@
 // to the next.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/cluster, pkg/gpu.
 package overview

@@ -7,6 +7,4 @@
 // that run without a GPU because nobody reads their annotations.
 //
 // reconciler.go decides for one namespace, setup.go adds it to a manager.
-//
-// Imports: api/v1alpha1, pkg/claimtemplate, pkg/claimtemplate/translate, pkg/text.
 package claimtemplates

@@ -10,6 +10,4 @@
 // setup.go adds everything to a manager, search.go chooses waiting pods and nodes, read.go reads what a
 // plan depends on, attempt.go begins and ends attempts, reserve.go waits for the taints, evict.go
 // evicts pods and waits for their replacements, and report.go has events and metrics.
-//
-// Imports: api/v1alpha1, pkg/cluster, pkg/controller/drain, pkg/defrag, pkg/gpu, pkg/text.
 package defragment

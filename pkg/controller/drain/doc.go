@@ -2,6 +2,4 @@
 // the pods, after a dry run.
 //
 // Package controller decides which GPUs change and when pods are evicted.
-//
-// Imports: api/v1alpha1, pkg/gpu, pkg/text.
 package drain

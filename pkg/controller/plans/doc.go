@@ -4,6 +4,4 @@
 //
 // keeper.go has the decisions, nodes.go the nodes and the plans that select them, ask.go what
 // the reconciler of nodes asks, write.go the status and the events.
-//
-// Imports: api/v1alpha1, pkg/fleet/rollout, pkg/controller/state, pkg/profile, pkg/text.
 package plans

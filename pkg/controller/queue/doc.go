@@ -1,4 +1,2 @@
 // Package queue gives requests to a controller from elsewhere in the program.
-//
-// Imports: none.
 package queue

@@ -5,7 +5,4 @@
 // machine.go and states.go have the transitions, plan.go
 // evaluates the plugin's plans, blocked.go handles pods that cannot be evicted, ending.go ends
 // switches, and conditions.go describes them.
-//
-// Imports: api/v1alpha1, pkg/controller/drain, pkg/profile, pkg/profile/converted,
-// pkg/text.
 package state

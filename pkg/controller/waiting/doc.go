@@ -11,7 +11,4 @@
 //
 // memory.go, shape.go, fleet.go and news.go have what is known, pods.go and nodes.go reconcile,
 // outbox.go and tell.go write events, setup.go adds everything to a manager. pkg/why decides.
-//
-// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/controller/drain, pkg/controller/queue, pkg/gpu,
-// pkg/text, pkg/why, pkg/why/demand.
 package waiting

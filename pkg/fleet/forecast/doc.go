@@ -3,6 +3,4 @@
 // --dry-run`. The order and the limits are those of package rollout.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/fleet/rollout.
 package forecast

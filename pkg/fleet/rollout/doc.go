@@ -9,6 +9,4 @@
 // that starts finds out everything again. At most maxFailures + maxUnavailable nodes of a
 // rollout are ever outside both their old and their new state: a node is admitted only if no
 // more than maxFailures have failed, and fewer than maxUnavailable are on their way.
-//
-// Imports: api/v1alpha1, pkg/text.
 package rollout

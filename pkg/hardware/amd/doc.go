@@ -6,7 +6,4 @@
 // compute mode, memorymode.go and reload.go the memory mode of all GPUs, for which the
 // driver is reloaded. It does not know whether the files are the host's or a simulated
 // kernel's.
-//
-// Imports: pkg/gpu, pkg/hardware, pkg/hardware/amd/amdgpu, pkg/hardware/amd/kfd,
-// pkg/hardware/amd/sysfs, pkg/hardware/kmod, pkg/hardware/mps, pkg/hardware/xcp, pkg/sleep.
 package amd

@@ -1,5 +1,3 @@
 // Package gate admits one task at a time to a piece of hardware, and returns to the caller when a
 // call hangs. All calls of all vendors pass through it.
-//
-// Imports: none.
 package gate

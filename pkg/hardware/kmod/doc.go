@@ -5,6 +5,4 @@
 // Module Management operator provides the module, through the operator ([KMM]). Whatever fails,
 // the module is loaded at the end: a file marks that it is unloaded, so that [Module.Resume]
 // loads it if the plugin was killed meanwhile.
-//
-// Imports: pkg/gpu, pkg/sleep.
 package kmod

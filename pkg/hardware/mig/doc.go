@@ -4,6 +4,4 @@
 //
 // It is pure: what NVML says about a GPU goes in, pkg/gpu comes out. Programs without
 // hardware can use it, too.
-//
-// Imports: pkg/gpu.
 package mig

@@ -20,6 +20,4 @@
 // daemon on its way through namespaces.go and cgroups.go; control.go talks to
 // daemons; settle.go brings one from launched to ready; stop.go ends it; shm.go is
 // about the folders that containers have mounted.
-//
-// Imports: none.
 package mps

@@ -10,8 +10,4 @@
 // what is done then.
 //
 // It does not know whether the NVML below it is real or simulated.
-//
-// Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,
-// pkg/hardware/nvidia/container, pkg/hardware/nvidia/instance, pkg/hardware/nvidia/session,
-// pkg/hardware/nvidia/usage, pkg/hardware/nvidia/xid, pkg/program, pkg/sleep.
 package nvidia

@@ -6,6 +6,4 @@
 //
 // It is pure: what the driver says about a GPU goes in, pkg/gpu comes out. Programs
 // without hardware can use it, too.
-//
-// Imports: pkg/gpu.
 package xcp

@@ -4,6 +4,4 @@
 // set.go dispatches calls, modes.go those that change modes for profiles, gpusettings.go those
 // for sharing. opener.go opens drivers, opened.go has the state of one driver, missing.go the
 // drivers that should be open and are not.
-//
-// Imports: pkg/claim/ledger, pkg/gpu, pkg/hardware, pkg/partition.
 package drivers

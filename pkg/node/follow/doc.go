@@ -5,8 +5,4 @@
 // the device taints of a switch, reservation.go those of a defragmentation, reboot.go reboots the machine, restore.go applies the profile
 // again after a reboot or a reload of a driver. nodereport.go reports the state of the node,
 // and inputhash.go the hash of what plans depend on.
-//
-// Imports: api/v1alpha1, pkg/claim, pkg/claim/ledger, pkg/client, pkg/durable, pkg/gpu,
-// pkg/hardware, pkg/node/drivers, pkg/node/inventory, pkg/node/nodewatch,
-// pkg/node/publisher, pkg/node/telemetry, pkg/partition, pkg/profile, pkg/text.
 package follow

@@ -4,6 +4,4 @@
 //
 // The plugin serves the report on a Unix socket, and the command, in the same pod, prints it
 // (socket.go).
-//
-// Imports: pkg/serve.
 package hardwarereport

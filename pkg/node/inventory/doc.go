@@ -4,6 +4,4 @@
 // devices that claims hold and that are gone. roster.go has the GPUs that profiles count, and
 // troubles.go the fatal errors that are not over; both outlive the plugin. failures.go has the
 // devices that could not be prepared.
-//
-// Imports: pkg/claim/ledger, pkg/durable, pkg/gpu.
 package inventory

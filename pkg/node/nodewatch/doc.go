@@ -4,6 +4,4 @@
 // nodewatch.go watches the object, labels.go writes its labels. owners.go and watchowners.go
 // find other systems that serve the same GPUs, processes.go their programs. runningpods.go
 // finds the pods whose processes run.
-//
-// Imports: api/v1alpha1, pkg/claim/ledger, pkg/gpu, pkg/hardware.
 package nodewatch

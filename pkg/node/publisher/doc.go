@@ -5,7 +5,4 @@
 // GPUs. handover.go passes changed slices to the kubeletplugin helper one by one, stored.go
 // reads the published ones. features.go and restrict.go are for clusters whose API server
 // drops fields.
-//
-// Imports: api/v1alpha1, pkg/gpu, pkg/node/inventory, pkg/node/nodewatch,
-// pkg/node/telemetry, pkg/profile, pkg/publish, pkg/text.
 package publisher

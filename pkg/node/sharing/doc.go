@@ -3,7 +3,4 @@
 //
 // sharing.go applies new settings to a GPU when no claim holds a share of it. daemons.go has the
 // state of the daemons, supervisor.go passes calls to the supervisor of the current driver.
-//
-// Imports: api/v1alpha1, pkg/claim/ledger, pkg/durable, pkg/gpu, pkg/hardware/mps,
-// pkg/node/telemetry, pkg/profile, pkg/share, pkg/publish/offer.
 package sharing

@@ -4,6 +4,4 @@
 // events.go and severalmig.go write events about the node and its pods, metrics.go,
 // sharemetrics.go and freemetrics.go serve metrics, claimstatus.go writes the devices in the
 // status of claims.
-//
-// Imports: api/v1alpha1, pkg/claim/ledger, pkg/gpu, pkg/text.
 package telemetry

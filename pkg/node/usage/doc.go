@@ -4,6 +4,4 @@
 // sampler.go measures at intervals; tenure.go tells who held what when, so that nothing that was
 // measured of one claim is reported of another; collector.go reports; definitions.go has the
 // metrics; containers.go asks the kubelet which pods and containers use claims.
-//
-// Imports: api/v1alpha1, pkg/claim/ledger, pkg/gpu.
 package usage

@@ -1,5 +1,3 @@
 // Package converted has what the readers of other projects' files return: PartitionProfiles with
 // their names, and notes.
-//
-// Imports: api/v1alpha1.
 package converted

@@ -10,6 +10,4 @@
 //
 // Keys can be in any case, because the device config manager reads them so. Unknown keys, which it
 // ignores, are errors.
-//
-// Imports: api/v1alpha1, pkg/profile/converted, pkg/strict.
 package dcm

@@ -3,6 +3,4 @@
 //
 // Unknown keys are errors. Keys about sharing are converted. Keys without effect here become notes.
 // Keys without which pods would get less than from the device plugin are errors.
-//
-// Imports: api/v1alpha1, pkg/gpu, pkg/strict.
 package deviceplugin

@@ -6,8 +6,4 @@
 // objects with pods. parse.go has files
 // converted, and names the PartitionProfiles. helm.go finds files in the values of Helm charts, combine.go
 // combines two labels of a Node, distinct.go finds names that are there twice.
-//
-// Imports: api/v1alpha1, pkg/claimtemplate/manifest, pkg/claimtemplate/nvidiadra, pkg/profile,
-// pkg/profile/converted, pkg/profile/dcm, pkg/profile/deviceplugin, pkg/profile/kaiwo, pkg/profile/migparted, pkg/profile/nos,
-// pkg/strict.
 package formats

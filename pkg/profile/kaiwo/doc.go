@@ -4,6 +4,4 @@
 //
 // They select nodes, and name profiles of AMD's device config manager, which the package dcm reads.
 // So they become commands that label nodes. Kaiwo brings the profiles spx and cpx if there are none.
-//
-// Imports: api/v1alpha1, pkg/profile/converted, pkg/strict.
 package kaiwo

@@ -7,6 +7,4 @@
 //
 // What mig-parted misunderstands without a word is an error: device filters that cannot be parsed,
 // and MIG modes that contradict each other on one GPU.
-//
-// Imports: api/v1alpha1, pkg/profile/converted, pkg/strict.
 package migparted

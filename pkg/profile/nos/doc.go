@@ -3,6 +3,4 @@
 //
 // The objects ElasticQuota and CompositeElasticQuota have no counterpart. What nos writes into
 // annotations of nodes, and its tables of geometries, are not needed: the hardware says what it can.
-//
-// Imports: api/v1alpha1, pkg/profile/converted.
 package nos

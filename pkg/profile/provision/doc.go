@@ -5,6 +5,4 @@
 // Such an object has a label and follows its file: edits are reverted, and it is deleted with the
 // file. A profile without the label belongs to a person. It is not changed, and has precedence over
 // a file of the same name.
-//
-// Imports: api/v1alpha1, pkg/profile, pkg/strict.
 package provision

@@ -6,6 +6,4 @@
 // turns it into ResourceSlices; the packages in test/simulator bring it to life.
 //
 // The package is pure except for reading inventory files.
-//
-// Imports: pkg/gpu, pkg/hardware/mig, pkg/hardware/xcp.
 package models

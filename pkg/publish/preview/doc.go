@@ -6,6 +6,4 @@
 // when a switch begins.
 //
 // Everything is pure.
-//
-// Imports: api/v1alpha1, pkg/gpu, pkg/hardware/xcp, pkg/publish/models, pkg/profile.
 package preview

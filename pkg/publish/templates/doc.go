@@ -13,7 +13,4 @@
 // another for each GPU, because claims compare them: partitions of the same GPU, or GPUs
 // that differ. PCI addresses, PCIe roots and NUMA nodes are those of the inventory. Device
 // names and counter sets contain the PCI address.
-//
-// Imports: pkg/gpu, pkg/hardware/xcp, pkg/publish/models, pkg/profile, pkg/publish,
-// pkg/publish/offer.
 package templates

@@ -8,6 +8,4 @@
 // GPUs, of each GPU three series of up to 241 points. A node with eight GPUs takes up to 0.4 MB,
 // 64 of them 25 MB. One more node takes the place of the one that was looked at longest ago, unless
 // its page is open.
-//
-// Imports: pkg/usage, pkg/web/view.
 package history

@@ -6,7 +6,4 @@
 // become gaps of the snapshot. Where claims of all namespaces may not be read, those of one are.
 //
 // Explain explains a pending pod to a viewer by what is kept.
-//
-// Imports: api/v1alpha1, pkg/allocation, pkg/client, pkg/cluster, pkg/gpu, pkg/sleep,
-// pkg/web/view, pkg/why, pkg/why/unread.
 package live

@@ -4,6 +4,4 @@
 // server says whose it is (TokenReview), and what the user may list (SubjectAccessReview): the
 // page shows no more. The answers are kept for seconds. Nothing is read with the user's rights,
 // and nobody is impersonated. What strangers and each user have under way is limited.
-//
-// Imports: api/v1alpha1, pkg/serve, pkg/web, pkg/web/view.
 package signin

@@ -5,6 +5,4 @@
 // may see of it. Node, Overview, Waiting and Rollouts answer for one Viewer.
 //
 // Everything is pure but Viewer.Learn, which asks what the user may list.
-//
-// Imports: api/v1alpha1, pkg/cluster, pkg/cluster/overview, pkg/gpu.
 package view

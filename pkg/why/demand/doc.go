@@ -2,6 +2,4 @@
 // requests, and what else decides on which nodes the pod can run.
 //
 // Everything is pure.
-//
-// Imports: pkg/cluster.
 package demand

@@ -2,6 +2,4 @@
 // conditions; Kueue's messages are quoted.
 //
 // Everything is pure.
-//
-// Imports: none.
 package kueue

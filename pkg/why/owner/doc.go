@@ -5,6 +5,4 @@
 // explains: one for each way in which they wait.
 //
 // Everything is pure.
-//
-// Imports: pkg/text, pkg/why, pkg/why/kueue, pkg/why/quota, pkg/why/unread.
 package owner

@@ -1,6 +1,4 @@
 // Package quota says which ResourceQuotas have no room for a pod or a claim, by their numbers.
 //
 // Everything is pure.
-//
-// Imports: pkg/why/demand.
 package quota

@@ -2,6 +2,4 @@
 // determined without each.
 //
 // Everything is pure.
-//
-// Imports: none.
 package unread

@@ -29,7 +29,4 @@
 //	  - {step: load, error: no device, times: 2}
 //	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
 //	  - {step: load, memoryModeLost: ["*"], times: 1}
-//
-// Imports: pkg/hardware/amd/sysfs, pkg/hardware/xcp, pkg/publish/models, test/simulator/disk,
-// test/simulator/load.
 package amdgpu

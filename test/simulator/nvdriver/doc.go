@@ -25,7 +25,4 @@
 //
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.
-//
-// Imports: pkg/hardware/mig, pkg/publish/models, test/simulator/amdgpu, test/simulator/disk,
-// test/simulator/load, test/simulator/nvfiles, test/simulator/nvstate, test/simulator/nvtools.
 package nvdriver

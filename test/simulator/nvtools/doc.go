@@ -7,6 +7,4 @@
 // prints what the real one prints. Nothing is limited, because nothing is computed. tools.go selects
 // the program by its name. daemon.go, commands.go and client.go simulate MPS, smi.go and reset.go
 // nvidia-smi. machine.go finds the simulated machine that the program runs on.
-//
-// Imports: test/simulator/disk, test/simulator/nvstate.
 package nvtools

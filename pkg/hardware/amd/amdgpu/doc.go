@@ -8,7 +8,4 @@
 // Which GPUs: those that can be partitioned (amdgpu has partition files for them), and of
 // the others those whose KFD node is of a compute generation (CDNA: gfx908, gfx90a, gfx94x,
 // gfx95x). Graphics GPUs, the graphics of processors and GPUs without KFD are left out.
-//
-// Imports: pkg/gpu, pkg/hardware/amd/kfd, pkg/hardware/amd/sysfs, pkg/hardware/gate,
-// pkg/hardware/xcp.
 package amdgpu

@@ -4,6 +4,4 @@
 // create.go, destroy.go and instances.go do what claims ask for, switch.go what profiles
 // ask for. mode.go is the MIG mode that both need. What a GPU offers, given its profiles, is
 // decided in pkg/hardware/mig.
-//
-// Imports: pkg/gpu, pkg/hardware/mig, pkg/hardware/nvidia/session.
 package instance

@@ -3,6 +3,4 @@
 // reset, because an open session keeps the GPUs in use.
 //
 // It knows neither MIG nor whether the NVML below it is real or simulated.
-//
-// Imports: pkg/gpu, pkg/hardware/gate.
 package session

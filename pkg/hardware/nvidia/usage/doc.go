@@ -3,6 +3,4 @@
 //
 // usage.go reads what NVML tells at once, gpm.go what it works out of two samples (GPM, from
 // Hopper on), processes.go what single processes use.
-//
-// Imports: pkg/gpu, pkg/hardware/nvidia/instance, pkg/hardware/nvidia/session.
 package usage

@@ -26,7 +26,7 @@ var ofLibraries = []string{"controller_runtime_reconcile_errors_total"}
 // metricsInCode are the names of the metrics of plugin and controller.
 func metricsInCode(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../api/v1alpha1/metrics.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../../api/names/metrics.go", nil, 0)
 	require.NoError(t, err)
 	found := slices.Clone(ofLibraries)
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -3,7 +3,7 @@
 //
 // A hook of the chart calls [Run] before Helm deletes anything. Run refuses while pods hold GPUs
 // (holders.go). Otherwise it orders the plugins to clean up, with a ConfigMap that they watch
-// (order.go). They remove the partitions of profiles and delete their ResourceSlices, and Run
+// (names.UninstallRequest). They remove the partitions of profiles and delete their ResourceSlices, and Run
 // waits until none is left. A plugin removes its files from the node when Helm ends it.
 //
 // Then Run stops the controller and the second scheduler (stop.go), and removes the taints that the

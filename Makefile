@@ -180,6 +180,14 @@ test-drivers: compiler ## Run the tests of MIG with the simulated library of eac
 test-clients: compiler ## Look for every NVML call in the real library of the oldest driver (fetches Debian's libnvidia-ml1)
 	@test/clients.sh
 
+N        ?= 120
+SEED     ?= 0
+PACKAGES ?= ./pkg/...
+MUTATE   ?=
+.PHONY: mutate
+mutate: compiler cluster-parts ## Break N=120 random places of PACKAGES, chosen by SEED, one at a time: which tests notice? (hours; MUTATE=<flags>)
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) run ./test/mutate -n $(N) -seed $(SEED) $(MUTATE) $(PACKAGES)
+
 SOAK ?= 10m
 .PHONY: soak
 soak: ## Kill controllers, plugins and kubelets at random while profiles change (needs root; SOAK=10m)

@@ -1,0 +1,170 @@
+// Command mutate breaks random places of packages, one at a time, and prints how many of them the
+// tests notice: those of the package itself, and those of the packages above it. It ends with
+// status 1 if fewer are noticed than the aims say. The working tree is never changed.
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	// count is the number of places to break, seed chooses them.
+	count int
+	seed  uint64
+	// lab has packages, separated by commas, that count as near to every package. Skip has those
+	// that are not used.
+	lab, skip string
+	// above is whether the packages above are asked about what the near ones do not notice.
+	above bool
+	// nearAim and allAim are the shares, in percent, to be noticed by the near tests and by all.
+	nearAim, allAim int
+	// slack is what tests may take in any case, beside three times what they take otherwise.
+	slack time.Duration
+	// memory limits the data of each process, in MiB.
+	memory int
+	// patterns name the packages to break.
+	patterns []string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.count, "n", 120, "number of places to break")
+	flag.Uint64Var(&o.seed, "seed", 0, "chooses the places; 0 for another one each time")
+	flag.StringVar(&o.lab, "lab", "./test/lab", "packages, separated by commas, whose tests count as near to every package")
+	flag.StringVar(&o.skip, "skip", "./test/e2e", "packages, separated by commas, whose tests are not run")
+	flag.BoolVar(&o.above, "above", true, "also run the tests of the packages above")
+	flag.IntVar(&o.nearAim, "near", 85, "aim: percent noticed by the package itself and the lab")
+	flag.IntVar(&o.allAim, "all", 93, "aim: percent noticed by any package")
+	flag.DurationVar(&o.slack, "slack", 30*time.Second, "time that tests have in any case, beside three times what they take otherwise")
+	flag.IntVar(&o.memory, "memory", 4096, "limit of the data of each process, in MiB")
+	flag.Parse()
+	o.patterns = flag.Args()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	reached, err := run(ctx, ".", o, os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(2)
+	case !reached:
+		os.Exit(1)
+	}
+}
+
+// run breaks places of the module in dir and writes the report to out. It returns whether the aims
+// are reached. If it is interrupted, it reports what it has so far.
+func run(ctx context.Context, dir string, o options, out, progress io.Writer) (reached bool, err error) {
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().Unix())
+	}
+	m, err := load(ctx, dir, o)
+	if err != nil {
+		return false, err
+	}
+	places, err := m.places()
+	if err != nil {
+		return false, err
+	}
+	r, err := newRunner(ctx, m, o, progress)
+	if err != nil {
+		return false, err
+	}
+	defer r.close()
+	chosen, refused, err := choose(places, o, func(p place) (bool, error) { return r.compiles(ctx, p) })
+	if err != nil {
+		return false, err
+	}
+	if len(chosen) == 0 {
+		return false, fmt.Errorf("nothing in %s can be broken: name other packages", strings.Join(o.patterns, " "))
+	}
+	own := map[string]bool{}
+	for _, p := range chosen {
+		own[p.pkg] = true
+	}
+	fmt.Fprintf(progress, "seed %d: %d of %d places in %d packages\n", o.seed, len(chosen), len(places), len(own))
+	for _, pkg := range slices.Sorted(maps.Keys(own)) {
+		if m.packages[pkg].tested() && r.clean(ctx, pkg) == 0 {
+			return false, cmp.Or(ctx.Err(), fmt.Errorf("the tests of %s fail with nothing broken: run go test %s", pkg, m.folder(pkg)))
+		}
+	}
+
+	var results []result
+	for i, p := range chosen {
+		var found result
+		if found, err = r.judge(ctx, p); err != nil {
+			break
+		}
+		results = append(results, found)
+		fmt.Fprintf(progress, "%d/%d %s: %s\n", i+1, len(chosen), m.where(p), found)
+	}
+	return report(out, m, o, results, refused) && err == nil, err
+}
+
+// choose returns count of the places that compile when they are broken, by seed, and the number of
+// those that it met and that do not.
+func choose(places []place, o options, compiles func(place) (bool, error)) (chosen []place, refused int, err error) {
+	for _, i := range rand.New(rand.NewPCG(o.seed, 0)).Perm(len(places)) {
+		if len(chosen) == o.count {
+			break
+		}
+		ok, err := compiles(places[i])
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case ok:
+			chosen = append(chosen, places[i])
+		default:
+			refused++
+		}
+	}
+	slices.SortFunc(chosen, place.compare)
+	return chosen, refused, nil
+}
+
+// report writes the figures and the places that not all tests noticed.
+func report(out io.Writer, m *module, o options, results []result, refused int) (reached bool) {
+	until := map[nearness]int{}
+	for _, r := range results {
+		for s := r.nearness; s <= above; s++ {
+			until[s]++
+		}
+	}
+	percent := func(s nearness) int { return until[s] * 100 / max(1, len(results)) }
+	fmt.Fprintf(out, "Seed %d; %d places that do not compile when they are broken were replaced.\n\n", o.seed, refused)
+	fmt.Fprintf(out, "| | noticed | of |\n|---|---|---|\n")
+	row := func(title string, s nearness) {
+		fmt.Fprintf(out, "| %s | %d (%d %%) | %d |\n", title, until[s], percent(s), len(results))
+	}
+	row("by the tests of the package itself", itself)
+	row("by those of the lab as well", lab)
+	if o.above {
+		row("by those of the packages above as well", above)
+	}
+	for _, s := range []nearness{above, nothing} {
+		title := map[nearness]string{above: "Noticed only above", nothing: "Noticed by nothing"}[s]
+		for _, r := range results {
+			if r.nearness != s {
+				continue
+			}
+			if title != "" {
+				fmt.Fprintf(out, "\n%s:\n", title)
+				title = ""
+			}
+			fmt.Fprintf(out, "\n%s: %s\n%s", m.where(r.place), r, r.place.diff())
+		}
+	}
+	return percent(lab) >= o.nearAim && (!o.above || percent(above) >= o.allAim)
+}

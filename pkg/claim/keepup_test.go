@@ -124,6 +124,10 @@ func TestUpdatePods(t *testing.T) {
 	}
 	failing := func(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return nil, errScripted }
 	require.ErrorIs(t, m.UpdatePods(t.Context(), ref, failing), errScripted)
+	found := m.GPUs
+	m.GPUs = func() []gpu.GPU { return nil }
+	require.ErrorContains(t, m.UpdatePods(t.Context(), ref, api(c)), "gpu-0000-01-00-0", "whose device is not found now")
+	m.GPUs = found
 	unchanged, _ := m.Ledger.Get("a")
 	assert.Equal(t, r, unchanged)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
@@ -98,4 +102,79 @@ func TestLocksKeepOtherProcessesOut(t *testing.T) {
 	}()
 	unlock()
 	require.NoError(t, <-got)
+}
+
+// Whatever needs a GPU for itself does nothing without its lock, or without a ledger that can be read,
+// and the next one gets the lock.
+func TestWithoutTheLock(t *testing.T) {
+	one, other := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
+	held := claims.For("a", one)
+	late := held.DeepCopy()
+	late.Status.ReservedFor = append(late.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "late", UID: "late"})
+	for name, do := range map[string]func(context.Context, *Manager) error{
+		"Prepare": func(ctx context.Context, m *Manager) error {
+			_, err := m.Prepare(ctx, claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
+			return err
+		},
+		"Unprepare":  func(ctx context.Context, m *Manager) error { return m.Unprepare(ctx, claims.Ref("a")) },
+		"UpdatePods": func(ctx context.Context, m *Manager) error { return m.UpdatePods(ctx, claims.Ref("a"), api(late)) },
+		"Rejoin":     func(ctx context.Context, m *Manager) error { return m.Rejoin(ctx, "a") },
+		"stopStray": func(ctx context.Context, m *Manager) error {
+			_, err := m.stopStray(ctx, "stray")
+			return err
+		},
+		"Compare": func(ctx context.Context, m *Manager) error {
+			_, _, err := m.Compare(ctx, claims.Address(0))
+			return err
+		},
+		"Adopt": func(ctx context.Context, m *Manager) error {
+			return m.Adopt(ctx, gpu.Partition{GPU: other.GPU, Type: other.Type, Profile: other.Profile, Start: other.Start, Size: other.Size, UUID: "MIG-x", Complete: true})
+		},
+		"Try": func(ctx context.Context, m *Manager) error {
+			_, err := m.Try(ctx, claims.MIG(0, "1g.10gb", 6, 1))
+			return err
+		},
+		"Exclusive": func(ctx context.Context, m *Manager) error {
+			return m.Exclusive(ctx, []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
+				assert.Fail(t, "it does not have the GPU")
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1).offerShares()
+			p.hardware.add(other, "MIG-x")
+			m := p.start()
+			m.locks.dir = t.TempDir()
+			p.shares.daemons["stray"] = true
+			mustPrepare(t, m, held)
+			m.Ledger.ReadAgain()
+			require.NoError(t, m.Refresh(t.Context()))
+			before := m.Ledger.List()
+
+			another := gpuLocks{dir: m.locks.dir}
+			unlock, err := another.lock(t.Context(), []string{claims.Address(0)})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Millisecond, errors.New("out of time"))
+			defer cancel()
+			require.ErrorContains(t, do(ctx, m), "out of time")
+			unlock()
+
+			require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
+			m.Ledger.ReadAgain()
+			ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			for range 2 {
+				require.ErrorContains(t, do(ctx, m), "read the folder of the ledger")
+			}
+			require.NoError(t, os.Rename(p.ledgerDir()+".away", p.ledgerDir()))
+
+			unlock, err = m.lock(ctx, "test", []string{claims.Address(0)})
+			require.NoError(t, err)
+			unlock()
+			assert.ElementsMatch(t, []string{one.Name(), other.Name()}, p.hardware.names())
+			assert.True(t, p.shares.daemons["stray"])
+			assert.Equal(t, before, m.Ledger.List())
+		})
+	}
 }

@@ -101,13 +101,18 @@ func (l *Ledger) share() error {
 	return err
 }
 
-// readAll reads all records and sets broken files aside.
-func (l *Ledger) readAll() ([]Broken, error) {
+// readAll reads all records and sets broken files aside. If it fails, the next Refresh reads again.
+func (l *Ledger) readAll() (broken []Broken, err error) {
 	l.files.Lock()
 	defer l.files.Unlock()
 	if err := l.share(); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			l.ReadAgain()
+		}
+	}()
 	// Before the files are read: a later change is read by the next Refresh.
 	seen := l.changes.get()
 	l.mu.Lock()
@@ -119,7 +124,6 @@ func (l *Ledger) readAll() ([]Broken, error) {
 	}
 	records, unusable := map[types.UID]Record{}, map[types.UID]Unusable{}
 	unread := false
-	var broken []Broken
 	for _, entry := range entries {
 		if entry.IsDir() || !strings.HasSuffix(entry.Name(), fileSuffix) {
 			continue

@@ -171,3 +171,21 @@ func spoil(t *testing.T, dir, uid string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, uid+fileSuffix), []byte("{"), 0o600))
 }
+
+// A folder that cannot be read is not one that has not changed.
+func TestRefreshFailsUntilEverythingWasRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "claims")
+	l, _ := open(t, dir)
+	require.NoError(t, l.Put(record("a")))
+	l.ReadAgain()
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	for range 2 {
+		_, err := l.Refresh()
+		require.ErrorContains(t, err, "read the folder of the ledger")
+	}
+	require.NoError(t, os.Rename(dir+".away", dir))
+	require.NoError(t, os.Remove(filepath.Join(dir, "a.json")))
+	_, err := l.Refresh()
+	require.NoError(t, err)
+	assert.Empty(t, l.List())
+}

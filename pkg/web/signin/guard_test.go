@@ -140,6 +140,34 @@ func TestUsersSeeWhatTheyMayList(t *testing.T) {
 	assert.NotContains(t, none.Body.String(), "node-0001")
 }
 
+// Each right is one of its own: a user who lacks one lacks what it shows, and nothing else.
+func TestEachRightAlone(t *testing.T) {
+	all := []string{"nodes", "gpunodes", "partitionplans", "resourceclaims", "pods"}
+	for _, lacking := range all {
+		may := []string{"bob resourceslices ", "bob resourceclaims mine", "bob pods mine"}
+		for _, resource := range all {
+			if resource != lacking {
+				may = append(may, "bob "+resource+" ")
+			}
+		}
+		r := httptest.NewRequest(http.MethodGet, "https://tranche.example/", nil)
+		r.Header.Set("Authorization", "Bearer user-bob")
+		v, err := New(newCluster(may...)).Viewer(r)
+		require.NoError(t, err)
+		assert.Equal(t, lacking == "nodes", v.NoNodes, lacking)
+		assert.Equal(t, lacking == "gpunodes", v.NoProfiles, lacking)
+		assert.Equal(t, lacking == "partitionplans", v.NoPlans, lacking)
+		v.Ask(t.Context(), []string{"mine", "theirs"}, []string{"mine", "theirs"})
+		for resource, in := range map[string]func(string) bool{"resourceclaims": v.Claims, "pods": v.Pods} {
+			require.Equal(t, lacking == resource, in != nil, "without %s: %s", lacking, resource)
+			if in != nil {
+				assert.True(t, in("mine"), resource)
+				assert.False(t, in("theirs"), resource)
+			}
+		}
+	}
+}
+
 func TestAnswersAreKept(t *testing.T) {
 	c := newCluster(tenant...)
 	h := served(t, c)

@@ -37,23 +37,23 @@ func (g *Guard) Viewer(r *http.Request) (view.Viewer, error) {
 		return view.Viewer{}, fmt.Errorf("find out who you are: %w", err)
 	}
 	u := asked{Guard: g, user: user, key: string(identity)}
-	may, err := u.all(r.Context(), []authorizationv1.ResourceAttributes{slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf})
+	may, err := u.all(r.Context(), slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf)
 	if err != nil {
 		return view.Viewer{}, err
 	}
-	if !may[0] {
+	if !may[slicesOf] {
 		return view.Viewer{}, &web.RefusedError{
 			Status: http.StatusForbidden, Title: "You may not see the GPUs",
 			Text:    "You are " + user.Username + ", who is not allowed to list ResourceSlices. Ask an administrator for the ClusterRole tranche-user.",
 			Command: "kubectl auth can-i list resourceslices.resource.k8s.io --as=" + user.Username,
 		}
 	}
-	v := view.Viewer{NoNodes: !may[1], NoProfiles: !may[2], NoPlans: !may[3], Key: u.key}
+	v := view.Viewer{NoNodes: !may[nodesOf], NoProfiles: !may[gpuNodesOf], NoPlans: !may[plansOf], Key: u.key}
 	claims, pods := map[string]bool{}, map[string]bool{}
-	if !may[4] {
+	if !may[claimsOf] {
 		v.Claims = func(namespace string) bool { return claims[namespace] }
 	}
-	if !may[5] {
+	if !may[podsOf] {
 		v.Pods = func(namespace string) bool { return pods[namespace] }
 	}
 	v.Ask = func(ctx context.Context, claimsIn, podsIn []string) {
@@ -96,14 +96,14 @@ func (u asked) learn(ctx context.Context, of authorizationv1.ResourceAttributes,
 			questions = append(questions, of)
 		}
 	}
-	answers, _ := u.all(ctx, questions) // what is not known is false
-	for i, q := range questions {
-		may[q.Namespace] = answers[i]
+	answers, _ := u.all(ctx, questions...) // what is not known is false
+	for _, q := range questions {
+		may[q.Namespace] = answers[q]
 	}
 }
 
-// all asks several questions at once.
-func (u asked) all(ctx context.Context, questions []authorizationv1.ResourceAttributes) ([]bool, error) {
+// all asks several questions at once. The answers are by the questions.
+func (u asked) all(ctx context.Context, questions ...authorizationv1.ResourceAttributes) (map[authorizationv1.ResourceAttributes]bool, error) {
 	answers := make([]bool, len(questions))
 	var group errgroup.Group
 	group.SetLimit(mostAsked / 2) // there is room for others
@@ -113,7 +113,12 @@ func (u asked) all(ctx context.Context, questions []authorizationv1.ResourceAttr
 			return err
 		})
 	}
-	return answers, group.Wait()
+	err := group.Wait()
+	may := make(map[authorizationv1.ResourceAttributes]bool, len(questions))
+	for i, of := range questions {
+		may[of] = answers[i]
+	}
+	return may, err
 }
 
 // question is what the API server is asked about a user.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
@@ -187,4 +188,29 @@ func TestNamespacesAreListedRarely(t *testing.T) {
 	require.True(t, w.bind(w.pod(small, ""), "node-2"), "not where the plan says")
 	require.True(t, w.pass(namespaceInterval))
 	assert.True(t, w.attempt("node-1").Moves[0].Placed)
+}
+
+// A cache that still has an attempt of a moment ago changes nothing.
+func TestAttemptThatOnlyTheCacheHas(t *testing.T) {
+	for name, now := range map[string]func(*v1alpha1.Defragmentation) *v1alpha1.Defragmentation{
+		"ended": func(a *v1alpha1.Defragmentation) *v1alpha1.Defragmentation {
+			ended := metav1.NewMicroTime(a.Started.Add(time.Second))
+			a.State, a.Ended, a.Message = v1alpha1.DefragmentationAborted, &ended, "the node was switched"
+			return a
+		},
+		"removed": func(*v1alpha1.Defragmentation) *v1alpha1.Defragmentation { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := scattered(t)
+			w.freezeCache()
+			var node v1alpha1.GPUNode
+			require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node))
+			node.Status.Defragmentation = now(node.Status.Defragmentation)
+			require.NoError(t, w.api.Status().Update(t.Context(), &node))
+			want := w.attempt("node-1")
+			assert.False(t, w.pass(time.Second))
+			assert.Equal(t, want, w.attempt("node-1"))
+			assert.Empty(t, w.evicted)
+		})
+	}
 }

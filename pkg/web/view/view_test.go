@@ -49,6 +49,22 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// The models of a node are counted, each under its name, in the order in which they come.
+func TestModels(t *testing.T) {
+	for want, products := range map[string][]string{
+		"no GPUs are published": {},
+		"3 × H100":              {"H100", "H100", "H100"},
+		"2 × H100, 1 × A100":    {"H100", "A100", "H100"},
+		"1 × A100, 2 × GPU of unknown model, 1 × H100": {"A100", "", "H100", ""},
+	} {
+		var n cluster.Node
+		for _, product := range products {
+			n.GPUs = append(n.GPUs, cluster.GPU{ProductName: product})
+		}
+		assert.Equal(t, want, view.NewNode(n).Model)
+	}
+}
+
 // What is left of a share is not held.
 func TestSharesAreHeldByAmount(t *testing.T) {
 	for _, n := range snapshot(scenes.Shared()).Nodes {

@@ -1,0 +1,31 @@
+package translate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Each claim of a pod says what it asks for, whichever kind the claims before it are of.
+func TestEveryClaimHasRequests(t *testing.T) {
+	limit := func(name, resourceName string) corev1.Container {
+		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{
+			corev1.ResourceName(resourceName): resource.MustParse("1"),
+		}}}
+	}
+	mig, whole := limit("mig", "nvidia.com/mig-1g.10gb"), limit("whole", "nvidia.com/gpu")
+	for name, containers := range map[string][]corev1.Container{
+		"a partition first": {mig, whole}, "a whole GPU first": {whole, mig}, "in between": {mig, whole, mig},
+	} {
+		pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers}}
+		r := Pod(Plain, pod)
+		require.Empty(t, r.Problems, name)
+		require.Len(t, r.Claims, len(containers), name)
+		for _, c := range r.Claims {
+			assert.NotEmpty(t, c.Spec.Devices.Requests, "%s: container %s", name, c.Container.Name)
+		}
+	}
+}

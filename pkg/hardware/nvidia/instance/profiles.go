@@ -140,14 +140,20 @@ func (g *GPU) Profiles() ([]mig.Profile, error) {
 		if err != nil && !session.Unsupported(err) {
 			return nil, fmt.Errorf("placements of %s: %w", p.Name, err)
 		}
-		for _, at := range possible {
-			s := mig.Span{Start: int(at.Start), Size: int(at.Size)}
-			if s.Size > 0 && !slices.Contains(profiles[i].Spans, s) {
-				profiles[i].Spans = append(profiles[i].Spans, s)
-			}
-		}
+		profiles[i].Spans = spansOf(possible)
 	}
 	return profiles, nil
+}
+
+// spansOf drops placements without a size, and those that the driver lists again.
+func spansOf(possible []nvml.GpuInstancePlacement) (spans []mig.Span) {
+	for _, at := range possible {
+		s := mig.Span{Start: int(at.Start), Size: int(at.Size)}
+		if s.Size > 0 && !slices.Contains(spans, s) {
+			spans = append(spans, s)
+		}
+	}
+	return spans
 }
 
 // profileInfo returns what go-nvml's calls need of a profile: the id, and the number of

@@ -29,31 +29,21 @@ const allocateTimeout = 500 * time.Millisecond
 // fit.
 func (p *Planner) allocate(ctx context.Context, n *nodeInfo, allocated allocatedState, published []*resourceapi.ResourceSlice,
 	claims []*resourceapi.ResourceClaim) (results, error) {
-	relevant, err := p.relevantSlices(ctx, allocated, published, claims)
-	if err != nil {
-		return nil, err
-	}
-	return p.allocateFrom(ctx, n, allocated, relevant, claims)
+	return p.allocateFrom(ctx, n, allocated, p.relevantSlices(ctx, allocated, published, claims), claims)
 }
 
 // relevantSlices are slices without the devices that the claims cannot get, each of which costs the
 // allocator time. It needs the allocated ones, because they use counters.
 func (p *Planner) relevantSlices(ctx context.Context, allocated allocatedState, published []*resourceapi.ResourceSlice,
-	claims []*resourceapi.ResourceClaim) ([]*resourceapi.ResourceSlice, error) {
+	claims []*resourceapi.ResourceClaim) []*resourceapi.ResourceSlice {
 	known, all := p.matchesOf(claims), choices(claims)
-	var failed error
-	relevant := mapDevices(published, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
+	return mapDevices(published, func(id Device, device resourceapi.Device) (resourceapi.Device, bool) {
 		d := p.devices[id]
 		if d == nil || d.Shared() || allocated.AllocatedDevices.Has(structured.MakeDeviceID(names.DriverName, id.Pool, id.Device)) {
 			return device, true
 		}
-		ok, err := p.matches(ctx, d, all, known)
-		if failed == nil {
-			failed = err
-		}
-		return device, ok
+		return device, p.matches(ctx, d, all, known)
 	})
-	return relevant, failed
 }
 
 // matchesOf are the cached answers of matches for the choices of claims.
@@ -71,11 +61,11 @@ func (p *Planner) matchesOf(claims []*resourceapi.ResourceClaim) map[*cluster.De
 	return p.matching[key.String()]
 }
 
-// matches tells whether a device satisfies one of the choices. If a selector fails, it does: the
-// allocator then returns the error. known caches the answers.
-func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice, known map[*cluster.Device]bool) (bool, error) {
+// matches tells whether a device satisfies one of the choices. If a selector fails, or ctx has ended,
+// it does: the allocator then returns the error. known caches the answers.
+func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice, known map[*cluster.Device]bool) bool {
 	if ok, found := known[d]; found {
-		return ok, nil
+		return ok
 	}
 	one := slices.ContainsFunc(choices, func(c demand.Choice) bool {
 		class := p.cluster.DeviceClasses[c.Class]
@@ -85,11 +75,11 @@ func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []dema
 		ok, err := allocation.Matches(ctx, p.cluster.Selectors, d.CEL(), slices.Concat(class.Spec.Selectors, c.Selectors)...)
 		return ok || err != nil
 	})
-	if err := ctx.Err(); err != nil {
-		return false, err
+	if ctx.Err() != nil {
+		return true
 	}
 	known[d] = one
-	return one, nil
+	return one
 }
 
 // allocateFrom is allocate with exactly these slices.

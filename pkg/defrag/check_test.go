@@ -1,6 +1,7 @@
 package defrag_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -59,4 +60,18 @@ func TestCheckOutOfTime(t *testing.T) {
 	require.Nil(t, refusal)
 	require.ErrorAs(t, f.planner(defrag.Options{Timeout: time.Nanosecond}).Check(t.Context(), plan), &refusal)
 	assert.Equal(t, defrag.OutOfTime, refusal.Reason)
+}
+
+// A search whose caller gives up finds no refusal: whether there is a plan is not known.
+func TestPlanWhoseCallerGivesUp(t *testing.T) {
+	f, waiting := scattered(t)
+	planner := f.planner(defrag.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	plan, err := planner.Plan(ctx, f.pods[waiting])
+	require.ErrorIs(t, err, context.Canceled)
+	require.Nil(t, plan)
+	plan, err = planner.Plan(t.Context(), f.pods[waiting])
+	require.NoError(t, err, "nothing wrong was learned meanwhile")
+	assert.Equal(t, "node-1", plan.Node)
 }

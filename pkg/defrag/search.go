@@ -128,11 +128,8 @@ func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []
 	known := s.matchesOf(s.waiting.claims)
 	for _, pool := range n.pools {
 		for _, d := range pool.Devices {
-			ok, err := s.matches(ctx, d, choices, known)
 			switch {
-			case err != nil:
-				return nil, err
-			case !ok:
+			case !s.matches(ctx, d, choices, known):
 				continue
 			case d.Shared():
 				s.refuseShare()
@@ -147,7 +144,7 @@ func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []
 			}
 		}
 	}
-	return out, nil
+	return out, ctx.Err()
 }
 
 func (s *search) refuseShare() {

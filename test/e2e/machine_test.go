@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -23,8 +26,9 @@ import (
 // Where things lie on a node.
 const (
 	simulateRoot = "/run/tranche/simulate"
+	faultsFile   = simulateRoot + "/faults.yaml"
 	ledgerDir    = "/var/lib/kubelet/plugins/" + names.DriverName + "/claims"
-	cdiDir       = "/var/run/cdi"
+	cdiDir       = "/run/cdi" // /var/run is a link to /run
 )
 
 // machine is the simulated hardware of a node as it is now, in the simulator's
@@ -54,8 +58,7 @@ func (s *suite) machine(node string) machine {
 	s.t.Helper()
 	var m machine
 	// A node without GPUs of NVIDIA's has no such file.
-	text := s.onNode(node, "sh", "-c", `test ! -e "$1" || cat "$1"`, "sh", simulateRoot+"/state.json")
-	if text != "" {
+	if text := s.readOnDisk(node, simulateRoot+"/state.json"); text != "" {
 		require.NoError(s.t, json.Unmarshal([]byte(text), &m))
 	}
 	return m
@@ -126,7 +129,7 @@ var minorLine = regexp.MustCompile(`DeviceFileMinor: (\d+)`)
 
 func (s *suite) capability(node, file string) string {
 	s.t.Helper()
-	m := minorLine.FindStringSubmatch(s.onNode(node, "cat", file))
+	m := minorLine.FindStringSubmatch(s.readOnDisk(node, file))
 	require.NotNil(s.t, m, file)
 	return "/dev/nvidia-caps/nvidia-cap" + m[1]
 }
@@ -162,13 +165,14 @@ func (s *suite) setFaultsOn(node string, faults nvdriver.Faults) {
 	require.NoError(s.t, err)
 	_, err = nvdriver.ParseFaults(data)
 	require.NoError(s.t, err)
-	file := simulateRoot + "/faults.yaml"
-	s.onNode(node, "sh", "-c", `printf %s "$1" > "$2.new" && mv "$2.new" "$2"`, "sh", string(data), file)
+	s.replaceOnDisk(node, faultsFile, string(data))
 }
 
 func (s *suite) clearFaults(node string) {
 	s.t.Helper()
-	s.onNode(node, "rm", "-f", simulateRoot+"/faults.yaml")
+	if err := os.Remove(s.onDisk(node, faultsFile)); !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(s.t, err)
+	}
 }
 
 // requireNothingLeft waits until no node has an instance, a record, a CDI file or
@@ -178,10 +182,8 @@ func (s *suite) requireNothingLeft() {
 	s.t.Helper()
 	for _, node := range s.nodes {
 		s.eventually("nothing is left on "+node, func() (bool, string) {
-			m := s.machine(node)
-			files := s.onNode(node, "sh", "-c", "find "+ledgerDir+" "+cdiDir+" -type f -name '*.json*' 2>/dev/null; true")
-			daemons := s.leftOfDaemons(node)
-			return m.instances() == 0 && files == "" && daemons == "", m.String() + files + daemons
+			left := s.leftOn(node)
+			return left == "", left
 		})
 	}
 }
@@ -204,8 +206,8 @@ func (s *suite) requireInstances(count int) {
 func (s *suite) records(node string) []string {
 	s.t.Helper()
 	var uids []string
-	for _, file := range strings.Fields(s.onNode(node, "ls", ledgerDir)) {
-		if uid, ok := strings.CutSuffix(file, ".json"); ok {
+	for _, file := range s.listOnDisk(node, ledgerDir) {
+		if uid, ok := strings.CutSuffix(file.Name(), ".json"); ok {
 			uids = append(uids, uid)
 		}
 	}

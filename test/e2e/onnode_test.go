@@ -2,12 +2,9 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,12 +15,8 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
-// actionVariable makes the test binary do something on a node and end: nodes see
-// this machine's files, and what an administrator does there by nvidia-smi has
-// no command with simulated GPUs.
-const actionVariable = "TRANCHE_E2E_ACTION"
-
-// action is what an administrator does to a GPU of node-a, or looks at on node-c.
+// action is what an administrator does to a GPU of node-a, or looks at on node-c. With simulated
+// GPUs, nvidia-smi has no command for it.
 type action struct {
 	// Make and Remove name a placement.
 	Make, Remove string
@@ -39,29 +32,13 @@ type action struct {
 	EndProcess int
 }
 
-func TestMain(m *testing.M) {
-	if text := os.Getenv(actionVariable); text != "" {
-		var d action
-		err := json.Unmarshal([]byte(text), &d)
-		if err == nil {
-			err = d.do(context.Background())
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
 // byHand does something to a GPU of node-a behind the plugin's back.
 func (s *suite) byHand(d action) {
 	s.t.Helper()
 	s.byHandOn(nodeA, d)
 }
 
-// byHandOn is byHand for any node. It returns what the action prints.
+// byHandOn is byHand for any node. It returns what there is to see.
 func (s *suite) byHandOn(node string, d action) string {
 	s.t.Helper()
 	out, err := s.tryByHandOn(node, d)
@@ -69,53 +46,47 @@ func (s *suite) byHandOn(node string, d action) string {
 	return out
 }
 
-// tryByHandOn is byHandOn for a action that may fail.
+// tryByHandOn is byHandOn for an action that may fail.
 func (s *suite) tryByHandOn(node string, d action) (string, error) {
 	s.t.Helper()
-	program, err := os.Executable()
-	require.NoError(s.t, err)
-	text, err := json.Marshal(d)
-	require.NoError(s.t, err)
-	return s.tryOnNode(node, "env", actionVariable+"="+string(text), program)
+	root := s.onDisk(node, simulateRoot)
+	switch {
+	case d.Reset != "":
+		return "", nvdriver.ResetGPU(root, d.Reset)
+	case d.Unload:
+		return "", nvdriver.UnloadDriver(root)
+	case d.Load:
+		return "", nvdriver.LoadDriver(root)
+	case d.Faults != nil:
+		return "", amdgpu.SetFaults(root, *d.Faults)
+	case d.EndProcess != 0:
+		return "", amdgpu.EndProcess(root, d.EndProcess)
+	case d.Read != "" || d.List != "":
+		return d.look(root)
+	}
+	return "", d.cut(s.ctx, root)
 }
 
-func (d action) do(ctx context.Context) error {
-	if d.Reset != "" {
-		return nvdriver.ResetGPU(simulateRoot, d.Reset)
-	}
-	if d.Unload {
-		return nvdriver.UnloadDriver(simulateRoot)
-	}
-	if d.Load {
-		return nvdriver.LoadDriver(simulateRoot)
-	}
-	if d.Faults != nil {
-		return amdgpu.SetFaults(simulateRoot, *d.Faults)
-	}
-	if d.EndProcess != 0 {
-		return amdgpu.EndProcess(simulateRoot, d.EndProcess)
-	}
-	if d.Read != "" || d.List != "" {
-		return d.look()
-	}
+// cut makes or removes a partition of node-a.
+func (d action) cut(ctx context.Context, root string) error {
 	inv, err := models.LoadInventory("h100x8", "")
 	if err != nil {
 		return err
 	}
 	// The driver's programs stay what the plugin has made them.
-	tools := filepath.Join(simulateRoot, nvtools.DriverBin, nvtools.ControlProgram)
-	library, err := nvdriver.New(inv, nvdriver.Options{Root: simulateRoot, Seed: nodeA, Tools: tools})
+	tools := filepath.Join(root, nvtools.DriverBin, nvtools.ControlProgram)
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: nodeA, Tools: tools})
 	if err != nil {
 		return err
 	}
-	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: simulateRoot + "/driver", ProcRoot: simulateRoot, SysRoot: simulateRoot + "/sys"})
+	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: root + "/driver", ProcRoot: root, SysRoot: root + "/sys"})
 	if err != nil {
 		return err
 	}
 	if err := driver.Open(ctx); err != nil {
 		return err
 	}
-	defer driver.Close(ctx) //nolint:errcheck // the process ends
+	defer driver.Close(ctx) //nolint:errcheck // nothing was written since
 	gpus, err := driver.Inventory(ctx)
 	if err != nil {
 		return err
@@ -132,22 +103,20 @@ func (d action) do(ctx context.Context) error {
 	return fmt.Errorf("no GPU has a placement %q or %q", d.Make, d.Remove)
 }
 
-// look prints what the simulated kernel of node-c shows.
-func (d action) look() error {
+// look is what the simulated kernel of node-c shows.
+func (d action) look(root string) (string, error) {
 	inv, err := models.LoadInventory("mi300x8")
 	if err != nil {
-		return err
+		return "", err
 	}
-	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: simulateRoot, Seed: nodeC})
+	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: root, Seed: nodeC})
 	if err != nil {
-		return err
+		return "", err
 	}
 	if d.List != "" {
 		names, err := kernel.ReadDir(d.List)
-		fmt.Println(strings.Join(names, " "))
-		return err
+		return strings.Join(names, " "), err
 	}
 	data, err := kernel.ReadFile(d.Read)
-	fmt.Print(string(data))
-	return err
+	return string(data), err
 }

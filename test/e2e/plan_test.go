@@ -232,7 +232,7 @@ func TestPlanApproval(t *testing.T) {
 // failCuts makes partitions of NVIDIA's GPUs on node-a impossible.
 func (s *suite) failCuts() {
 	s.t.Helper()
-	s.onNode(nodeA, "cp", absolute(repository+"/demo/profile-rollback/fault/faults.yaml"), simulateRoot+"/faults.yaml")
+	s.replaceOnDisk(nodeA, faultsFile, fileText(repository+"/demo/profile-rollback/fault/faults.yaml"))
 }
 
 // Nodes whose pods cannot leave are set aside: the others get there, and these when the budget

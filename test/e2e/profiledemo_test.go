@@ -176,7 +176,7 @@ func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	const broken = "gpu-0000-d1-00-0"
 	steady := pods["steady"]
 	s.unlabelAtEnd(nodeA)
-	s.onNode(nodeA, "cp", absolute(repository+"/demo/profile-rollback/fault/faults.yaml"), simulateRoot+"/faults.yaml")
+	s.replaceOnDisk(nodeA, faultsFile, fileText(repository+"/demo/profile-rollback/fault/faults.yaml"))
 	s.setProfileLabel(nodeA, "all-1g.10gb")
 	n := s.waitFailed(nodeA, names.ReasonHardwareFailed)
 	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonHardwareFailed)

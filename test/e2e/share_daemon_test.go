@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestShareWhereMPSDoesNotWork(t *testing.T) {
 			return slices.Equal(limited, s.published(nodeB)), "it does not"
 		})
 	})
-	s.onNode(nodeB, "sh", "-c", `printf 'mps: {start: fail}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
+	s.replaceOnDisk(nodeB, faultsFile, "mps: {start: fail}\n")
 	s.restartPlugin(nodeB)
 	s.waitNodeEvent(nodeB, "SharesNotLimited", "simulated failure", "isolation is none")
 	s.eventually("no share of node-b has a limit", func() (bool, string) {
@@ -56,7 +57,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 	s := start(t)
 	// A new pod, so that the kubelet starts its container again at once.
 	plugin := s.restartPlugin(nodeA)
-	s.onNode(nodeA, "sh", "-c", `printf 'mps: {startDelay: 8s}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
+	s.replaceOnDisk(nodeA, faultsFile, "mps: {startDelay: 8s}\n")
 	s.sharePod("patient", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.eventually("the daemon is being started", func() (bool, string) {
 		daemons := s.daemons(nodeA)
@@ -65,7 +66,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 	s.killPlugin(plugin)
 	pod := s.waitRunning("patient")
 	require.Len(t, s.daemons(nodeA), 1)
-	assert.Contains(t, s.leftOfDaemons(nodeA), s.controlGroup(), "what other tests look for when they end")
+	assert.Contains(t, s.leftOn(nodeA), s.controlGroup(), "what other tests look for when they end")
 	assert.Equal(t, "2000M", s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"))
 	assert.Equal(t, plugin.UID, s.plugin(nodeA).UID)
 	s.clearFaults(nodeA)
@@ -77,10 +78,12 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 func TestShareDaemonThatTakesItsTimeHoldsUpNobody(t *testing.T) {
 	s := start(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
-	s.onNode(nodeA, "sh", "-c", `printf 'mps: {startDelay: 25s}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
+	s.replaceOnDisk(nodeA, faultsFile, "mps: {startDelay: 25s}\n")
 	s.sharePodAt(nodeA, "slow", pci, classMemoryShare, amounts{"memory": "2000Mi"})
 	s.eventually("its daemon has read how slow it is, and written the first file", func() (bool, string) {
-		return s.onNode(nodeA, "sh", "-c", `find "$1" -name control.log 2>/dev/null; true`, "sh", mpsDir) != "", s.eventsText("slow")
+		logs, err := filepath.Glob(s.onDisk(nodeA, mpsDir) + "/*/log/control.log")
+		require.NoError(t, err)
+		return len(logs) == 1, s.eventsText("slow")
 	})
 	s.clearFaults(nodeA)
 	s.sharePodAt(nodeA, "quick", pci, classMemoryShare, amounts{"memory": "2000Mi"})

@@ -138,16 +138,18 @@ func (s *suite) attribute(pod *corev1.Pod, name resourceapi.QualifiedName) strin
 func (s *suite) daemons(node string) map[string]int {
 	s.t.Helper()
 	found := map[string]int{}
-	out := s.onNode(node, "sh", "-c", `cd "$1" 2>/dev/null || exit 0; for d in *; do test -e "$d/spec.json" && echo "$d $(cat "$d/pid" 2>/dev/null)"; done; true`, "sh", mpsDir)
-	for line := range strings.Lines(out) {
-		id, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+	for _, file := range s.listOnDisk(node, mpsDir) {
+		folder := filepath.Join(mpsDir, file.Name())
+		if s.readOnDisk(node, folder+"/spec.json") == "" {
+			continue
+		}
 		var process struct {
 			PID int `json:"pid"`
 		}
-		if text != "" {
-			require.NoError(s.t, json.Unmarshal([]byte(text), &process), line)
+		if text := s.readOnDisk(node, folder+"/pid"); text != "" {
+			require.NoError(s.t, json.Unmarshal([]byte(text), &process), text)
 		}
-		found[id] = process.PID
+		found[file.Name()] = process.PID
 	}
 	return found
 }
@@ -164,13 +166,4 @@ func (s *suite) controlGroup() string {
 	require.NoError(s.t, err)
 	sum := sha256.Sum256([]byte(dir))
 	return "/tranche-" + hex.EncodeToString(sum[:4])
-}
-
-// leftOfDaemons is what a node has of MPS daemons: folders and control groups. A node sees the
-// control groups of the whole machine, those of other clusters' nodes with the same name, too.
-func (s *suite) leftOfDaemons(node string) string {
-	s.t.Helper()
-	return s.onNode(node, "sh", "-c", `ls -d "$1"/*/ 2>/dev/null
-		find /sys/fs/cgroup -type d -path "*$2/$3/tranche-mps*" 2>/dev/null
-		true`, "sh", mpsDir, s.controlGroup(), node)
 }

@@ -151,19 +151,15 @@ test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	cd test/browser && $(GO) test ./...
 	export HELM=$(HELM); cd release && $(GO) test ./...
 
-# test-packages and test-apiserver are parts of test-unit. Both have a second attempt, as the
-# end-to-end tests have, because a machine that is busy with other tests can be too slow for one.
-# Packages that have passed come from Go's cache then. Tests wait more than they compute, so more
-# of a package run at once than there are cores.
-again = $(1) || { echo "running the packages that failed again …"; $(1); }
-
+# test-packages and test-apiserver are parts of test-unit. Tests wait more than they compute, so
+# more of a package run at once than there are cores.
 .PHONY: test-packages
 test-packages:
-	@$(call again,HELM=$(HELM) $(GO) test -race -p 4 -parallel 4 -timeout 60m ./...)
+	@HELM=$(HELM) $(GO) test -race -p 4 -parallel 4 -timeout 60m ./...
 
 .PHONY: test-apiserver
 test-apiserver:
-	@$(call again,HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -timeout 60m ./test/apiserver)
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -timeout 60m ./test/apiserver
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)

@@ -5,6 +5,9 @@
 set -euo pipefail
 results=$1 name=$2
 log=$results/${name//\//-}.log
+# What useValues (values_test.go) wants.
+common=()
+for file in demo/values.yaml demo/*/settings/values.yaml test/e2e/values.yaml; do common+=(--values "$file"); done
 
 run() ( # DIRECTORY
   cd test/e2e
@@ -31,7 +34,7 @@ everything() {
   local dir=$E2E_CLUSTER_DIR-$E2E_SLOT
   if [ ! -e "$results/up-$E2E_SLOT" ]; then
     bin/cluster down --dir "$dir" >/dev/null
-    test/up.sh "$dir" h100x8,l4x4,mi300x8 "" || return 1
+    test/up.sh "$dir" h100x8,l4x4,mi300x8 "" "${common[@]}" || return 1
     touch "$results/up-$E2E_SLOT"
   fi
   run "$dir"
@@ -44,7 +47,7 @@ code=0
     TestRestrictedWithoutConsumableCapacity) without DRAConsumableCapacity ;;
     TestRestrictedWithoutDeviceTaints) without DRADeviceTaints DRADeviceTaintRules ;;
     TestMigrations) alone a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 ;;
-    TestOtherGPUs) alone two-models,mi300a4,mi355x8 --set-file simulate.inventories.two-models=test/e2e/two-models.yaml ;;
+    TestOtherGPUs) alone two-models,mi300a4,mi355x8 "${common[@]}" --set-file simulate.inventories.two-models=test/e2e/two-models.yaml ;;
     *) everything ;;
   esac
 ) >"$log" 2>&1 || code=$?

@@ -36,17 +36,8 @@ finish() {
 }
 
 # tests lists the tests: each demo is one, and the soak runs only when it is asked for. The
-# demos come first because one of them takes longer than any other test. Tests that need
-# other values than the chart's defaults (values_test.go) come last, those that need the same
-# together, because a cluster's release is upgraded between them.
+# demos come first because one of them takes longer than any other test.
 tests() {
-  local all others
-  all=$(everyTest)
-  others=$(sed -nE 's/^\t"(Test[^"]+)".*/\1/p' test/e2e/values_test.go)
-  grep -vxF "$others" <<<"$all"
-  grep -xF "$all" <<<"$others"
-}
-everyTest() {
   for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
   (cd test/e2e && ../../build/e2e.test -test.list .) | grep -v '^TestDemos$' |
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi

@@ -51,10 +51,11 @@ func (s *suite) podsOf(deployment string) map[string]*corev1.Pod {
 	return out
 }
 
-// The dry run names the pods that would have to move, and changes nothing.
+// The dry run names the pods that would have to move, and changes nothing. They are more than the
+// controller moves (controller.defragmentation.maxPods).
 func TestDefragDryRun(t *testing.T) {
 	s := start(t)
-	const small = 2
+	const small = 3
 	s.scatter("small", small)
 	before := s.podsOf("small")
 	s.gpuPod("big", "gpu-mig-7g-80gb.tranche.dev")
@@ -62,7 +63,7 @@ func TestDefragDryRun(t *testing.T) {
 
 	advise := func(args ...string) (a defrag.Advice) {
 		t.Helper()
-		out := s.kubectl(append([]string{"tranche", "defrag", "--dry-run", "-n", s.namespace, "-o", "json"}, args...)...)
+		out := s.kubectl(append([]string{"tranche", "defrag", "--dry-run", "--max-pods", "3", "-n", s.namespace, "-o", "json"}, args...)...)
 		require.NoError(t, json.Unmarshal([]byte(out), &a), out)
 		require.Len(t, a.Pods, 1, out)
 		require.Equal(t, "big", a.Pods[0].Pod)
@@ -82,8 +83,8 @@ func TestDefragDryRun(t *testing.T) {
 		assert.Equal(t, s.allocated(before[m.Pod], "").Device, m.From[0].Device)
 	}
 	assert.Equal(t, defrag.TooMany, advise("--max-pods", "1", "big").Pods[0].Refusal.Reason)
-	out := s.kubectl("tranche", "defrag", "--dry-run", "-A")
-	assert.Contains(t, out, s.namespace+"/big would get "+a.Pods[0].Devices[0].Device+" on node "+nodeA+" if 2 pods moved:")
+	out := s.kubectl("tranche", "defrag", "--dry-run", "--max-pods", "3", "-A")
+	assert.Contains(t, out, s.namespace+"/big would get "+a.Pods[0].Devices[0].Device+" on node "+nodeA+" if 3 pods moved:")
 
 	for name, pod := range s.podsOf("small") {
 		require.Contains(t, before, name)
@@ -93,9 +94,6 @@ func TestDefragDryRun(t *testing.T) {
 	assert.Empty(t, s.pod("big").Spec.NodeName)
 	assert.Zero(t, s.reservedDevices())
 }
-
-// defragments are values of the chart with which the controller moves pods after some seconds.
-const defragments = "controller: {defragmentation: {enabled: true, after: 5s}}"
 
 // The controller moves the small pods one after another, and the waiting pod gets the devices.
 func TestDefragmentation(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -99,11 +100,14 @@ func TestDemos(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)
+			if project, translated := strings.CutPrefix(name, "translate-"); translated {
+				s.waitTranslated(project)
+			}
 			if first := demoFirst[name]; first != nil {
 				first(s)
 			}
 			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
-			s.followDemoProfile()
+			s.followDemoProfile(name)
 			folder = standIn(t, folder)
 			t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
 			s.kubectl("apply", "-f", folder)

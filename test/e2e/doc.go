@@ -6,8 +6,8 @@
 //
 //	TRANCHE_E2E_CLUSTER=$PWD/.cluster-e2e-0 go test -count=1 ./test/e2e -run Demo
 //
-// A test begins with start, which gives it a namespace, and the release the chart's default
-// values or those that the test needs (values_test.go). At the end it checks that nothing of
-// the test is left on any node. On one cluster the tests run one after the
-// other, because they look at all of the nodes' GPUs.
+// A test begins with start, which gives it a namespace, and the release the values that the test
+// needs: for almost all, the same (values_test.go). At the end it checks that nothing of the test
+// is left on any node. On one cluster the tests run one after the other, because they look at all
+// of the nodes' GPUs.
 package e2e

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,12 +103,17 @@ func (s *suite) sharing(node, pci string) string {
 
 // followDemoProfile makes node-a follow the profile that a demo has in its settings, if
 // there is one.
-func (s *suite) followDemoProfile() {
+func (s *suite) followDemoProfile(demo string) {
 	s.t.Helper()
+	text, err := os.ReadFile(settingsFile(demo))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	require.NoError(s.t, err)
 	var values struct {
 		Profiles map[string]any `json:"profiles"`
 	}
-	require.NoError(s.t, yaml.Unmarshal([]byte(needed(s.t.Name())), &values))
+	require.NoError(s.t, yaml.Unmarshal(text, &values))
 	require.LessOrEqual(s.t, len(values.Profiles), 1)
 	for name := range values.Profiles {
 		s.follow(nodeA, name)

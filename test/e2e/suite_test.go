@@ -95,8 +95,8 @@ func startRestricted(t *testing.T, gate string) *suite {
 	return begin(t, os.Getenv(clusterVariable), nodeA)
 }
 
-// startAlone is start for a cluster with other GPUs (test/e2e-test.sh), whose release still
-// has the chart's default values.
+// startAlone is start for a cluster with other GPUs, whose release still has the values with which
+// it was installed (test/e2e-test.sh).
 func startAlone(t *testing.T) *suite {
 	t.Helper()
 	if os.Getenv(aloneVariable) != t.Name() {

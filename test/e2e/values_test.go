@@ -1,11 +1,18 @@
 package e2e
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,58 +27,29 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// The release of a cluster has the chart's default values, beside image and simulated GPUs.
-// These tests need others. A test that follows on the same cluster upgrades the release if it
-// needs other values than the one before, so test/e2e.sh runs these last, in this order.
-var needs = map[string]string{
-	"TestMigrations":        fileText(migrateFolder + "/values.yaml"),
-	"TestMigrations/reboot": fileText(migrateFolder+"/values.yaml") + "controller: {reboot: Allowed}\n",
-	"TestOtherGPUs":         memoryModes,
-
-	"TestWhySituations":            explainsSoon,
-	"TestDefragmentation":          defragments,
-	"TestDefragmentationIsRefused": defragments,
-	"TestWebPageOfTheCluster":      webPage,
-
-	"TestDemos/sharing-mig":           settingsOf("sharing-mig"),
-	"TestDemos/sharing-mps":           settingsOf("sharing-mps"),
-	"TestDemos/translate-hami":        settingsOf("translate-hami"),
-	"TestDemos/translate-nos":         settingsOf("translate-nos"),
-	"TestDemos/translate-kai":         settingsOf("translate-kai"),
-	"TestTranslatedPodsKeepTheirGPUs": settingsOf("translate-kai"),
-
-	// The plugin restarts on these.
-	"TestDemos/profile-cpx-nps4":                memoryModes,
-	"TestTheNodeRebootedInTheMiddle":            memoryModes,
-	"TestAGPUBusyWithAProcessOutsideKubernetes": memoryModes,
-	"TestADriverReloadThatFails":                memoryModes,
-	"TestADriverReloadThatFailsOnce":            memoryModes,
-	"TestAMemoryModeThatGotLost":                memoryModes,
-	"TestSoak":                                  memoryModes,
-
-	"TestDemos/legacy-gpu":               nvidiaGPU,
-	"TestDemos/profile-legacy-single":    nvidiaGPU,
-	"TestDemos/profile-time-sliced":      nvidiaGPU,
-	"TestAPodThatAsksByTheOldNameLeaves": nvidiaGPU,
-	"TestReplicasOfPartitions":           nvidiaGPU,
-	"TestSevenPartitions":                nvidiaGPU,
-	"TestQuotaOfGPUs":                    nvidiaGPU,
-	"TestDemos/sharing-nvidia-gpu":       settingsOf("sharing-nvidia-gpu"),
-	"TestDemos/legacy-amd":               amdGPU,
+// The release of a cluster has everything switched on that does not exclude anything else: the
+// values of all demos, as with `make demo`, and those of test/e2e/values.yaml (test/e2e-test.sh).
+// These tests need others, on clusters of their own. Clusters without a feature gate have the
+// chart's defaults.
+var needs = map[string][]string{
+	"TestMigrations":        {fileText(migrateFolder + "/values.yaml")},
+	"TestMigrations/reboot": {fileText(migrateFolder + "/values.yaml"), "controller: {reboot: Allowed}"},
 }
 
-const (
-	memoryModes = "amd: {memoryModes: true}"
-	nvidiaGPU   = "legacyResources: {nvidia: true}"
-	amdGPU      = "legacyResources: {amd: true}"
-)
+// commonValues are documents of which a later one overrides those before it.
+func commonValues() []string {
+	files, _ := filepath.Glob(settingsFile("*")) // the pattern is valid
+	var texts []string
+	for _, file := range slices.Concat([]string{repository + "/demo/values.yaml"}, files, []string{"values.yaml"}) {
+		texts = append(texts, fileText(file))
+	}
+	return texts
+}
 
+// settingsFile is what the README of a demo upgrades the release with.
 func settingsFile(demo string) string {
 	return filepath.Join(repository, "demo", demo, "settings", "values.yaml")
 }
-
-// settingsOf is what the README of a demo upgrades the release with.
-func settingsOf(demo string) string { return fileText(settingsFile(demo)) }
 
 func fileText(path string) string {
 	text, err := os.ReadFile(path)
@@ -82,25 +60,74 @@ func fileText(path string) string {
 }
 
 // needed are the values of a test or of the test that it is a part of.
-func needed(test string) string {
+func needed(t *testing.T, test string) map[string]any {
+	t.Helper()
 	for {
-		if values, ok := needs[test]; ok {
-			return values
+		if texts, ok := needs[test]; ok {
+			return merged(t, texts)
 		}
 		end := strings.LastIndex(test, "/")
 		if end < 0 {
-			return ""
+			return merged(t, commonValues())
 		}
 		test = test[:end]
 	}
 }
 
+// merged are values as Helm merges them.
+func merged(t *testing.T, texts []string) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for _, text := range texts {
+		values := map[string]any{}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &values), text)
+		merge(all, values)
+	}
+	return all
+}
+
+func merge(into, values map[string]any) {
+	for key, value := range values {
+		have, isMap := into[key].(map[string]any)
+		if more, ok := value.(map[string]any); ok && isMap {
+			merge(have, more)
+		} else {
+			into[key] = value
+		}
+	}
+}
+
+// releaseValues are those that the release was installed or upgraded with last. Helm keeps them in
+// Secrets, one for each revision.
+func (s *suite) releaseValues() map[string]any {
+	s.t.Helper()
+	revisions, err := s.client.CoreV1().Secrets(pluginNamespace).List(s.ctx, metav1.ListOptions{LabelSelector: "owner=helm,name=" + release})
+	require.NoError(s.t, err)
+	require.NotEmpty(s.t, revisions.Items, "the chart is not installed")
+	last := slices.MaxFunc(revisions.Items, func(a, b corev1.Secret) int {
+		return cmp.Compare(version(&a), version(&b))
+	})
+	packed, err := base64.StdEncoding.DecodeString(string(last.Data["release"]))
+	require.NoError(s.t, err)
+	text, err := gzip.NewReader(bytes.NewReader(packed))
+	require.NoError(s.t, err)
+	var has struct {
+		Config map[string]any `json:"config"`
+	}
+	require.NoError(s.t, json.NewDecoder(text).Decode(&has))
+	return has.Config
+}
+
+// version is the number of a revision of a release.
+func version(s *corev1.Secret) int {
+	n, _ := strconv.Atoi(s.Labels["version"]) // 0, before all others, if it is not Helm's
+	return n
+}
+
 // useValues gives the release the values that the test needs, and no others.
 func (s *suite) useValues() {
 	s.t.Helper()
-	have, want := map[string]any{}, map[string]any{}
-	require.NoError(s.t, yaml.Unmarshal([]byte(s.helm("get", "values", release, "-o", "yaml")), &have))
-	require.NoError(s.t, yaml.Unmarshal([]byte(needed(s.t.Name())), &want))
+	have, want := s.releaseValues(), needed(s.t, s.t.Name())
 	maps.Copy(want, map[string]any{"image": have["image"], "simulate": have["simulate"]})
 	if reflect.DeepEqual(have, want) {
 		return
@@ -116,13 +143,7 @@ func (s *suite) useValues() {
 		s.eventually(node+" publishes by these values", func() (bool, string) { return s.publishesBy(node, want) })
 		s.settled(node)
 	}
-	translate, _ := want["translate"].(map[string]any)
-	for project, on := range translate {
-		if on == true {
-			s.waitTranslated(project)
-		}
-	}
-	s.t.Logf("%5.1fs the release has the values %q", time.Since(began).Seconds(), needed(s.t.Name()))
+	s.t.Logf("%5.1fs the release has the values %s", time.Since(began).Seconds(), text)
 }
 
 // set upgrades the release with values in addition to those that it has.
@@ -175,15 +196,15 @@ func (s *suite) publishesBy(node string, values map[string]any) (ok bool, device
 	return true, ""
 }
 
-// A demo whose README upgrades the release is tested with these values.
+// The values with which a demo is tested include those with which its README upgrades the release.
 func TestValuesOfDemos(t *testing.T) {
 	files, err := filepath.Glob(settingsFile("*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
 		demo := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		require.Equal(t, string(text), needs["TestDemos/"+demo], "add TestDemos/%s to the table", demo)
+		have := needed(t, "TestDemos/"+demo)
+		merge(have, merged(t, []string{fileText(file)}))
+		require.Equal(t, needed(t, "TestDemos/"+demo), have, "another file contradicts demo/%s: add TestDemos/%s to the table", demo, demo)
 	}
 }

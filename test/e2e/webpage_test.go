@@ -23,9 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-// webPage are the values with which a Deployment serves the page.
-const webPage = "webPage: {enabled: true}"
-
 // busyPage is the page of a GPU with a curve of the memory that is used. How much a GPU in MIG mode
 // computes is known of its partitions only.
 var busyPage = regexp.MustCompile(`aria-label="Memory used: [1-9][\d.]* GiB now; .*<path class="curve" d="M[\d.]+ [\d.]+L`)

@@ -21,9 +21,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
-// explainsSoon has the controller write events on pods that wait after seconds.
-const explainsSoon = "controller: {explainPending: {after: 5s, rate: 50}}"
-
 // situation is a way in which an object waits.
 type situation struct {
 	name string

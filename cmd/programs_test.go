@@ -5,6 +5,7 @@ package cmd_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,16 +15,17 @@ import (
 
 // The programs that run on real GPUs contain no simulator, no mocks and nothing of tests.
 func TestProductIsLinkedWithoutSimulators(t *testing.T) {
+	const simulators = "../test/simulator/cmd/"
 	for program, simulates := range map[string]bool{
-		"tranche-kubelet-plugin": false,
-		"tranche-controller":     false,
-		"tranche-web":            false,
-		"kubectl-tranche":        false,
-		"tranche-simulator":      true,
-		"simulated-nvidia-tools": true,
+		"./tranche-kubelet-plugin":            false,
+		"./tranche-controller":                false,
+		"./tranche-web":                       false,
+		"./kubectl-tranche":                   false,
+		simulators + "tranche-simulator":      true,
+		simulators + "simulated-nvidia-tools": true,
 	} {
-		t.Run(program, func(t *testing.T) {
-			list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+program)
+		t.Run(filepath.Base(program), func(t *testing.T) {
+			list := exec.CommandContext(t.Context(), "go", "list", "-deps", program)
 			list.Stderr = os.Stderr
 			out, err := list.Output()
 			require.NoError(t, err)

@@ -66,7 +66,7 @@ var (
 		{"resource.k8s.io/resourceclaimtemplates list watch", "pkg/controller/claimtemplates/setup.go", "Watches(&resourceapi.ResourceClaimTemplate{}"},
 		{"resource.k8s.io/resourceclaimtemplates create", "pkg/controller/claimtemplates/reconciler.go", "r.Client.Create(ctx, made)"},
 		{"resource.k8s.io/resourceclaimtemplates delete", "pkg/controller/claimtemplates/reconciler.go", "r.Client.Delete(ctx, old"},
-		{"events.k8s.io/events create patch", "pkg/controller/setup.go", `mgr.GetEventRecorder(v1alpha1.ControllerName)`},
+		{"events.k8s.io/events create patch", "pkg/controller/setup.go", `mgr.GetEventRecorder(names.ControllerName)`},
 		{"/events create patch here", "cmd/tranche-controller/main.go", "LeaderElection:"},
 		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
 	}

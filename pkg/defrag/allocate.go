@@ -61,25 +61,28 @@ func (p *Planner) matchesOf(claims []*resourceapi.ResourceClaim) map[*cluster.De
 	return p.matching[key.String()]
 }
 
-// matches tells whether a device satisfies one of the choices. If a selector fails, or ctx has ended,
-// it does: the allocator then returns the error. known caches the answers.
+// matches tells whether a device satisfies one of the choices. It may, if a selector fails or ctx has
+// ended: the allocator then returns an error of its own. known caches the answers.
 func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice, known map[*cluster.Device]bool) bool {
 	if ok, found := known[d]; found {
 		return ok
 	}
-	one := slices.ContainsFunc(choices, func(c demand.Choice) bool {
+	for _, c := range choices {
 		class := p.cluster.DeviceClasses[c.Class]
 		if class == nil {
 			return true
 		}
 		ok, err := allocation.Matches(ctx, p.cluster.Selectors, d.CEL(), slices.Concat(class.Spec.Selectors, c.Selectors)...)
-		return ok || err != nil
-	})
-	if ctx.Err() != nil {
-		return true
+		if err != nil {
+			return true
+		}
+		if ok {
+			known[d] = true
+			return true
+		}
 	}
-	known[d] = one
-	return one
+	known[d] = false
+	return false
 }
 
 // allocateFrom is allocate with exactly these slices.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
@@ -62,16 +63,34 @@ func TestCheckOutOfTime(t *testing.T) {
 	assert.Equal(t, defrag.OutOfTime, refusal.Reason)
 }
 
-// A search whose caller gives up finds no refusal: whether there is a plan is not known.
+// A search whose caller gives up finds no refusal, because whether there is a plan is not known, and the
+// planner keeps nothing wrong for its next search: a whole GPU is no candidate for a pod that waits for a
+// part of one.
 func TestPlanWhoseCallerGivesUp(t *testing.T) {
-	f, waiting := scattered(t)
+	f := newFleet(t, 1)
+	for range 7 {
+		f.run("node-0", one)
+	}
+	waiting := f.pods[f.add(three, 1, priority(5), request(corev1.ResourceCPU, "100"))]
 	planner := f.planner(defrag.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	plan, err := planner.Plan(ctx, f.pods[waiting])
+	plan, err := planner.Plan(ctx, waiting)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Nil(t, plan)
-	plan, err = planner.Plan(t.Context(), f.pods[waiting])
-	require.NoError(t, err, "nothing wrong was learned meanwhile")
-	assert.Equal(t, "node-1", plan.Node)
+	_, err = planner.Plan(t.Context(), waiting)
+	var refusal *defrag.Refusal
+	require.ErrorAs(t, err, &refusal)
+	assert.Equal(t, defrag.NoResources, refusal.Reason, refusal)
+}
+
+// Devices for which a selector fails are not left out, so the allocator's error is the refusal.
+func TestPlanWithASelectorThatFails(t *testing.T) {
+	f, waiting := scattered(t)
+	request := f.claims[waiting].Spec.Devices.Requests[0].Exactly
+	request.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["example.com"].missing`}}}
+	_, refusal := f.plan(waiting, defrag.Options{})
+	require.NotNil(t, refusal)
+	assert.Equal(t, defrag.Unsupported, refusal.Reason, refusal)
+	assert.Contains(t, refusal.Message, "no such key: missing")
 }

@@ -118,13 +118,13 @@ func (s *search) candidatesOn(ctx context.Context, n *nodeInfo) ([]candidate, er
 		return nil, nil // it does not wait for devices of this node
 	}
 	if choices := s.waiting.oneDevice(); choices != nil {
-		return s.candidatesByDevice(ctx, n, choices)
+		return s.candidatesByDevice(ctx, n, choices), nil
 	}
 	return s.candidatesByGPU(ctx, n)
 }
 
 // candidatesByDevice finds a candidate for each device that satisfies one of the choices.
-func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []demand.Choice) (out []candidate, err error) {
+func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []demand.Choice) (out []candidate) {
 	known := s.matchesOf(s.waiting.claims)
 	for _, pool := range n.pools {
 		for _, d := range pool.Devices {
@@ -144,7 +144,7 @@ func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []
 			}
 		}
 	}
-	return out, ctx.Err()
+	return out
 }
 
 func (s *search) refuseShare() {

@@ -20,8 +20,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // listed is a package as go list describes it.
@@ -84,8 +82,8 @@ func TestPluginOfKubectlNeedsNoLinux(t *testing.T) {
 // Types are checked as on macOS and Windows, which takes seconds: a build takes minutes. Linux is
 // where the tests run. Bodies of functions of other modules are left out.
 func TestPluginOfKubectlCompilesEverywhere(t *testing.T) {
-	if race.Enabled {
-		t.Skip("there is nothing to race, and it takes a minute")
+	if testing.Short() {
+		t.Skip("it takes a minute")
 	}
 	for _, system := range []string{"darwin", "windows"} {
 		t.Run(system, func(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // hostile is a tenant who wants to have others evicted. Its pods take what the scheduler would
@@ -144,7 +143,7 @@ func (h *hostile) leaves(name types.NamespacedName) error {
 // create pods at any time. Others' pods are evicted once for a switch, whatever the tenant does.
 func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
 	runs := 16
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		runs = 4
 	}
 	value := names.RepartitioningTaintValue("cpx")

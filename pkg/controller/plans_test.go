@@ -18,7 +18,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // plan adds a plan, or changes its spec.
@@ -306,7 +305,7 @@ func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
 // on their way than may be.
 func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 	each := 1
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		each = 4
 	}
 	for at := 0; ; at += each {

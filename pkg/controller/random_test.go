@@ -17,7 +17,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // chaos is a world in which anything can happen at any time.
@@ -236,7 +235,7 @@ func (c *chaos) checkedRound() {
 
 func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 	runs := 60
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		runs = 12
 	}
 	for seed := range uint64(runs) {

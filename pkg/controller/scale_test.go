@@ -17,7 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // fleet runs many nodes as the manager would: each when its time has come, or when
@@ -72,7 +71,7 @@ func (f *fleet) lists(list client.ObjectList, o *client.ListOptions) bool {
 
 func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	nodes := 1000
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		nodes = 100
 	}
 	w := newWorld(t, func(w *world) { w.opts.MaxUnavailable = "10%" })

@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/test/allocator"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // The attributes by which a claim asks for devices of one GPU.
@@ -129,7 +128,7 @@ func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps 
 // one mode can, in any order.
 func TestEverySetOfAMDDevices(t *testing.T) {
 	for _, m := range amdMachines {
-		if race.Enabled && m.modes["cpx"] == 8 {
+		if testing.Short() && m.modes["cpx"] == 8 {
 			continue // 256 sets of the finest alone
 		}
 		t.Run(m.name(), func(t *testing.T) {

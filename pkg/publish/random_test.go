@@ -11,7 +11,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // wish is what a claim of a class asks of the hardware.
@@ -49,7 +48,7 @@ func wishes(h *hardware) []wish {
 func TestRandomClaims(t *testing.T) {
 	machines := map[string]*models.Inventory{}
 	for _, name := range nvidiaMachines(t) {
-		if inv := builtIn(t, name); !race.Enabled || !ofOneModel(inv) {
+		if inv := builtIn(t, name); !testing.Short() || !ofOneModel(inv) {
 			machines[name] = inv
 		}
 	}
@@ -66,7 +65,7 @@ func TestRandomClaims(t *testing.T) {
 	for name, inv := range machines {
 		t.Run(name, func(t *testing.T) {
 			gpus := gpusOf(t, inv)
-			for seed := range seeds {
+			for seed := range seeds() {
 				c := clusterOf(t, gpus)
 				playRandomClaims(t, c, newHardware(t, inv), rand.New(rand.NewPCG(seed, 0)), 400)
 			}
@@ -75,12 +74,12 @@ func TestRandomClaims(t *testing.T) {
 }
 
 // seeds is how many random orders are played on each machine.
-var seeds = func() uint64 {
-	if race.Enabled {
+func seeds() uint64 {
+	if testing.Short() {
 		return 1
 	}
 	return 3
-}()
+}
 
 // ofOneModel tells whether all GPUs of a machine are alike: what holds for two of a
 // model holds for eight of it.

@@ -251,7 +251,7 @@ func TestRandomShares(t *testing.T) {
 		"of both vendors":      withShares(t, gpusOf(t, builtIn(t, "h100x2-mi300x2")), everyShare("1g.10gb", "dpx")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range seeds {
+			for seed := range seeds() {
 				playShares(t, clusterOf(t, gpus), newShareNode(gpus), rand.New(rand.NewPCG(seed, 1)), 400)
 			}
 		})

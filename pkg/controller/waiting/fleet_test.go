@@ -22,7 +22,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // manyNodes answers what would take the fake API server long: it looks at every object for every list.
@@ -81,7 +80,7 @@ func (f *manyNodes) list(ctx context.Context, c client.WithWatch, list client.Ob
 // Five thousand nodes are read once for all pods that ask for the same, and then only those that change.
 func TestFiveThousandNodes(t *testing.T) {
 	nodes := 5000
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		nodes = 200
 	}
 	w := newWorld(t, 1)
@@ -166,7 +165,7 @@ func TestManyPodsAndShapes(t *testing.T) {
 	t.Logf("%d MB kept; a scrape takes %s", kept, scrape)
 	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, byAnswer)
 	assert.Less(t, kept, int64(100))
-	if !race.Enabled {
+	if !testing.Short() {
 		assert.Less(t, scrape, 100*time.Millisecond)
 	}
 	runtime.KeepAlive(m)

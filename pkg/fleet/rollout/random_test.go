@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
-	"github.com/tranche-dev/tranche/test/race"
 )
 
 // storm is a fleet whose nodes do what reconciler and plugin do, and fail at random.
@@ -127,7 +126,7 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 	const most, failures = 3, 2
 	worst, complete := 0, 0
 	runs := uint64(300)
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		runs = 40
 	}
 	for seed := range runs {

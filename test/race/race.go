@@ -1,6 +1,0 @@
-//go:build race
-
-package race
-
-// Enabled tells whether the program was built with the race detector.
-const Enabled = true

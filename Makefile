@@ -154,12 +154,7 @@ RACE += ./test/simulator/...
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	@$(MAKE) -j3 --no-print-directory test-race test-packages test-apiserver
-	cd test/cluster && $(GO) test ./cmd/cluster/... ./internal/...
-	cd test/autoscalers && $(GO) test ./...
-	cd test/gitops && $(GO) test ./...
-	cd test/promql && $(GO) test ./...
-	cd test/browser && $(GO) test ./...
-	export HELM=$(HELM); cd release && $(GO) test ./...
+	@$(MAKE) --no-print-directory test-modules
 
 # Parts of test-unit that run side by side. Tests wait more than they compute, so more of a
 # package run at once than there are cores.
@@ -173,9 +168,31 @@ test-packages:
 test-apiserver:
 	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -timeout 60m ./test/apiserver
 
+# The other Go modules. Not all of test/cluster: cmd/kubernetes would build Kubernetes.
+.PHONY: test-modules
+test-modules:
+	cd test/cluster && $(GO) test $(WITH) ./cmd/cluster/... ./internal/...
+	cd test/autoscalers && $(GO) test $(WITH) ./...
+	cd test/gitops && $(GO) test $(WITH) ./...
+	cd test/promql && $(GO) test $(WITH) ./...
+	cd test/browser && $(GO) test $(WITH) ./...
+	export HELM=$(HELM); cd release && $(GO) test $(WITH) ./...
+
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
 	@test/e2e.sh $(TESTS)
+
+# Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
+NIGHTLY = race test-drivers test-clients test-release soak packing bench scale mutate
+.PHONY: nightly
+nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
+	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \
+	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+.PHONY: race
+race: compiler cluster-parts ## Run all tests that need no cluster with the race detector; long random walks are shorter
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -short -p 4 -parallel 4 -timeout 120m ./...
+	@$(MAKE) --no-print-directory test-modules WITH="-race -short"
 
 # Those of pkg/node that create, find and destroy MIG partitions.
 MIG_TESTS = ^Test(Defect|ComputeInstance|InUse|MIGMode|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
@@ -187,6 +204,10 @@ test-drivers: compiler ## Run the tests of MIG with the simulated library of eac
 .PHONY: test-clients
 test-clients: compiler ## Look for every NVML call in the real library of the oldest driver (fetches Debian's libnvidia-ml1)
 	@test/clients.sh
+
+.PHONY: test-release
+test-release: release ## Do what a new user does with a release, on a new cluster (needs root)
+	@test/release.sh
 
 N        ?= 120
 SEED     ?= 0
@@ -219,7 +240,8 @@ packing: ## Compare placement policies on 1,500 simulated nodes; as root, then a
 	@$(GO) run ./test/packing $(PACKING)
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory packing-real; else echo "The part with the real scheduler needs root." >&2; fi
 
-PACKING_REAL ?=
+# Fills nodes, 4 minutes; replays take hours.
+PACKING_REAL ?= -claims 0
 .PHONY: packing-real
 packing-real: cluster-parts
 	@$(GO) run ./test/packing/real $(PACKING_REAL)

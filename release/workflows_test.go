@@ -15,11 +15,13 @@ import (
 func TestWorkflows(t *testing.T) {
 	files, err := filepath.Glob("../.github/workflows/*.yml")
 	require.NoError(t, err)
-	require.Len(t, files, 2)
+	require.Len(t, files, 3)
 	makefile := read(t, "..", "Makefile")
 	called := map[string]bool{}
 	for _, file := range files {
 		text := read(t, file)
+		// A job that needs more says so itself.
+		assert.Contains(t, text, "\npermissions:\n  contents: read\n\n", file)
 		for _, call := range regexp.MustCompile(`\bmake (?:--silent )?([a-z-]+)`).FindAllStringSubmatch(text, -1) {
 			called[call[1]] = true
 		}
@@ -43,6 +45,9 @@ func TestWorkflows(t *testing.T) {
 	for _, want := range []string{"verify", "test", "release", "push"} {
 		assert.True(t, called[want], want)
 	}
+	parts := regexp.MustCompile(`(?m)^NIGHTLY = (.*)$`).FindStringSubmatch(makefile)
+	require.NotNil(t, parts)
+	assert.Contains(t, read(t, "..", ".github", "workflows", "nightly.yml"), "target: ["+strings.ReplaceAll(parts[1], " ", ", ")+"]\n")
 	for target := range called {
 		assert.Contains(t, makefile, "\n"+target+":")
 	}

@@ -1,0 +1,192 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/tranche-dev/tranche/pkg/client"
+)
+
+const (
+	// AssetsVariable names the folder of the programs of Kubernetes and of helm (make
+	// cluster-parts makes it).
+	AssetsVariable = "KUBEBUILDER_ASSETS"
+	// Namespace is the chart's, Release its release.
+	Namespace, Release = "tranche-system", "tranche"
+
+	startPatience = 5 * time.Minute
+)
+
+// Options say what the cluster is like.
+type Options struct {
+	// Assets is the folder that AssetsVariable names.
+	Assets string
+	// Chart is the folder of the chart, Values are more arguments of `helm install`.
+	Chart  string
+	Values []string
+}
+
+// Cluster is one that runs.
+type Cluster struct {
+	// Config has all rights, and no limit of calls.
+	Config  *rest.Config
+	Core    kubernetes.Interface
+	Tranche client.Interface
+	// Dir has the files of the cluster. Its path is short, because the paths of sockets are
+	// limited to 108 characters.
+	Dir string
+
+	options  Options
+	env      *envtest.Environment
+	programs []*exec.Cmd
+}
+
+// Start starts the control plane and installs the chart. Stop ends it, also after an error.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	ctrl.SetLogger(logr.Discard())
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets}}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"start the API server", c.startAPI},
+		{"install the chart", c.installChart},
+		{"start the scheduler and the controllers", c.startPrograms},
+		{"wait for the admission policies", c.awaitPolicies},
+	} {
+		if err := step.do(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", step.what, err), c.Stop())
+		}
+	}
+	return c, nil
+}
+
+// Stop ends all programs of the cluster and removes its files.
+func (c *Cluster) Stop() error {
+	for _, p := range c.programs {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+	return errors.Join(c.env.Stop(), os.RemoveAll(c.Dir))
+}
+
+// Kubeconfig is the path of the administrator's.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
+
+func (c *Cluster) startAPI(context.Context) error {
+	config, err := c.env.Start()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	c.Config = config
+	if c.Core, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if c.Tranche, err = client.New(config); err != nil {
+		return err
+	}
+	admin, err := c.env.AddUser(envtest.User{Name: "lab", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := admin.KubeConfig()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.Kubeconfig(), kubeconfig, 0o600)
+}
+
+// controllers are those of Kubernetes that end what the tests begin: they make claims of
+// templates and pods of workloads, evict pods of tainted devices, count disruptions, and remove
+// what has no owner.
+var controllers = []string{
+	"resourceclaim-controller", "device-taint-eviction-controller", "disruption-controller", "garbage-collector-controller",
+	"namespace-controller", "deployment-controller", "replicaset-controller", "job-controller",
+}
+
+// schedulerConfig makes the scheduler look again soon at pods that did not fit.
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %q, qps: 1000, burst: 1000}
+leaderElection: {leaderElect: false}
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+`
+
+func (c *Cluster) startPrograms(context.Context) error {
+	config := filepath.Join(c.Dir, "scheduler.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, c.Kubeconfig()), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(
+		c.program("kube-scheduler", "--config="+config, "--secure-port=0"),
+		c.program("kube-controller-manager", "--kubeconfig="+c.Kubeconfig(), "--leader-elect=false", "--secure-port=0",
+			"--kube-api-qps=1000", "--kube-api-burst=1000", "--controllers="+strings.Join(controllers, ",")),
+	)
+}
+
+// program starts one that runs until Stop. It ends with this process.
+func (c *Cluster) program(name string, args ...string) error {
+	log, err := os.Create(filepath.Join(c.Dir, name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()                                                 //nolint:errcheck // the program has it
+	p := exec.Command(filepath.Join(c.options.Assets, name), args...) //nolint:noctx // Stop ends it
+	p.Stdout, p.Stderr, p.SysProcAttr = log, log, endWithThis()
+	if err := p.Start(); err != nil {
+		return err
+	}
+	c.programs = append(c.programs, p)
+	return nil
+}
+
+// installChart creates the chart's objects, without those that would start its programs.
+func (c *Cluster) installChart(ctx context.Context) error {
+	err := c.helm(ctx, "install", Release, c.options.Chart, "--create-namespace", "--no-hooks")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		c.Core.AppsV1().Deployments(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		c.Core.AppsV1().DaemonSets(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+	)
+}
+
+func (c *Cluster) helm(ctx context.Context, args ...string) error {
+	args = append(append(args, "--namespace", Namespace, "--kubeconfig", c.Kubeconfig()), c.options.Values...)
+	if out, err := exec.CommandContext(ctx, filepath.Join(c.options.Assets, "helm"), args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// AddNamespace makes a namespace with a name of its own.
+func (c *Cluster) AddNamespace(ctx context.Context) (string, error) {
+	made, err := c.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return made.Name, nil
+}

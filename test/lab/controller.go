@@ -1,0 +1,88 @@
+package lab
+
+import (
+	"context"
+	"maps"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
+	"github.com/tranche-dev/tranche/pkg/controller/defragment"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/controller/waiting"
+)
+
+// ControllerOptions are the settings of the controller. Parts with the zero value do not run.
+type ControllerOptions struct {
+	controller.Options
+	Explain    waiting.Options
+	Defragment defragment.Options
+	// Translate are the projects whose pods get claim templates.
+	Translate []string
+}
+
+// DefaultController are those that the chart has, without the parts that take time to speak up.
+func DefaultController() ControllerOptions {
+	return ControllerOptions{Options: controller.Options{
+		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(),
+		PauseLabels: controller.DefaultPauseLabels, ClientNamespaces: controller.DefaultClientNamespaces,
+	}}
+}
+
+// StartController runs the controller until stop is called, with the rights that the chart gives
+// it. stop returns the error that it ended with.
+func (c *Cluster) StartController(ctx context.Context, o ControllerOptions) (stop func() error, err error) {
+	scheme, err := controller.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	clock := &controller.ServerClock{}
+	config := c.asController()
+	config.Wrap(clock.Wrap)
+	o.Clock, o.Registry = clock, prometheus.NewRegistry()
+	caches := o.CacheOptions()
+	if len(o.Translate) > 0 {
+		maps.Copy(caches.ByObject, claimtemplates.CacheObjects())
+	}
+	if o.Explain.After > 0 {
+		maps.Copy(caches.ByObject, waiting.CacheObjects())
+	}
+	mgr, err := ctrl.NewManager(config, manager.Options{
+		Scheme: scheme, Cache: caches, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, // each test has a controller
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := o.setup(ctx, mgr); err != nil {
+		return nil, err
+	}
+	return run("the controller", mgr.Start).stop, nil
+}
+
+func (o *ControllerOptions) setup(ctx context.Context, mgr manager.Manager) error {
+	if err := controller.Setup(ctx, mgr, o.Options); err != nil {
+		return err
+	}
+	if len(o.Translate) > 0 {
+		if err := claimtemplates.Setup(mgr, o.Translate); err != nil {
+			return err
+		}
+	}
+	if o.Explain.After > 0 {
+		o.Explain.Clock, o.Explain.Registry = o.Clock, prometheus.NewRegistry()
+		if err := waiting.Setup(mgr, o.Explain); err != nil {
+			return err
+		}
+	}
+	if o.Defragment.After > 0 {
+		o.Defragment.Clock, o.Defragment.Registry = o.Clock, prometheus.NewRegistry()
+		return defragment.Setup(mgr, o.Defragment)
+	}
+	return nil
+}

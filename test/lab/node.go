@@ -1,0 +1,141 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tranche-dev/tranche/cmd/tranche-kubelet-plugin/plugin"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/node"
+	"github.com/tranche-dev/tranche/test/simulator"
+)
+
+// lookInterval is how often a plugin looks at its GPUs. On a real node it looks every 5 s.
+const lookInterval = 200 * time.Millisecond
+
+// Where things lie on a node, below its folder.
+const (
+	kubeletDir  = "/var/lib/kubelet"
+	cdiDir      = "/var/run/cdi"
+	mpsDir      = "/run/tranche/mps"
+	simulateDir = "/run/tranche/simulate"
+)
+
+// Node is one node of the cluster, with the kubelet and the plugin.
+type Node struct {
+	Name string
+	// Options are those of the plugin, Inventory has the machine's GPUs. Changes take effect when
+	// the plugin is started.
+	Options   *plugin.Options
+	Inventory string
+
+	cluster *Cluster
+	kubelet *kubelet
+	plugin  *running
+}
+
+// AddNode adds a node with the simulated GPUs of an inventory, with the labels that kubelets give
+// nodes and others. The plugin is not started.
+func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels map[string]string) (*Node, error) {
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+	}}}
+	for key, value := range labels {
+		o.Labels[key] = value
+	}
+	o.Status = corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("250"),
+		},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Lab", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}},
+	}
+	o.Status.Capacity = o.Status.Allocatable
+	if _, err := c.Core.CoreV1().Nodes().Create(ctx, o, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	n := &Node{Name: name, Inventory: inventory, cluster: c}
+	n.Options = &plugin.Options{
+		Config: node.Config{
+			NodeName: name, LookInterval: lookInterval,
+			KubeletDir: n.Path(kubeletDir), CDIDir: n.Path(cdiDir), MPSDir: n.Path(mpsDir), HostRoot: "/",
+			HTTPAddress: "127.0.0.1:0",
+			MPSLauncher: []string{"/bin/false"}, // there is no MPS
+		},
+		CDIHook: n.Path("nvidia-cdi-hook"),
+	}
+	if err := os.MkdirAll(n.Path(kubeletDir, "plugins_registry"), 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(n.Options.CDIHook, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is a program
+		return nil, err
+	}
+	n.kubelet = startKubelet(n)
+	return n, nil
+}
+
+// Path is where a path of the node is on this machine.
+func (n *Node) Path(elements ...string) string {
+	return filepath.Join(append([]string{n.cluster.Dir, n.Name}, elements...)...)
+}
+
+// StartPlugin runs the plugin until StopPlugin, with the rights that the chart gives it on this
+// node.
+func (n *Node) StartPlugin() error {
+	config := n.cluster.asPlugin(n.Name)
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ours, err := client.New(config)
+	if err != nil {
+		return err
+	}
+	o := *n.Options
+	o.GPUNodes = ours.GPUNodes()
+	machine := &simulator.Machine{Inventory: n.Inventory, Root: n.Path(simulateDir), Node: n.Name, NVIDIA: o.NVIDIA(), AMD: o.AMD()}
+	o.Config.Machine = machine.Hardware()
+	n.plugin = run("the plugin of "+n.Name, func(ctx context.Context) error { return node.Run(ctx, &o.Config, kube) })
+	return nil
+}
+
+// StopPlugin ends the plugin as the kubelet does when its pod is deleted. It is not an error if
+// it does not run.
+func (n *Node) StopPlugin() error {
+	if n.plugin == nil {
+		return nil
+	}
+	p := n.plugin
+	n.plugin = nil
+	return p.stop()
+}
+
+// Remove ends kubelet and plugin and removes the node, what it published, and its files. Its pods
+// must be gone.
+func (n *Node) Remove(ctx context.Context) error {
+	errs := []error{n.StopPlugin(), n.kubelet.stop()}
+	core := n.cluster.Core
+	for _, err := range []error{
+		core.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}),
+		core.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + n.Name}),
+		n.cluster.Tranche.GPUNodes().Delete(ctx, n.Name, metav1.DeleteOptions{}),
+	} {
+		if !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(append(errs, os.RemoveAll(n.Path()))...); err != nil {
+		return fmt.Errorf("remove %s: %w", n.Name, err)
+	}
+	return nil
+}

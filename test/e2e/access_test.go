@@ -11,7 +11,7 @@ import (
 // kubectl works with the cluster's kubeconfig from this machine, logs and exec
 // included.
 func TestLogsAndExec(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pod := newPod("talks")
 	pod.Spec.Containers[0].Command = []string{"sh", "-c", "echo said by $HOSTNAME; sleep 1000000"}
 	pod.Spec.NodeName = nodeB
@@ -28,7 +28,7 @@ func TestLogsAndExec(t *testing.T) {
 
 // kubectl tranche draws the GPUs of the cluster and who holds them.
 func TestKubectlTranche(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("holder", class3g40gb)
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "")

@@ -31,7 +31,7 @@ func (s *suite) setAMDFaults(faults amdgpu.Faults) {
 // tainted, with the reason for people, pods go elsewhere or wait, and as soon as
 // the process is gone everything can be had again.
 func TestAProcessKeepsAnAMDGPUInItsMode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.amdGPUs()[5]
 	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
@@ -66,7 +66,7 @@ func TestAProcessKeepsAnAMDGPUInItsMode(t *testing.T) {
 // A process that comes between the look and the switch: the pod's event names
 // it, nothing is broken, and the next try works.
 func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.amdGPUs()[2]
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
 	s.waitRunning("shape")
@@ -86,7 +86,7 @@ func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
 // A GPU that is being reset is out of service soon, its holders'
 // pods say so, and it comes back.
 func TestAnAMDGPUInReset(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.amdGPUs()[4]
 	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "held", classCPX, pci)
@@ -108,7 +108,7 @@ func TestAnAMDGPUInReset(t *testing.T) {
 // A GPU that has counted an error that could not be corrected is out of service until the driver
 // counts none; errors that were corrected are none of the plugin's business.
 func TestRASErrorsOfAMDGPUs(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	gpus := s.amdGPUs()
 	pci, corrected := gpus[3], gpus[6]
 	gpuID := gpu.NameOf(pci)
@@ -127,7 +127,7 @@ func TestRASErrorsOfAMDGPUs(t *testing.T) {
 // A partition that the driver does not show is fenced; its siblings are given
 // out.
 func TestAnAMDPartitionIsMissing(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.amdGPUs()[7]
 	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "shape", classCPX, pci)
@@ -152,7 +152,7 @@ func TestAnAMDPartitionIsMissing(t *testing.T) {
 func TestThePluginKilledDuringASwitch(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run(when, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			pci := s.amdGPUs()[1]
 			s.gpuPodAt(nodeC, "shape", classDPX, pci)
 			s.waitRunning("shape")
@@ -178,7 +178,7 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 // While AMD's device config manager runs, Tranche allocates nothing of the GPUs, and says so;
 // its label alone means nothing.
 func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	label := func(value string) {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"dcm.amd.com/gpu-config-profile":%s}}}`, value)
 		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeC, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -202,7 +202,7 @@ func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
 
 // What the hardware says of AMD's GPUs now.
 func TestHardwareCommandForAMD(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.amdGPUs()[0]
 	s.gpuPodAt(nodeC, "holder", classCPX, pci)
 	pod := s.waitRunning("holder")

@@ -9,7 +9,7 @@ import (
 // The API server goes away, and meanwhile the plugin dies. The plugin waits for
 // it, running pods go on, and new ones run when it is back.
 func TestAPIServerAway(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("before", class1g10gb)
 	s.waitRunning("before")
 	container := s.container("before")
@@ -29,7 +29,7 @@ func TestAPIServerAway(t *testing.T) {
 // A pod that is deleted by force frees its claim before the kubelet has stopped
 // its container. Whoever gets the same piece next waits for it to be free.
 func TestForceDeletedPod(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("forced", class1g10gb)
 	s.waitRunning("forced")
 	first := s.allocated(s.pod("forced"), "")

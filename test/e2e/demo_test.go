@@ -98,7 +98,7 @@ func TestDemos(t *testing.T) {
 		folder := filepath.Dir(file)
 		name := filepath.Base(folder)
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)
 			if project, translated := strings.CutPrefix(name, "translate-"); translated {
 				s.waitTranslated(project)

@@ -52,7 +52,7 @@ func (s *suite) labelNode(node, key, value string) {
 // A plugin that starts where the driver's library is missing lets pods leave the node,
 // whatever they hold, and is not ready. When the library is there, it works again.
 func TestDriverLibraryMissingAtStart(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.gpuPodOn("partition", class1g10gb, pci)
 	s.gpuPodAt(nodeA, "whole", classWhole, s.machine(nodeA).GPUs[1].PCI)
@@ -84,7 +84,7 @@ func TestDriverLibraryMissingAtStart(t *testing.T) {
 // The driver of a node is replaced while pods hold GPUs and others do not. The plugin
 // releases it, pods leave, and the new driver is used without a restart.
 func TestDriverUpgrade(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.gpuPodOn("stays", class1g10gb, pci)
 	s.gpuPodOn("leaves", class1g10gb, pci)
@@ -124,7 +124,7 @@ func TestDriverUpgrade(t *testing.T) {
 // A node that is deleted and registered again has another UID. What the plugin writes
 // belongs to the new one, and stays.
 func TestNodeIsRegisteredAgain(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	before, err := s.client.CoreV1().Nodes().Get(s.ctx, nodeB, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NoError(t, s.client.CoreV1().Nodes().Delete(s.ctx, nodeB, metav1.DeleteOptions{}))

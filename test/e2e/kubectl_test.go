@@ -17,7 +17,7 @@ import (
 
 // Many nodes are summed up; this cluster is, if somebody asks for it.
 func TestKubectlTrancheSummary(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPodAt(nodeA, "holder", class3g40gb, "")
 	s.waitRunning("holder")
 
@@ -89,7 +89,7 @@ func (s *suite) waitSaid(f *following, text string) {
 }
 
 func TestKubectlTrancheWatch(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	out := s.followKubectl("tranche", "--watch", "--node", nodeA)
 	s.waitSaid(out, "1 node, 8 GPUs, ")
 	s.gpuPodAt(nodeA, "comes", class3g40gb, "")
@@ -104,7 +104,7 @@ func TestKubectlTrancheWatch(t *testing.T) {
 
 // kubectl asks the program that completes names.
 func TestKubectlTrancheCompletes(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	programs := absolute(filepath.Join(repository, "cmd", "kubectl-tranche"))
 	path := programs + ":" + filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
 	out, err := s.try("env", "PATH="+path, "kubectl", "__complete", "tranche", "switches", "node-")
@@ -117,7 +117,7 @@ func TestKubectlTrancheCompletes(t *testing.T) {
 
 // The use of each partition is read through the API server.
 func TestKubectlTrancheTop(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPodAt(nodeA, "busy", class1g10gb, "")
 	s.waitRunning("busy")
 	s.eventually("the partition is told with its pod", func() (bool, string) {

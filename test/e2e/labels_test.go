@@ -41,7 +41,7 @@ func (s *suite) waitLabel(node, key, value string) {
 // A node with the label of mig-manager gets the configuration from mig-parted's ConfigMap, whose
 // namespace is not that of Tranche; the chart's Role and policy allow what this needs.
 func TestMIGConfigLabelOnTheCluster(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
 	configMap, err := configMaps.Create(s.ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "mig-configs"}, Data: map[string]string{"config.yaml": migConfigs},

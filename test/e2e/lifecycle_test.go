@@ -34,7 +34,7 @@ func (s *suite) tryHelm(args ...string) (string, error) {
 // While helm upgrades and rolls back, pods come and go as if nothing were, those
 // that run are not disturbed, and nothing is written that is published already.
 func TestUpgradeAndRollback(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("small", class1g10gb)
 	s.gpuPod("large", class3g40gb)
 	s.waitRunning("small", "large")
@@ -78,7 +78,7 @@ func (s *suite) container(name string) string {
 
 // rolledOut waits until all plugins are the new ones, and the old ones are gone.
 func (s *suite) rolledOut() error {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(glance) {
+	for deadline := time.Now().Add(patienceOnCluster); time.Now().Before(deadline); time.Sleep(glance) {
 		set, err := s.client.AppsV1().DaemonSets(pluginNamespace).Get(s.ctx, pluginName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (s *suite) rolledOut() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the plugins are not all new after %s", patience)
+	return fmt.Errorf("the plugins are not all new after %s", patienceOnCluster)
 }
 
 func isRolledOut(set *appsv1.DaemonSet) bool {

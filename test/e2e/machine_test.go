@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -137,6 +138,9 @@ func (s *suite) capability(node, file string) string {
 // seen lists the device nodes that a container sees.
 func (s *suite) seen(pod *corev1.Pod, container string) []string {
 	s.t.Helper()
+	if s.lab != nil {
+		return s.lab.seen(s.t, pod, container, "/dev/nvidia")
+	}
 	return strings.Fields(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", "find /dev -name 'nvidia*' ! -type d | sort"))
 }
 
@@ -145,11 +149,23 @@ func (s *suite) seen(pod *corev1.Pod, container string) []string {
 func (s *suite) requireSees(pod *corev1.Pod, container string, device resourceapi.DeviceRequestAllocationResult, what string) {
 	s.t.Helper()
 	require.Equal(s.t, s.nodesOf(pod.Spec.NodeName, device), s.seen(pod, container))
-	env := s.exec(pod.Namespace, pod.Name, container, "env")
-	name := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))
-	assert.Regexp(s.t, `(?m)^`+name+`=`+regexp.QuoteMeta(what)+` (MIG|GPU)-[0-9a-f-]{36}$`, env)
-	assert.Equal(s.t, 1, strings.Count(env, "TRANCHE_DEVICE_"), env)
-	assert.Contains(s.t, env, "NVIDIA_VISIBLE_DEVICES=void\n")
+	env := s.env(pod, container)
+	assert.Regexp(s.t, `^`+regexp.QuoteMeta(what)+` (MIG|GPU)-[0-9a-f-]{36}$`, requireOneDevice(s.t, env, device))
+	assert.Equal(s.t, "void", env["NVIDIA_VISIBLE_DEVICES"])
+}
+
+// requireOneDevice checks that an environment names a device and no other, and returns what it
+// says of it.
+func requireOneDevice(t *testing.T, env map[string]string, device resourceapi.DeviceRequestAllocationResult) string {
+	t.Helper()
+	var named []string
+	for key := range env {
+		if strings.HasPrefix(key, "TRANCHE_DEVICE_") {
+			named = append(named, key)
+		}
+	}
+	require.Equal(t, []string{"TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))}, named)
+	return env[named[0]]
 }
 
 // setFaults makes the simulated GPUs of node-a fail from now on.

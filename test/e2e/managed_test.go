@@ -14,7 +14,7 @@ import (
 // as always.
 func TestManagedNodes(t *testing.T) {
 	const label = "example.com/tranche"
-	s := start(t)
+	s := startOnCluster(t)
 	s.installAgain()
 	s.gpuPod("holder", class1g10gb)
 	s.waitRunning("holder")

@@ -20,6 +20,9 @@ import (
 // lead to this machine's files, so the path must have none.
 func (s *suite) onDisk(node, file string) string {
 	s.t.Helper()
+	if s.lab != nil {
+		return s.lab.nodes[node].Path(file)
+	}
 	root, err := rootOf(filepath.Join(s.cluster, "machines", node))
 	require.NoError(s.t, err, "the files of %s", node)
 	return root + file

@@ -25,7 +25,7 @@ import (
 // offers nothing of the claim's GPU: the scheduler does not count in the new pool what was
 // allocated from the old one.
 func TestPoolsOfVersion01(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	published := s.slices(nodeA)
 	startPlugin := s.stopPlugin(nodeA)
 	s.publishAsVersion01(nodeA, published)

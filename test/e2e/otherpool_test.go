@@ -24,7 +24,7 @@ import (
 // the plugin's token nor with the kubelet's identity. None of the writes is a dry run: if one
 // were accepted, the pod on node B would be deleted.
 func TestANodeDoesNotReachThePoolsOfAnother(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPodAt(nodeB, "victim", classWhole, "")
 	victim := s.waitRunning("victim")
 	held := s.allocated(victim, "")

@@ -37,7 +37,7 @@ func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			s.gpuPod("before", class1g10gb)
 			s.waitRunning("before")
 			disappear := test.appear(s)
@@ -109,7 +109,7 @@ func configManager(s *suite) func() {
 // A pod that calls itself mig-manager decides nothing: not what the node offers, nor what its
 // switches do.
 func TestAPodsLabelDecidesNothing(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.create(calledMIGManager("busybox"))
 	s.waitRunning("busybox")
 	require.Equal(t, "nvidia-mig-mana\n", s.exec(s.namespace, "busybox", "main", "cat", "/proc/1/comm"))

@@ -90,7 +90,7 @@ func (s *suite) loadScheduler() {
 // The second scheduler places replicas on one node and one GPU: those that name it, and all with
 // scheduler.assign. The default scheduler spreads them.
 func TestSecondSchedulerPacks(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.loadScheduler()
 	s.set("scheduler.enabled=true")
 
@@ -108,7 +108,7 @@ func TestSecondSchedulerPacks(t *testing.T) {
 // The default scheduler places replicas on one node and one GPU, if pods prefer nodes with such
 // pods. Without, it spreads them.
 func TestPodAffinity(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	nodes, _ := s.replicate("before", s.smallPod(""))
 	assert.Equal(t, []string{nodeA, nodeC}, nodes)
 

@@ -49,6 +49,11 @@ func isReady(pod *corev1.Pod) bool {
 // restartPlugin replaces the plugin's pod of a node and waits for the new one.
 func (s *suite) restartPlugin(node string) *corev1.Pod {
 	s.t.Helper()
+	if s.lab != nil {
+		require.NoError(s.t, s.lab.nodes[node].StopPlugin())
+		require.NoError(s.t, s.lab.nodes[node].StartPlugin())
+		return nil
+	}
 	old := s.plugin(node)
 	require.NoError(s.t, s.client.CoreV1().Pods(pluginNamespace).Delete(s.ctx, old.Name, metav1.DeleteOptions{}))
 	s.eventually("there is another plugin on "+node, func() (bool, string) {
@@ -75,9 +80,12 @@ func (s *suite) killProcesses(pod *corev1.Pod) string {
 		`for p in /proc/[0-9]*; do if grep -q "$1" $p/cgroup 2>/dev/null; then kill -9 ${p#/proc/} && echo ${p#/proc/}; fi; done; true`, "sh", container)
 }
 
-// get asks the plugin of a node over HTTP, through the API server.
+// get asks the plugin of a node over HTTP, through the API server of a real cluster.
 func (s *suite) get(node, path string) (string, error) {
 	s.t.Helper()
+	if s.lab != nil {
+		return s.lab.get(s.ctx, node, path)
+	}
 	body, err := s.client.CoreV1().RESTClient().Get().
 		Namespace(pluginNamespace).Resource("pods").Name(s.plugin(node).Name + ":8080").
 		SubResource("proxy").Suffix(path).DoRaw(s.ctx)

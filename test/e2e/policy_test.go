@@ -27,7 +27,7 @@ import (
 // and nothing else. What is allowed is only tried, because the plugin at work
 // would undo it.
 func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pod := s.plugin(nodeA)
 	slices := s.slicesAs(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
 
@@ -46,7 +46,7 @@ func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
 // A token that names no node, which anybody has who may ask for tokens of the
 // ServiceAccount, is good for nothing.
 func TestAdmissionPolicyRefusesATokenWithoutANode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	slices := s.slicesAs(nil)
 	s.requireWrites(slices, nodeA, func(err error) {
 		require.Error(t, err)
@@ -94,7 +94,7 @@ func (s *suite) configAs(account string, bound *authenticationv1.BoundObjectRefe
 // The plugin of one node reports in that node's GPUNode, in its part of the status, and
 // writes nothing else of any.
 func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pod := s.plugin(nodeA)
 	ours, err := client.New(s.configAs(pod.Spec.ServiceAccountName, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}))
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
 
 // Of nodes, the controller changes what is its own.
 func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	api, err := kubernetes.NewForConfig(s.configAs("tranche-controller", nil))
 	require.NoError(t, err)
 	patch := func(data string) error {

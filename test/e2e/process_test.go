@@ -14,7 +14,7 @@ import (
 )
 
 func TestABrokenLedgerFile(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("holder", class1g10gb)
 	s.waitRunning("holder")
 	s.requireInstances(1)
@@ -50,7 +50,7 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			// A new pod, so that the kubelet starts its container again at once.
 			plugin := s.restartPlugin(nodeA)
 			slow := nvdriver.CallFault{Call: test.call, GPU: "*", Times: 1, Delay: metav1.Duration{Duration: 20 * time.Second}}
@@ -76,7 +76,7 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 
 // A second plugin on a node ends at once and says who is there already.
 func TestTwoPluginsOnOneNode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	first := s.plugin(nodeA)
 	set, err := s.client.AppsV1().DaemonSets(pluginNamespace).Get(s.ctx, pluginName, metav1.GetOptions{})
 	require.NoError(t, err)

@@ -203,6 +203,10 @@ func (s *suite) follow(node, profile string) *v1alpha1.GPUNode {
 // killControllers ends all of the controller's pods at once.
 func (s *suite) killControllers() {
 	s.t.Helper()
+	if s.lab != nil {
+		require.NoError(s.t, s.lab.restartController(s.ctx))
+		return
+	}
 	grace := int64(0)
 	pods := s.client.CoreV1().Pods(pluginNamespace)
 	old, err := pods.List(s.ctx, metav1.ListOptions{LabelSelector: controllerLabel})

@@ -19,7 +19,7 @@ import (
 // deadline: everything stays as it is, the pod included, and the condition names it.
 // When it is gone, the node gets there.
 func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	before := s.published(nodeA)
 	device := request(classWhole, "")
 	device.Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
@@ -81,7 +81,7 @@ func TestAnotherOwnerStartsMeanwhile(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			s.setProfile("contested", test.rule)
 			// The plugin looks for the programs of other systems every 5 s.
 			s.slowPod(test.node, "slow", test.class, 60)

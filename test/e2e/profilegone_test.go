@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,12 @@ func (s *suite) slowCuts(d time.Duration) {
 // keepPluginOff keeps the plugin off a node until it is told to come back.
 func (s *suite) keepPluginOff(node string) (back func()) {
 	s.t.Helper()
+	if s.lab != nil {
+		require.NoError(s.t, s.lab.nodes[node].StopPlugin())
+		back = sync.OnceFunc(func() { require.NoError(s.t, s.lab.nodes[node].StartPlugin()) })
+		s.t.Cleanup(back)
+		return back
+	}
 	sets := s.client.AppsV1().DaemonSets(pluginNamespace)
 	set, err := sets.Get(s.ctx, pluginName, metav1.GetOptions{})
 	require.NoError(s.t, err)
@@ -73,7 +80,7 @@ func (s *suite) keepPluginOff(node string) (back func()) {
 // at the deadline everything stays as it is, and the condition says what to look at.
 // When the plugin is back, the node gets there.
 func TestThePluginGoneWhilePodsLeave(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	before := s.published(nodeA)
 	const rules = "{rules: [" + cutInThree + "], switch: {drainDeadline: "
 	s.setProfileSpec("cut-in-three", rules+"60s}}")
@@ -102,7 +109,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 // The plugin goes while it changes GPUs, and comes back: the switch ends in the
 // profile. Until then the condition says what is waited for, and for how long.
 func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.setProfile("cut-in-three", cutInThree)
 	s.slowCuts(15 * time.Second)
 	s.labelProfile(nodeA, "cut-in-three")
@@ -127,7 +134,7 @@ func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 // The controller dies while what was is put back, and another one brings that to its
 // end, with the reason why.
 func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	broken := s.machine(nodeA).GPUs[7].PCI
 	before := s.published(nodeA)
 	s.setProfile("cut-in-three", cutInThree)
@@ -166,7 +173,7 @@ func TestTheNodeRebootedInTheMiddle(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			if test.node == nodeA {
 				s.setProfile(test.profile, cutInThree)
 			}

@@ -17,7 +17,7 @@ import (
 // plugin only: no claim could be prepared on the node until a person restarted the plugin,
 // and containers of claims that were prepared before could not start again.
 func TestTheCDIFolderIsRemoved(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("before", class1g10gb)
 	before := s.waitRunning("before")
 	file := cdiDir + "/gpu.tranche.dev-claim_" + string(s.claims(before)[0].UID) + ".json"
@@ -39,7 +39,7 @@ func TestTheCDIFolderIsRemoved(t *testing.T) {
 // and fails used to forget that the other partition was handed out, and the failure after
 // that destroyed it under the running container.
 func TestARepairThatFailsLeavesThePartitionInUse(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[4].PCI
 	first, second := request(class1g10gb, pci), request(class1g10gb, pci)
 	first.Name, second.Name = "first", "second"

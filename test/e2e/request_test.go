@@ -23,7 +23,7 @@ import (
 // A container that gets two MIG partitions can use one of them, and its pod says so. Two containers
 // with a partition each are fine.
 func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	first, second := request(class1g10gb, ""), request(class1g10gb, "")
 	first.Name, second.Name = "first", "second"
 	s.template("apart", devices(first, second))
@@ -49,7 +49,7 @@ func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
 
 // The container finds a file in the format of Kubernetes that describes its device.
 func TestDeviceMetadataInTheContainer(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("told", class1g10gb)
 	pod := s.waitRunning("told")
 	device := s.allocated(pod, "")
@@ -71,7 +71,7 @@ func TestDeviceMetadataInTheContainer(t *testing.T) {
 
 // Two GPUs of one NUMA node, although the next two that are free are of two.
 func TestMatchAttributeOfNUMANodes(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	gpus := s.machine(nodeA).GPUs
 	for n, name := range []string{"a", "b", "c"} {
 		s.gpuPodOn(name, classWhole, gpus[n].PCI)
@@ -97,7 +97,7 @@ func TestMatchAttributeOfNUMANodes(t *testing.T) {
 // A monitor with admin access waits until nobody holds the GPUs. What needs no claim sees all of
 // them meanwhile: metrics, and a privileged exporter.
 func TestAMonitorThatStartsWhileGPUsAreHeld(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("holder", class1g10gb)
 	held := s.allocated(s.waitRunning("holder"), "").Device
 	_, err := s.client.CoreV1().Namespaces().Patch(s.ctx, s.namespace, types.MergePatchType,

@@ -27,7 +27,7 @@ import (
 // five seconds after it has registered the plugin, running pods keep their
 // devices, and new ones get some.
 func TestKubeletRestart(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("before", class1g10gb)
 	before := s.waitRunning("before")
 	sees := s.seen(before, "main")
@@ -56,7 +56,7 @@ func TestKubeletRestart(t *testing.T) {
 // A restart of the plugin on unchanged hardware writes no slice: each write
 // makes every scheduler look at the node again.
 func TestPluginRestartWritesNoSlice(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.gpuPod("before", class1g10gb)
 	before := s.waitRunning("before")
 	published := s.watchSlices(nodeA)

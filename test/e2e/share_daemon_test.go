@@ -14,7 +14,7 @@ import (
 // Where no MPS daemon works shares work without limits and say so; with the
 // strategy MPS pods wait, and the event says why.
 func TestShareWhereMPSDoesNotWork(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	limited := s.settled(nodeB)
 	s.setProfile("needs-mps", `{sharing: {strategy: MPS}}`)
 	t.Cleanup(func() {
@@ -54,7 +54,7 @@ func TestShareWhereMPSDoesNotWork(t *testing.T) {
 // A plugin that dies while a daemon starts leaves one daemon, not two and not
 // none, and the pod runs.
 func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	// A new pod, so that the kubelet starts its container again at once.
 	plugin := s.restartPlugin(nodeA)
 	s.replaceOnDisk(nodeA, faultsFile, "mps: {startDelay: 8s}\n")
@@ -76,7 +76,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 // While a daemon starts that takes its time, other claims on the same GPU do not
 // wait for it.
 func TestShareDaemonThatTakesItsTimeHoldsUpNobody(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.replaceOnDisk(nodeA, faultsFile, "mps: {startDelay: 25s}\n")
 	s.sharePodAt(nodeA, "slow", pci, classMemoryShare, amounts{"memory": "2000Mi"})

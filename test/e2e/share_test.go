@@ -16,7 +16,7 @@ import (
 // Two pods of two namespaces have half of one GPU each, and the seven others
 // are full of partitions.
 func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	other := s.anotherNamespace()
 	half := amounts{"fraction": "0.5"}
 	s.sharePod("mine", classFractionShare, half)
@@ -50,7 +50,7 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 
 // Ten pods that name no amount fill one GPU before the next is used.
 func TestShareReplicasFillOneGPUBeforeTheNext(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	const replicas = 10
 	for n := range replicas {
 		s.sharePod(fmt.Sprintf("replica-%d", n), classFractionShare, nil)
@@ -70,7 +70,7 @@ func TestShareReplicasFillOneGPUBeforeTheNext(t *testing.T) {
 // The limit is in the environment, the daemon has it, and nobody else can reach
 // that daemon.
 func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.sharePod("small", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "compute": "30"})
 	small, large := s.waitRunning("small"), s.waitRunning("large")
@@ -100,7 +100,7 @@ func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 
 // Two requests of one claim: each limit is on its own GPU.
 func TestShareOfTwoGPUsWithDifferentLimits(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	gpus := s.machine(nodeA).GPUs
 	first := shareRequest(classMemoryShare, gpus[2].PCI, amounts{"memory": "3000Mi"})
 	second := shareRequest(classMemoryShare, gpus[5].PCI, amounts{"memory": "5000Mi"})
@@ -120,7 +120,7 @@ func TestShareOfTwoGPUsWithDifferentLimits(t *testing.T) {
 
 // AMD's GPUs are shared without limits, and say so.
 func TestShareOfAMDGPUs(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	for _, name := range []string{"first", "second"} {
 		s.sharePodAt(nodeC, name, "", classMemoryShareAMD, amounts{"memory": "2000Mi"})
 	}
@@ -142,7 +142,7 @@ func TestShareOfAMDGPUs(t *testing.T) {
 
 // Memory and fractions do not meet on one GPU.
 func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.sharePod("by-memory", classMemoryShare, amounts{"memory": "1Gi"})
 	s.sharePod("by-fraction", classFractionShare, amounts{"fraction": "0.1"})
 	assert.NotEqual(t, gpu.OfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.OfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
@@ -151,7 +151,7 @@ func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
 // Both containers of a pod, and its init container, have the share if they name
 // it; a sidecar that does not sees no device and no daemon.
 func TestShareIsSeenByTheContainersThatNameIt(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.template("half", devices(shareRequest(classFractionShare, "", amounts{"fraction": "0.5"})))
 	pod := newPod("pair", fromTemplate("half"))
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}

@@ -18,7 +18,7 @@ import (
 // A daemon that dies with clients attached is started again, its pod's status
 // says so meanwhile, and the others on the GPU notice nothing.
 func TestShareWhoseDaemonDies(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.sharePod("struck", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("beside", classMemoryShare, amounts{"memory": "3000Mi"})
 	struck, beside := s.waitRunning("struck"), s.waitRunning("beside")
@@ -53,7 +53,7 @@ func TestShareWhoseDaemonDies(t *testing.T) {
 func (s *suite) watchHealth(pod string, want corev1.ResourceHealthStatus) (wait func()) {
 	s.t.Helper()
 	changes, err := s.client.CoreV1().Pods(s.namespace).Watch(s.ctx, metav1.ListOptions{
-		FieldSelector: "metadata.name=" + pod, TimeoutSeconds: ptr.To(int64(patience.Seconds())),
+		FieldSelector: "metadata.name=" + pod, TimeoutSeconds: ptr.To(int64(patienceOnCluster.Seconds())),
 	})
 	require.NoError(s.t, err)
 	return func() {
@@ -76,7 +76,7 @@ func (s *suite) watchHealth(pod string, want corev1.ResourceHealthStatus) (wait 
 
 // A restart and an upgrade of the plugin leave daemons alone.
 func TestSharePluginRestartAndUpgradeLeaveDaemonsAlone(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.sharePod("holder", classMemoryShare, amounts{"memory": "2000Mi"})
 	pod := s.waitRunning("holder")
 	before := s.daemons(nodeA)
@@ -113,7 +113,7 @@ func (s *suite) requireNextShareRuns() {
 // What a claim held that is deleted by force is released, daemon and all, and
 // who shares the GPU with it goes on.
 func TestShareClaimDeletedByForce(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.sharePod("gone", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("stays", classMemoryShare, amounts{"memory": "3000Mi"})
 	gone, stays := s.waitRunning("gone"), s.waitRunning("stays")
@@ -134,7 +134,7 @@ func TestShareClaimDeletedByForce(t *testing.T) {
 
 // Settings that change while shares are in use wait for the last of them.
 func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	gpus := s.machine(nodeA).GPUs
 	s.sharePodAt(nodeA, "holder", gpus[0].PCI, classFractionShare, nil)
 	holder := s.waitRunning("holder")
@@ -167,7 +167,7 @@ func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
 
 // A profile with a misspelt key is refused, and the key is named.
 func TestShareSettingsWithAMisspeltKey(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	out, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.profileFile("typo", "{rules: [{sharing: {replica: 4}}]}"))
 	require.Error(t, err, out)
 	assert.Contains(t, out, `unknown field "spec.rules[0].sharing.replica"`)
@@ -176,7 +176,7 @@ func TestShareSettingsWithAMisspeltKey(t *testing.T) {
 // Two shares of one partition: it is made with the first and destroyed with the
 // last, on GPUs of either vendor.
 func TestShareOfPartitionsByAProfileAtRunTime(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.followProfile(nodeA, "cut-and-shared", `{sharing: {partitions: {profiles: [3g.40gb, cpx]}}}`)
 	s.labelProfile(nodeC, "cut-and-shared")
 

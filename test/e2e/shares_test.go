@@ -86,6 +86,9 @@ func (s *suite) anotherNamespace() *suite {
 // env is the environment of a container.
 func (s *suite) env(pod *corev1.Pod, container string) map[string]string {
 	s.t.Helper()
+	if s.lab != nil {
+		return s.lab.env(s.t, pod, container)
+	}
 	found := map[string]string{}
 	for line := range strings.Lines(s.exec(pod.Namespace, pod.Name, container, "env")) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")

@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Skipf("%s is not set: make soak", soakVariable)
 	}
-	s := start(t)
+	s := startOnCluster(t)
 	seed := uint64(time.Now().UnixNano())
 	dice := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)

@@ -40,9 +40,10 @@ const (
 	nodeB = "node-b"
 	nodeC = "node-c"
 
-	// patience is how long a wait lasts before the test fails. It is long
+	// patienceOnCluster is how long a wait lasts before the test fails. It is long
 	// because the machine may be small and busy.
-	patience = 6 * time.Minute
+	patienceOnCluster = 6 * time.Minute
+	patienceInLab     = time.Minute
 	// glance is the time between two looks.
 	glance = 200 * time.Millisecond
 )
@@ -52,6 +53,8 @@ type suite struct {
 	t       *testing.T
 	ctx     context.Context
 	cluster string
+	// lab is the cluster if it is one in this process.
+	lab     *laboratory
 	config  *rest.Config
 	client  kubernetes.Interface
 	tranche client.Interface
@@ -63,10 +66,12 @@ type suite struct {
 	firstMinors map[string]int
 }
 
-// start gives a test a namespace of its own, and sees to it that the test ends
-// with clean nodes. Without a cluster the test is skipped.
-func start(t *testing.T) *suite {
+// startOnCluster gives a test a namespace of its own, and sees to it that the test ends with clean
+// nodes. It is for tests that need what only real nodes have. Without a cluster the test is
+// skipped.
+func startOnCluster(t *testing.T) *suite {
 	t.Helper()
+	listed(t)
 	cluster := os.Getenv(clusterVariable)
 	if cluster == "" {
 		t.Skip(clusterVariable + " names no cluster: make test-e2e starts one and runs this test")
@@ -77,7 +82,7 @@ func start(t *testing.T) *suite {
 	if alone := os.Getenv(aloneVariable); alone != "" {
 		t.Skip("this cluster is for " + alone)
 	}
-	s := begin(t, cluster, nodeA, nodeB, nodeC)
+	s := begin(t, nil, cluster, nodeA, nodeB, nodeC)
 	s.useValues()
 	for _, node := range s.nodes {
 		s.settled(node)
@@ -89,20 +94,22 @@ func start(t *testing.T) *suite {
 // off.
 func startRestricted(t *testing.T, gate string) *suite {
 	t.Helper()
+	listed(t)
 	if os.Getenv(restrictedVariable) != gate {
 		t.Skip("make test-e2e starts a cluster without " + gate + " and runs this test")
 	}
-	return begin(t, os.Getenv(clusterVariable), nodeA)
+	return begin(t, nil, os.Getenv(clusterVariable), nodeA)
 }
 
 // startAlone is start for a cluster with other GPUs, whose release still has the values with which
 // it was installed (test/e2e-test.sh).
 func startAlone(t *testing.T) *suite {
 	t.Helper()
+	listed(t)
 	if os.Getenv(aloneVariable) != t.Name() {
 		t.Skip("make test-e2e starts a cluster for this test and runs it")
 	}
-	return begin(t, os.Getenv(clusterVariable), nodeA, nodeB, nodeC)
+	return begin(t, nil, os.Getenv(clusterVariable), nodeA, nodeB, nodeC)
 }
 
 // repeatedReads repeats reads that the API server could not answer, because it or etcd was starved
@@ -130,9 +137,9 @@ func (s *suite) on(t *testing.T) *suite {
 	return &part
 }
 
-func begin(t *testing.T, cluster string, nodes ...string) *suite {
+func begin(t *testing.T, lab *laboratory, cluster string, nodes ...string) *suite {
 	t.Helper()
-	s := &suite{t: t, ctx: context.Background(), cluster: cluster, nodes: nodes}
+	s := &suite{t: t, ctx: context.Background(), lab: lab, cluster: cluster, nodes: nodes}
 	var err error
 	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(cluster, "kubeconfig"))
 	require.NoError(t, err)
@@ -223,12 +230,20 @@ func (s *suite) report() string {
 	return b.String()
 }
 
+func (s *suite) patience() time.Duration {
+	if s.lab != nil {
+		return patienceInLab
+	}
+	return patienceOnCluster
+}
+
 // eventually waits until done says so. What it says beside that is what was
 // last seen; it is in the failure's message.
 func (s *suite) eventually(what string, done func() (bool, string)) {
 	s.t.Helper()
 	var seen string
 	began := time.Now()
+	patience := s.patience()
 	for deadline := began.Add(patience); ; {
 		var ok bool
 		if ok, seen = done(); ok {

@@ -27,7 +27,7 @@ const (
 // tainted, nothing else is, an event says how to remove it, and pods go
 // elsewhere until it is gone.
 func TestAForeignPartition(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	const index = 3
 	pci := s.machine(nodeA).GPUs[index].PCI
 	gpuID := gpu.NameOf(pci)
@@ -76,7 +76,7 @@ func TestAForeignPartition(t *testing.T) {
 // With foreignPartitions=adopt, partitions that nobody uses make room, and one that a process uses
 // stays until the process ends.
 func TestForeignPartitionsAreAdopted(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	gpus := s.machine(nodeA).GPUs
 	const left, used = 2, 5
 	idle, busy := gpu.NameOf(gpus[left].PCI)+"-mig-3g-40gb-4", gpu.NameOf(gpus[used].PCI)+"-mig-1g-10gb-2"
@@ -127,7 +127,7 @@ func (s *suite) taintedDevices(node, key string) (names []string) {
 // are named, their pods say so, and it stays so until the GPU was reset,
 // whatever becomes of the plugin.
 func TestAFatalXID(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	const index = 6
 	pci := s.machine(nodeA).GPUs[index].PCI
 	gpuID := gpu.NameOf(pci)
@@ -173,7 +173,7 @@ func (s *suite) devicesOf(node, gpuID string) (count int) {
 
 // The plugin's own command says who owns partitions, and why a mode cannot change.
 func TestHardwareCommand(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	gpus := s.machine(nodeA).GPUs
 	held, idle, pci := gpus[2].PCI, gpus[3].PCI, gpus[5].PCI
 	s.gpuPodOn("holder", class1g10gb, held)

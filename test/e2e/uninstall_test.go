@@ -38,7 +38,7 @@ func (s *suite) installAgain() (install func()) {
 // With pods that hold GPUs, helm does not uninstall: it says who holds what, and
 // everything goes on.
 func TestUninstallRefused(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.installAgain()
 	s.gpuPod("holder", class3g40gb)
 	pod := s.waitRunning("holder")
@@ -71,7 +71,7 @@ func TestUninstallRefused(t *testing.T) {
 
 // With force, pods keep what they hold, and the next installation releases it.
 func TestUninstallForced(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	install := s.installAgain()
 	s.gpuPod("holder", class1g10gb)
 	s.waitRunning("holder")
@@ -98,7 +98,7 @@ func TestUninstallForced(t *testing.T) {
 // Without pods that hold GPUs, nothing is left, in the cluster and on the nodes,
 // and Tranche can be installed again.
 func TestUninstall(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	install := s.installAgain()
 	s.setProfile("cut-in-three", cutInThree)
 	s.follow(nodeA, "cut-in-three")
@@ -143,7 +143,7 @@ func TestUninstall(t *testing.T) {
 
 // On request the definitions go, too, and with them all objects of their kinds.
 func TestUninstallWithDefinitions(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	install := s.installAgain()
 	s.kubectl("apply", "-f", s.profileFile("of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
 	s.set("crds.keep=false")

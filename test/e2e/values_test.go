@@ -38,12 +38,17 @@ var needs = map[string][]string{
 
 // commonValues are documents of which a later one overrides those before it.
 func commonValues() []string {
-	files, _ := filepath.Glob(settingsFile("*")) // the pattern is valid
 	var texts []string
-	for _, file := range slices.Concat([]string{repository + "/demo/values.yaml"}, files, []string{"values.yaml"}) {
+	for _, file := range slices.Concat([]string{repository + "/demo/values.yaml"}, settingsFiles(), []string{"values.yaml"}) {
 		texts = append(texts, fileText(file))
 	}
 	return texts
+}
+
+// settingsFiles are those of all demos.
+func settingsFiles() []string {
+	files, _ := filepath.Glob(settingsFile("*")) // the pattern is valid
+	return files
 }
 
 // settingsFile is what the README of a demo upgrades the release with.

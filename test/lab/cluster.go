@@ -114,7 +114,8 @@ func (c *Cluster) startAPI(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.Kubeconfig(), kubeconfig, 0o600)
+	// The programs lie where those of the clusters of `make cluster-up` do.
+	return errors.Join(os.WriteFile(c.Kubeconfig(), kubeconfig, 0o600), os.Symlink(c.options.Assets, filepath.Join(c.Dir, "bin")))
 }
 
 // controllers are those of Kubernetes that end what the tests begin: they make claims of

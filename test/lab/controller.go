@@ -3,8 +3,11 @@ package lab
 import (
 	"context"
 	"maps"
+	"os"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -15,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
+	"github.com/tranche-dev/tranche/pkg/profile/provision"
 )
 
 // ControllerOptions are the settings of the controller. Parts with the zero value do not run.
@@ -62,6 +66,13 @@ func (c *Cluster) StartController(ctx context.Context, o ControllerOptions) (sto
 	if err := o.setup(ctx, mgr); err != nil {
 		return nil, err
 	}
+	dirs, err := c.mountProfiles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(&provision.Keeper{Client: mgr.GetClient(), Dirs: dirs}); err != nil {
+		return nil, err
+	}
 	return run("the controller", mgr.Start).stop, nil
 }
 
@@ -85,4 +96,25 @@ func (o *ControllerOptions) setup(ctx context.Context, mgr manager.Manager) erro
 		return defragment.Setup(mgr, o.Defragment)
 	}
 	return nil
+}
+
+// mountProfiles writes the ConfigMaps with the chart's profiles as files, and returns the folders.
+func (c *Cluster) mountProfiles(ctx context.Context) (dirs []string, err error) {
+	for _, name := range []string{"tranche-profiles", "tranche-default-profiles"} {
+		m, err := c.Core.CoreV1().ConfigMaps(Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		dir := filepath.Join(c.Dir, name)
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return nil, err
+		}
+		for file, text := range m.Data {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				return nil, err
+			}
+		}
+		dirs = append(dirs, dir)
+	}
+	return dirs, nil
 }

@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// EndsAfter is an annotation of pods: how long they take to end when they are asked to, at
-	// most their grace period. Pods without it end at once.
-	EndsAfter = "lab.tranche.dev/ends-after"
-
+	// shortGrace is the longest grace period of a pod that is not waited for.
+	shortGrace = time.Second
 	// retryPause is the time between two attempts to prepare or release a claim. A real kubelet
 	// lets more time pass.
 	retryPause = 300 * time.Millisecond
@@ -129,12 +127,11 @@ func (k *kubelet) sync(ctx context.Context, key string) (again time.Duration, er
 	return 0, k.setRunning(ctx, pod)
 }
 
-// end ends a pod when its time is over, releases its claims, and says that it is gone.
+// end ends a pod when its grace period is over, as if its program ignored that it is asked to end,
+// releases its claims, and says that it is gone.
 func (k *kubelet) end(ctx context.Context, pod *corev1.Pod) (again time.Duration, err error) {
 	grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
-	takes, _ := time.ParseDuration(pod.Annotations[EndsAfter])
-	begun := pod.DeletionTimestamp.Add(-grace)
-	if left := time.Until(begun.Add(min(takes, grace))); pod.Status.Phase == corev1.PodRunning && left > 0 {
+	if left := time.Until(pod.DeletionTimestamp.Time); pod.Status.Phase == corev1.PodRunning && grace > shortGrace && left > 0 {
 		return left, nil
 	}
 	if err := k.release(ctx, pod.UID); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/cmd/tranche-kubelet-plugin/plugin"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/node"
+	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/simulator"
 )
 
@@ -61,7 +62,17 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels ma
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Lab", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}},
 	}
 	o.Status.Capacity = o.Status.Allocatable
-	if _, err := c.Core.CoreV1().Nodes().Create(ctx, o, metav1.CreateOptions{}); err != nil {
+	made, err := c.Core.CoreV1().Nodes().Create(ctx, o, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	// The API server has tainted it as not ready. On a real cluster, a controller removes that.
+	made.Spec.Taints = nil
+	if _, err := c.Core.CoreV1().Nodes().Update(ctx, made, metav1.UpdateOptions{}); err != nil {
+		return nil, err
+	}
+	address, err := controlplane.FreeAddress(ctx)
+	if err != nil {
 		return nil, err
 	}
 	n := &Node{Name: name, Inventory: inventory, cluster: c}
@@ -69,7 +80,7 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels ma
 		Config: node.Config{
 			NodeName: name, LookInterval: lookInterval,
 			KubeletDir: n.Path(kubeletDir), CDIDir: n.Path(cdiDir), MPSDir: n.Path(mpsDir), HostRoot: "/",
-			HTTPAddress: "127.0.0.1:0",
+			HTTPAddress: address,
 			MPSLauncher: []string{"/bin/false"}, // there is no MPS
 		},
 		CDIHook: n.Path("nvidia-cdi-hook"),

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/lab"
+)
+
+// Most tests need a cluster, but neither a container nor the kubelet itself. They run in a
+// laboratory: a cluster in this process (test/lab). The others run on real clusters
+// (test/e2e.sh). So does every test if the environment names a cluster.
+
+// listVariable makes the tests say where they run, and end.
+const listVariable = "TRANCHE_E2E_LIST"
+
+// laboratory is the cluster in this process.
+type laboratory struct {
+	cluster        *lab.Cluster
+	nodes          map[string]*lab.Node
+	stopController func() error
+}
+
+// inventories are the GPUs of the nodes.
+var inventories = map[string]string{nodeA: "h100x8", nodeB: "l4x4", nodeC: "mi300x8"}
+
+// theLab is started by the first test that needs it.
+var theLab struct {
+	once sync.Once
+	*laboratory
+	err error
+}
+
+// start gives a test a namespace of its own in the laboratory, and sees to it that the test ends
+// with clean nodes. If the environment names a cluster, the test runs there.
+func start(t *testing.T) *suite {
+	t.Helper()
+	if os.Getenv(listVariable) != "" {
+		t.SkipNow()
+	}
+	if os.Getenv(clusterVariable) != "" {
+		return startOnCluster(t)
+	}
+	assets := os.Getenv(lab.AssetsVariable)
+	if assets == "" {
+		t.Skip(lab.AssetsVariable + " names no folder with the programs of Kubernetes: make test-unit does")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the simulated drivers make device nodes, which only root can")
+	}
+	theLab.once.Do(func() { theLab.laboratory, theLab.err = startLab(assets) })
+	require.NoError(t, theLab.err)
+	l := theLab.laboratory
+	return begin(t, l, l.cluster.Dir, nodeA, nodeB, nodeC)
+}
+
+// listed ends a test of real clusters that is only asked where it runs.
+func listed(t *testing.T) {
+	t.Helper()
+	if os.Getenv(listVariable) != "" {
+		name, _, _ := strings.Cut(t.Name(), "/")
+		fmt.Println("on a cluster:", name)
+		t.SkipNow()
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if l := theLab.laboratory; l != nil {
+		if err := l.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func startLab(assets string) (*laboratory, error) {
+	ctx := context.Background()
+	values := []string{"--values", repository + "/demo/values.yaml"}
+	for _, file := range settingsFiles() {
+		values = append(values, "--values", file)
+	}
+	c, err := lab.Start(ctx, lab.Options{Assets: assets, Chart: chart, Values: append(values, "--values", "values.yaml")})
+	if err != nil {
+		return nil, err
+	}
+	l := &laboratory{cluster: c, nodes: map[string]*lab.Node{}}
+	if err := l.startController(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	for name, inventory := range inventories {
+		n, err := c.AddNode(ctx, name, inventory, nil)
+		if err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+		l.nodes[name] = n
+		n.Options.MemoryModes = true
+		n.Options.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}
+		n.Options.LegacyMIGResources = true
+		if err := n.StartPlugin(); err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+	}
+	return l, nil
+}
+
+// startController starts the controller with the values of the release.
+func (l *laboratory) startController(ctx context.Context) (err error) {
+	o := lab.DefaultController()
+	o.Translate = claimtemplates.Projects
+	o.Explain.After, o.Explain.PerSecond = 5*time.Second, 50
+	o.Defragment.After, o.Defragment.MaxPods, o.Defragment.PerHour = 5*time.Second, 2, 10
+	l.stopController, err = l.cluster.StartController(ctx, o)
+	return err
+}
+
+func (l *laboratory) restartController(ctx context.Context) error {
+	return errors.Join(l.stopController(), l.startController(ctx))
+}
+
+func (l *laboratory) stop() error {
+	errs := []error{l.stopController()}
+	for _, n := range l.nodes {
+		errs = append(errs, n.StopPlugin())
+	}
+	return errors.Join(append(errs, l.cluster.Stop())...)
+}
+
+// get asks the plugin of a node over HTTP.
+func (l *laboratory) get(ctx context.Context, node, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.nodes[node].Options.HTTPAddress+"/"+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, body)
+	}
+	return string(body), err
+}
+
+// seen lists the device nodes of a container whose paths have one of the prefixes.
+func (l *laboratory) seen(t *testing.T, pod *corev1.Pod, container string, prefixes ...string) (paths []string) {
+	t.Helper()
+	spec, err := l.nodes[pod.Spec.NodeName].Container(pod, container)
+	require.NoError(t, err)
+	for _, d := range spec.Linux.Devices {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(d.Path, prefix) }) {
+			paths = append(paths, d.Path)
+		}
+	}
+	slices.Sort(paths)
+	if len(prefixes) > 1 { // as seenAMD lists them
+		slices.Reverse(paths)
+	}
+	return paths
+}
+
+// env is the environment of a container.
+func (l *laboratory) env(t *testing.T, pod *corev1.Pod, container string) map[string]string {
+	t.Helper()
+	spec, err := l.nodes[pod.Spec.NodeName].Container(pod, container)
+	require.NoError(t, err)
+	env := map[string]string{}
+	for _, variable := range spec.Process.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		env[name] = value
+	}
+	return env
+}

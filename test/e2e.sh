@@ -35,11 +35,13 @@ finish() {
   exit "$code"
 }
 
-# tests lists the tests: each demo is one, and the soak runs only when it is asked for. The
+# tests lists the tests that need a real cluster; with E2E_ALL=1 also those that otherwise run in one
+# process (go test ./test/e2e). Each demo is one, and the soak runs only when it is asked for. The
 # demos come first because one of them takes longer than any other test.
 tests() {
   for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
-  (cd test/e2e && ../../build/e2e.test -test.list .) | grep -v '^TestDemos$' |
+  (cd test/e2e && TRANCHE_E2E_LIST=1 ../../build/e2e.test -test.v) |
+    sed -n "s/^runs on clusters: //p${E2E_ALL:+;s/^runs anywhere: //p}" | sort -u | grep -v '^TestDemos$' |
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi
 }
 

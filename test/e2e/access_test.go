@@ -28,7 +28,7 @@ func TestLogsAndExec(t *testing.T) {
 
 // kubectl tranche draws the GPUs of the cluster and who holds them.
 func TestKubectlTranche(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("holder", class3g40gb)
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "")

@@ -25,7 +25,7 @@ const (
 // A node of eight MI300X takes 64 pods with a CPX partition and never one more,
 // and each container sees its own render node and no other.
 func TestFillTheAMDNode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const count = 64
 	for n := range count {
 		s.gpuPodAt(nodeC, fmt.Sprintf("small-%d", n), classCPX, "")
@@ -54,7 +54,7 @@ func TestFillTheAMDNode(t *testing.T) {
 // other seven GPUs, and the next one waits until the CPX pod is gone. Nobody
 // has to tell the GPU, and no slice is written for it.
 func TestAGPUIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	published := s.watchSlices(nodeC)
 	s.gpuPodAt(nodeC, "first", classCPX, "")
 	held := gpu.OfDevice(s.allocated(s.waitRunning("first"), "").Device)
@@ -88,7 +88,7 @@ func TestAGPUIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 
 // A whole GPU takes a GPU that was cut before.
 func TestAWholeAMDGPU(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	for n := range 8 {
 		s.gpuPodAt(nodeC, fmt.Sprintf("cut-%d", n), classDPX, "")
 	}
@@ -108,7 +108,7 @@ func TestAWholeAMDGPU(t *testing.T) {
 // Who asks for any partition gets one on a node of either vendor, and no whole
 // GPU.
 func TestAnyPartitionOfEitherVendor(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.template("any", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(classPartition, "")}})
 	const count = 16
 	for n := range count {

@@ -31,7 +31,7 @@ func (s *suite) setAMDFaults(faults amdgpu.Faults) {
 // tainted, with the reason for people, pods go elsewhere or wait, and as soon as
 // the process is gone everything can be had again.
 func TestAProcessKeepsAnAMDGPUInItsMode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.amdGPUs()[5]
 	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
@@ -66,7 +66,7 @@ func TestAProcessKeepsAnAMDGPUInItsMode(t *testing.T) {
 // A process that comes between the look and the switch: the pod's event names
 // it, nothing is broken, and the next try works.
 func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.amdGPUs()[2]
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
 	s.waitRunning("shape")
@@ -127,7 +127,7 @@ func TestRASErrorsOfAMDGPUs(t *testing.T) {
 // A partition that the driver does not show is fenced; its siblings are given
 // out.
 func TestAnAMDPartitionIsMissing(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.amdGPUs()[7]
 	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "shape", classCPX, pci)

@@ -29,7 +29,7 @@ func TestAPIServerAway(t *testing.T) {
 // A pod that is deleted by force frees its claim before the kubelet has stopped
 // its container. Whoever gets the same piece next waits for it to be free.
 func TestForceDeletedPod(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("forced", class1g10gb)
 	s.waitRunning("forced")
 	first := s.allocated(s.pod("forced"), "")

@@ -16,7 +16,7 @@ import (
 const prepareFailed = "FailedPrepareDynamicResources"
 
 func TestAClaimForAProfileThatNoNodeHas(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("h200", "gpu-mig-1g-18gb.tranche.dev")
 	s.waitUnschedulable("h200")
 	s.requireNextPodRuns()
@@ -24,7 +24,7 @@ func TestAClaimForAProfileThatNoNodeHas(t *testing.T) {
 }
 
 func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pool := names.PoolName(nodeA)
 	for name, test := range map[string]struct{ pool, device, message string }{
 		"vanished-device": {pool, "gpu-0000-52-00-0-mig-1g-12gb-0", "device gpu-0000-52-00-0-mig-1g-12gb-0 does not exist on GPU gpu-0000-52-00-0"},
@@ -72,7 +72,7 @@ func (s *suite) podWithAllocation(name string, result resourceapi.DeviceRequestA
 }
 
 func TestOpaqueConfigForOurDriver(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.template("configured", resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{request(class1g10gb, "")},
 		Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
@@ -91,7 +91,7 @@ func TestOpaqueConfigForOurDriver(t *testing.T) {
 
 // Configuration for another driver is none of our business.
 func TestOpaqueConfigForAnotherDriver(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.template("configured", resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{request(class1g10gb, "")},
 		Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{

@@ -54,7 +54,7 @@ func (s *suite) podsOf(deployment string) map[string]*corev1.Pod {
 // The dry run names the pods that would have to move, and changes nothing. They are more than the
 // controller moves (controller.defragmentation.maxPods).
 func TestDefragDryRun(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const small = 3
 	s.scatter("small", small)
 	before := s.podsOf("small")
@@ -97,7 +97,7 @@ func TestDefragDryRun(t *testing.T) {
 
 // The controller moves the small pods one after another, and the waiting pod gets the devices.
 func TestDefragmentation(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const small = 2
 	s.scatter("small", small)
 	before := s.podsOf("small")
@@ -127,7 +127,7 @@ func TestDefragmentation(t *testing.T) {
 
 // Without the label, or against a PodDisruptionBudget, no pod is moved.
 func TestDefragmentationIsRefused(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.scatter("small", 1)
 	_, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "small"},

@@ -13,7 +13,7 @@ import (
 // One pod on an empty node sees the first GPU and its own two capabilities,
 // and deleting it destroys the instance.
 func TestOnePartitionOnAnEmptyNode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("one", class1g10gb)
 	pod := s.waitRunning("one")
 	s.requireSees(pod, "main", s.allocated(pod, ""), "1g.10gb")
@@ -26,7 +26,7 @@ func TestOnePartitionOnAnEmptyNode(t *testing.T) {
 // A node of eight H100 takes 56 pods with 1g.10gb, then eight with 4g.40gb and
 // eight with 3g.40gb beside them, then eight with whole GPUs; never one more.
 func TestFillTheNode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const small = 56
 	s.gpuPods("small", small, class1g10gb)
 	s.waitAllRunning(small)

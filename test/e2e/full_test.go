@@ -14,7 +14,7 @@ import (
 // 1g.20gb has one seventh of a GPU and a quarter of its memory: four fill a
 // GPU, 32 the node.
 func TestFillTheNodeWithDoubleMemory(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const class = "gpu-mig-1g-20gb.tranche.dev"
 	s.gpuPods("wide", 32, class)
 	s.waitAllRunning(32)
@@ -32,7 +32,7 @@ func TestFillTheNodeWithDoubleMemory(t *testing.T) {
 
 // Eight claims of four partitions each, tied to one GPU, fill eight GPUs.
 func TestFillGPUsWithMatchAttribute(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	devices := resourceapi.DeviceClaim{}
 	requests := []string{"a", "b", "c", "d"}
 	for n, class := range []string{class3g40gb, "gpu-mig-2g-20gb.tranche.dev", class1g10gb, class1g10gb} {

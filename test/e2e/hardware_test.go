@@ -17,7 +17,7 @@ const ciCreation = "CreateComputeInstance"
 
 // The kubelet tries again by itself, which takes it more than a minute.
 func TestCICreationFailsOnceAfterTheGIExists(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: ciCreation, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Times: 1},
 	}})
@@ -30,7 +30,7 @@ func TestCICreationFailsOnceAfterTheGIExists(t *testing.T) {
 }
 
 func TestCICreationFailsManyTimesAfterTheGIExists(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: ciCreation, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
 	}})
@@ -50,7 +50,7 @@ func TestCICreationFailsManyTimesAfterTheGIExists(t *testing.T) {
 }
 
 func TestInUseAtDestroy(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("used", class1g10gb)
 	s.waitRunning("used")
 	pci, instance := s.only(s.machine(nodeA))
@@ -87,7 +87,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 		}, "in use by process 4711"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := start(t)
 			pci := s.machine(nodeA).GPUs[3].PCI
 			s.gpuPodOn("whole", classWhole, pci)
 			s.waitRunning("whole")
@@ -111,7 +111,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 
 // A GPU that falls off the bus is tainted, the others go on.
 func TestALostGPU(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.machine(nodeA).GPUs[5].PCI
 	s.gpuPodOn("on-it", class1g10gb, pci)
 	s.waitRunning("on-it")

@@ -43,7 +43,7 @@ func (s *suite) waitHealth(pod string, want corev1.ResourceHealthStatus) {
 }
 
 func TestMetricsTellWhoHoldsWhat(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("holder", class1g10gb)
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "")
@@ -77,7 +77,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 
 // Failures are counted, too.
 func TestMetricsCountFailures(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.podWithAllocation("unlucky", vanished())
 	s.waitPodEvent("unlucky", prepareFailed, "does not have the GPU of this device")
 	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="prepare",result="failure"\} [1-9]`, s.metrics(nodeA))
@@ -91,7 +91,7 @@ func (s *suite) metrics(node string) string {
 }
 
 func TestReadyEndpoint(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	for _, node := range s.nodes {
 		for _, path := range []string{"readyz", "healthz"} {
 			body, err := s.get(node, path)
@@ -104,7 +104,7 @@ func TestReadyEndpoint(t *testing.T) {
 // The claim's status says what the pod got. The plugin may write it for claims
 // on its own node only.
 func TestClaimStatusSaysWhatItIs(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("patient", class1g10gb)
 	pod := s.waitRunning("patient")
 	s.eventually("the claim's device is Ready", func() (bool, string) {

@@ -89,7 +89,7 @@ func (s *suite) waitSaid(f *following, text string) {
 }
 
 func TestKubectlTrancheWatch(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	out := s.followKubectl("tranche", "--watch", "--node", nodeA)
 	s.waitSaid(out, "1 node, 8 GPUs, ")
 	s.gpuPodAt(nodeA, "comes", class3g40gb, "")
@@ -104,7 +104,7 @@ func TestKubectlTrancheWatch(t *testing.T) {
 
 // kubectl asks the program that completes names.
 func TestKubectlTrancheCompletes(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	programs := absolute(filepath.Join(repository, "cmd", "kubectl-tranche"))
 	path := programs + ":" + filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
 	out, err := s.try("env", "PATH="+path, "kubectl", "__complete", "tranche", "switches", "node-")

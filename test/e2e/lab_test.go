@@ -49,9 +49,7 @@ var theLab struct {
 // with clean nodes. If the environment names a cluster, the test runs there.
 func start(t *testing.T) *suite {
 	t.Helper()
-	if os.Getenv(listVariable) != "" {
-		t.SkipNow()
-	}
+	listed(t, "anywhere")
 	if os.Getenv(clusterVariable) != "" {
 		return startOnCluster(t)
 	}
@@ -68,12 +66,12 @@ func start(t *testing.T) *suite {
 	return begin(t, l, l.cluster.Dir, nodeA, nodeB, nodeC)
 }
 
-// listed ends a test of real clusters that is only asked where it runs.
-func listed(t *testing.T) {
+// listed ends a test that is only asked where it runs.
+func listed(t *testing.T, where string) {
 	t.Helper()
 	if os.Getenv(listVariable) != "" {
 		name, _, _ := strings.Cut(t.Name(), "/")
-		fmt.Println("on a cluster:", name)
+		fmt.Printf("runs %s: %s\n", where, name)
 		t.SkipNow()
 	}
 }
@@ -104,7 +102,7 @@ func startLab(assets string) (*laboratory, error) {
 		return nil, errors.Join(err, c.Stop())
 	}
 	for name, inventory := range inventories {
-		n, err := c.AddNode(ctx, name, inventory, nil)
+		n, err := c.AddNode(ctx, name, repository+"/pkg/publish/models/inventories/"+inventory+".yaml", nil)
 		if err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}

@@ -17,7 +17,7 @@ import (
 // Xid 79 under a held partition: the pod can be deleted at once. What it had goes when
 // the GPU is back, and nobody gets it before.
 func TestAPodLeavesALostGPU(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.machine(nodeA).GPUs[2].PCI
 	s.gpuPodOn("on-it", class1g10gb, pci)
 	s.waitRunning("on-it")
@@ -44,7 +44,7 @@ func TestAPodLeavesALostGPU(t *testing.T) {
 // pods run on the other GPUs.
 func TestABusyGPUAttractsNoPods(t *testing.T) {
 	const busyTaint = names.TaintBusy
-	s := startOnCluster(t)
+	s := start(t)
 	first := s.machine(nodeA).GPUs[0]
 	if first.MIGMode { // an earlier test left it on: a whole GPU turns it off
 		s.gpuPodOn("whole", classWhole, first.PCI)

@@ -48,7 +48,7 @@ func (s *suite) allDevices(pod *corev1.Pod) (devices []string) {
 // nvidia.com/gpu: 1 is one of ten replicas of a partition, and the first partition is filled
 // before the second. A container with two is refused with the reason.
 func TestReplicasOfPartitions(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfile("seven-slices", sevenSlices)
 	s.follow(nodeA, "seven-slices")
 	const count = 12
@@ -101,7 +101,7 @@ func TestSevenPartitions(t *testing.T) {
 
 // The quota of the namespace counts pods and claims by the class of the resource.
 func TestQuotaOfGPUs(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.follow(nodeA, "all-1g.10gb")
 	file := filepath.Join(t.TempDir(), "compute-resources.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: v1

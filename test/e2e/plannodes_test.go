@@ -18,7 +18,7 @@ import (
 
 // The newest revision is undone: all nodes have the one before, until the profile changes.
 func TestPlanUndo(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.orderNodes()
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
 	s.setPlan("all", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 3}}")
@@ -43,7 +43,7 @@ func TestPlanUndo(t *testing.T) {
 
 // A plan that undoes what fails goes back by itself.
 func TestPlanUndoesAFailure(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.orderNodes()
 	// The nodes without MIG come first, so that some have the revision when node-a fails.
 	s.labelNode(nodeA, orderLabel, "9")
@@ -91,7 +91,7 @@ func TestPlanAndAJoiningNode(t *testing.T) {
 
 // Outside its window a plan starts no node.
 func TestPlanWindow(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.orderNodes()
 	window := func(from, to time.Duration) string {
 		now := time.Now().UTC()
@@ -109,7 +109,7 @@ func TestPlanWindow(t *testing.T) {
 // Two plans select a node: the one with the higher priority has it. A label has precedence over
 // both, and the plan counts the node as overruled.
 func TestTwoPlansForANode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.orderNodes()
 	s.setProfile("for-all", "{sharing: {replicas: 3}}")
 	s.setProfile("for-one", "{sharing: {replicas: 5}}")
@@ -140,7 +140,7 @@ func TestTwoPlansForANode(t *testing.T) {
 // The controller is killed in every phase of a rollout. The next one goes on where it was:
 // no node is switched twice, and no pod asked to leave twice.
 func TestPlanAndTheControllerKilledInEveryStep(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.orderNodes()
 	s.setProfileSpec("planned", cutNVIDIA)
 	s.slowPod(nodeA, "slow", classWhole, 20)

@@ -46,7 +46,7 @@ func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
 // A token that names no node, which anybody has who may ask for tokens of the
 // ServiceAccount, is good for nothing.
 func TestAdmissionPolicyRefusesATokenWithoutANode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	slices := s.slicesAs(nil)
 	s.requireWrites(slices, nodeA, func(err error) {
 		require.Error(t, err)
@@ -120,7 +120,7 @@ func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
 
 // Of nodes, the controller changes what is its own.
 func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	api, err := kubernetes.NewForConfig(s.configAs("tranche-controller", nil))
 	require.NoError(t, err)
 	patch := func(data string) error {

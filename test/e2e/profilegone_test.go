@@ -80,7 +80,7 @@ func (s *suite) keepPluginOff(node string) (back func()) {
 // at the deadline everything stays as it is, and the condition says what to look at.
 // When the plugin is back, the node gets there.
 func TestThePluginGoneWhilePodsLeave(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	before := s.published(nodeA)
 	const rules = "{rules: [" + cutInThree + "], switch: {drainDeadline: "
 	s.setProfileSpec("cut-in-three", rules+"60s}}")
@@ -109,7 +109,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 // The plugin goes while it changes GPUs, and comes back: the switch ends in the
 // profile. Until then the condition says what is waited for, and for how long.
 func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
 	s.slowCuts(15 * time.Second)
 	s.labelProfile(nodeA, "cut-in-three")
@@ -134,7 +134,7 @@ func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 // The controller dies while what was is put back, and another one brings that to its
 // end, with the reason why.
 func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	broken := s.machine(nodeA).GPUs[7].PCI
 	before := s.published(nodeA)
 	s.setProfile("cut-in-three", cutInThree)

@@ -30,7 +30,7 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 		"AMD's memory mode":  {nodeC, nps4, []string{"NPS4", "amdgpu cannot be reloaded"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := start(t)
 			var faults nvdriver.Faults
 			var gpuID string
 			if test.node == nodeA {
@@ -99,7 +99,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := start(t)
 			s.unlabelAtEnd(nodeC)
 			t.Cleanup(func() { s.clearFaults(nodeC); s.memoryModeBack(nodeC) })
 			before := s.hardwareOf(nodeC)
@@ -142,7 +142,7 @@ func troubled(n *v1alpha1.GPUNode) (count int) {
 // A load of AMD's driver that fails once is tried again, and the switch ends in the
 // profile.
 func TestADriverReloadThatFailsOnce(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.unlabelAtEnd(nodeC)
 	t.Cleanup(func() { s.clearFaults(nodeC); s.memoryModeBack(nodeC) })
 	s.setAMDFaults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 1}}})
@@ -155,7 +155,7 @@ func TestADriverReloadThatFailsOnce(t *testing.T) {
 // Partitions that do not fit together on a GPU are refused before anything is touched,
 // and so are counts that are none.
 func TestCountsThatDoNotAddUp(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("holder", class3g40gb)
 	holder := s.waitRunning("holder")
 	before, machine := s.published(nodeA), s.hardwareOf(nodeA)

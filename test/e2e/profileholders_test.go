@@ -18,7 +18,7 @@ import (
 // is allocated already: they are kept off the node until the GPU is another. When the
 // node offers whole GPUs again, they run again.
 func TestPodsThatShareAClaimLeave(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
 	_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
@@ -44,7 +44,7 @@ func TestPodsThatShareAClaimLeave(t *testing.T) {
 
 // A pod that asks for nvidia.com/gpu has a claim that is written in its status only.
 func TestAPodThatAsksByTheOldNameLeaves(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
 	pod := newPod("old-name")
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}

@@ -31,7 +31,7 @@ func (s *suite) slowPartitions() {
 func TestTheControllerKilledInTheMiddle(t *testing.T) {
 	for name, state := range map[string]v1alpha1.State{"draining": v1alpha1.Draining, "applying": v1alpha1.Applying} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := start(t)
 			s.setProfile("cut-in-three", cutInThree)
 			s.slowPod(nodeA, "slow", classWhole, 5)
 			s.slowPartitions()
@@ -74,7 +74,7 @@ func TestThePluginKilledWhileItChangesGPUs(t *testing.T) {
 func TestTheProfileChangedInTheMiddle(t *testing.T) {
 	for name, state := range map[string]v1alpha1.State{"draining": v1alpha1.Draining, "applying": v1alpha1.Applying} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := start(t)
 			s.setProfile("cut-in-three", cutInThree)
 			s.setProfile("sevenths", `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}`)
 			s.slowPod(nodeA, "slow", classWhole, 5)
@@ -91,7 +91,7 @@ func TestTheProfileChangedInTheMiddle(t *testing.T) {
 // A driver that comes back from its reload in the old memory mode: nothing is pretended,
 // the node is as before, and the condition says what happened.
 func TestAMemoryModeThatGotLost(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPodAt(nodeC, "evicted", classCPX, "")
 	s.waitRunning("evicted")
 	s.setFaultsOn(nodeC, nvdriver.Faults{AMD: &amdgpu.Faults{MemoryModeLost: true}})
@@ -114,7 +114,7 @@ func TestAMemoryModeThatGotLost(t *testing.T) {
 // After the deadline, a profile that says Force has pods deleted whatever their budgets
 // say.
 func TestForceAfterTheDeadline(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfileSpec("by-force", "{rules: ["+cutInThree+"], switch: {drainDeadline: 5s, afterDeadline: Force}}")
 	s.slowPod(nodeA, "kept", classWhole, 1)
 	s.zeroBudget("kept")
@@ -150,7 +150,7 @@ func (s *suite) zeroBudget(name string) {
 // A pod behind a budget that allows nothing must not cost its neighbours their GPU. When
 // the budget is gone, the node gets there by itself.
 func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfile("without-mig", `{gpus: {vendor: nvidia}, mig: {mode: Disabled}}`)
 	first := s.machine(nodeA).GPUs[0].PCI
 	s.gpuPodOn("kept", class1g10gb, first)

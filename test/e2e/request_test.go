@@ -23,7 +23,7 @@ import (
 // A container that gets two MIG partitions can use one of them, and its pod says so. Two containers
 // with a partition each are fine.
 func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	first, second := request(class1g10gb, ""), request(class1g10gb, "")
 	first.Name, second.Name = "first", "second"
 	s.template("apart", devices(first, second))
@@ -71,7 +71,7 @@ func TestDeviceMetadataInTheContainer(t *testing.T) {
 
 // Two GPUs of one NUMA node, although the next two that are free are of two.
 func TestMatchAttributeOfNUMANodes(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	gpus := s.machine(nodeA).GPUs
 	for n, name := range []string{"a", "b", "c"} {
 		s.gpuPodOn(name, classWhole, gpus[n].PCI)

@@ -56,7 +56,7 @@ func TestKubeletRestart(t *testing.T) {
 // A restart of the plugin on unchanged hardware writes no slice: each write
 // makes every scheduler look at the node again.
 func TestPluginRestartWritesNoSlice(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.gpuPod("before", class1g10gb)
 	before := s.waitRunning("before")
 	published := s.watchSlices(nodeA)

@@ -15,7 +15,7 @@ import (
 // Amounts that no GPU can serve are refused when the claim, or the template for
 // it, is created, and said by name.
 func TestShareAmountsThatNoGPUCanServe(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const anyMemory, anyFraction = "gpu-memory-share.tranche.dev", "gpu-fraction-share.tranche.dev"
 	for name, test := range map[string]struct {
 		class string
@@ -56,7 +56,7 @@ func TestShareAmountsThatNoGPUCanServe(t *testing.T) {
 
 // More memory than any GPU has is said by why, with what the largest has.
 func TestShareOfMoreMemoryThanTheGPUHas(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.sharePod("greedy", classMemoryShare, amounts{"memory": "100Gi"})
 	s.waitUnschedulable("greedy")
 	why := s.why("greedy")
@@ -69,7 +69,7 @@ func TestShareOfMoreMemoryThanTheGPUHas(t *testing.T) {
 // A share by memory of a GPU that is shared by fraction waits for another GPU,
 // and why names who holds it.
 func TestShareOnAFullGPUSaysWhoHoldsIt(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.sharePodAt(nodeA, "holder", pci, classFractionShare, amounts{"fraction": "0.7"})
 	s.waitRunning("holder")
@@ -82,7 +82,7 @@ func TestShareOnAFullGPUSaysWhoHoldsIt(t *testing.T) {
 
 // A node whose settings offer no shares gives none, and why says so.
 func TestShareOnANodeThatOffersNone(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.followProfile(nodeB, "unshared", `{gpus: {vendor: nvidia}, sharing: {enabled: false}}`)
 	s.eventually("node-b offers no shares", func() (bool, string) {
 		offered := s.shareDevices(nodeB)
@@ -97,7 +97,7 @@ func TestShareOnANodeThatOffersNone(t *testing.T) {
 
 // One client more than the GPU has goes to another GPU.
 func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	gpus := s.machine(nodeA).GPUs
 	s.sharePodAt(nodeA, "many", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1", "clients": "47"})
 	s.sharePodAt(nodeA, "last", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
@@ -114,7 +114,7 @@ func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
 // Where the settings allow one client, a claim for more gets none, and processes that bypass the MPS
 // daemon are kept off while the GPU is shared.
 func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.followProfile(nodeB, "one-client", `{gpus: {vendor: nvidia}, sharing: {strategy: MPS, exclusiveProcess: true, oneClient: true, replicas: 4}}`)
 	s.waitFollows(nodeB, "one-client")
 	pci := s.machine(nodeB).GPUs[0].PCI
@@ -140,7 +140,7 @@ func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
 
 // Of claims that race for the last share one gets it, and the others wait.
 func TestShareTwoClaimsRaceForTheLastShare(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	pci := s.machine(nodeA).GPUs[3].PCI
 	s.sharePodAt(nodeA, "most", pci, classFractionShare, amounts{"fraction": "0.9"})
 	s.waitRunning("most")

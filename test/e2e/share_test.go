@@ -16,7 +16,7 @@ import (
 // Two pods of two namespaces have half of one GPU each, and the seven others
 // are full of partitions.
 func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	other := s.anotherNamespace()
 	half := amounts{"fraction": "0.5"}
 	s.sharePod("mine", classFractionShare, half)
@@ -142,7 +142,7 @@ func TestShareOfAMDGPUs(t *testing.T) {
 
 // Memory and fractions do not meet on one GPU.
 func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.sharePod("by-memory", classMemoryShare, amounts{"memory": "1Gi"})
 	s.sharePod("by-fraction", classFractionShare, amounts{"fraction": "0.1"})
 	assert.NotEqual(t, gpu.OfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.OfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
@@ -151,7 +151,7 @@ func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
 // Both containers of a pod, and its init container, have the share if they name
 // it; a sidecar that does not sees no device and no daemon.
 func TestShareIsSeenByTheContainersThatNameIt(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.template("half", devices(shareRequest(classFractionShare, "", amounts{"fraction": "0.5"})))
 	pod := newPod("pair", fromTemplate("half"))
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}

@@ -167,7 +167,7 @@ func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
 
 // A profile with a misspelt key is refused, and the key is named.
 func TestShareSettingsWithAMisspeltKey(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	out, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.profileFile("typo", "{rules: [{sharing: {replica: 4}}]}"))
 	require.Error(t, err, out)
 	assert.Contains(t, out, `unknown field "spec.rules[0].sharing.replica"`)
@@ -176,7 +176,7 @@ func TestShareSettingsWithAMisspeltKey(t *testing.T) {
 // Two shares of one partition: it is made with the first and destroyed with the
 // last, on GPUs of either vendor.
 func TestShareOfPartitionsByAProfileAtRunTime(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.followProfile(nodeA, "cut-and-shared", `{sharing: {partitions: {profiles: [3g.40gb, cpx]}}}`)
 	s.labelProfile(nodeC, "cut-and-shared")
 

@@ -21,7 +21,7 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 		"SPX":          {nodeC, `{gpus: {vendor: amd}, amd: {computePartition: SPX}}`, classCPX},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := start(t)
 			s.setProfile("undivided", test.rule)
 			s.template("partition", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(test.class, "")}})
 			s.unlabelAtEnd(test.node)

@@ -16,7 +16,7 @@ import (
 // A node keeps its start-up taint while its profile is missing, and loses it when the profile
 // is applied.
 func TestStartupTaint(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const profile = "startup"
 	s.labelProfile(nodeA, profile)
 	s.waitGPUNode(nodeA, "lacks its profile", func(n *v1alpha1.GPUNode) bool {

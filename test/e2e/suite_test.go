@@ -43,7 +43,7 @@ const (
 	// patienceOnCluster is how long a wait lasts before the test fails. It is long
 	// because the machine may be small and busy.
 	patienceOnCluster = 6 * time.Minute
-	patienceInLab     = time.Minute
+	patienceInLab     = 2 * time.Minute
 	// glance is the time between two looks.
 	glance = 200 * time.Millisecond
 )
@@ -71,7 +71,7 @@ type suite struct {
 // skipped.
 func startOnCluster(t *testing.T) *suite {
 	t.Helper()
-	listed(t)
+	listed(t, "on clusters")
 	cluster := os.Getenv(clusterVariable)
 	if cluster == "" {
 		t.Skip(clusterVariable + " names no cluster: make test-e2e starts one and runs this test")
@@ -94,7 +94,7 @@ func startOnCluster(t *testing.T) *suite {
 // off.
 func startRestricted(t *testing.T, gate string) *suite {
 	t.Helper()
-	listed(t)
+	listed(t, "on clusters")
 	if os.Getenv(restrictedVariable) != gate {
 		t.Skip("make test-e2e starts a cluster without " + gate + " and runs this test")
 	}
@@ -105,7 +105,7 @@ func startRestricted(t *testing.T, gate string) *suite {
 // it was installed (test/e2e-test.sh).
 func startAlone(t *testing.T) *suite {
 	t.Helper()
-	listed(t)
+	listed(t, "on clusters")
 	if os.Getenv(aloneVariable) != t.Name() {
 		t.Skip("make test-e2e starts a cluster for this test and runs it")
 	}
@@ -237,6 +237,14 @@ func (s *suite) patience() time.Duration {
 	return patienceOnCluster
 }
 
+// glance is the time between two looks.
+func (s *suite) glance() time.Duration {
+	if s.lab != nil {
+		return 20 * time.Millisecond
+	}
+	return glance
+}
+
 // eventually waits until done says so. What it says beside that is what was
 // last seen; it is in the failure's message.
 func (s *suite) eventually(what string, done func() (bool, string)) {
@@ -253,7 +261,7 @@ func (s *suite) eventually(what string, done func() (bool, string)) {
 		if time.Now().After(deadline) {
 			break
 		}
-		time.Sleep(glance)
+		time.Sleep(s.glance())
 	}
 	require.FailNow(s.t, "not within "+patience.String()+": "+what, seen)
 }

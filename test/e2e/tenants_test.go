@@ -17,7 +17,7 @@ import (
 // tainted GPU again after each eviction, until the drain's deadline. And any pod with the
 // nodeSelector of a paused client was waited for, one minute for each switch.
 func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
 	s.unlabelAtEnd(nodeA)
 	device := request(classWhole, "")
@@ -49,7 +49,7 @@ func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
 // Two claims conflict over one device. The message to the users of one used to name the
 // claim and the pod of the other, which are another tenant's.
 func TestAConflictNamesNobodyOfAnotherNamespace(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	other := *s
 	namespace, err := s.client.CoreV1().Namespaces().Create(s.ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "secret-"}}, metav1.CreateOptions{})

@@ -78,7 +78,7 @@ func (s *suite) annotatedPod(name string, annotations map[string]string) error {
 // A pod keeps its GPU when its namespace is not translated any more; the next runs without one
 // and is told. A template that somebody deletes is there again for the next pod.
 func TestTranslatedPodsKeepTheirGPUs(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	half := map[string]string{"gpu-fraction": "0.5"}
 	s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"=kai")
 	// The admission plugin sees the label a little later.

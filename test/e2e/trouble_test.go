@@ -27,7 +27,7 @@ const (
 // tainted, nothing else is, an event says how to remove it, and pods go
 // elsewhere until it is gone.
 func TestAForeignPartition(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	const index = 3
 	pci := s.machine(nodeA).GPUs[index].PCI
 	gpuID := gpu.NameOf(pci)

@@ -119,11 +119,11 @@ func (c *Cluster) startAPI(context.Context) error {
 }
 
 // controllers are those of Kubernetes that end what the tests begin: they make claims of
-// templates and pods of workloads, evict pods of tainted devices, count disruptions, and remove
-// what has no owner.
+// templates and pods of workloads, evict pods of tainted devices, count disruptions and quotas, and
+// remove what has no owner.
 var controllers = []string{
 	"resourceclaim-controller", "device-taint-eviction-controller", "disruption-controller", "garbage-collector-controller",
-	"namespace-controller", "deployment-controller", "replicaset-controller", "job-controller",
+	"namespace-controller", "deployment-controller", "replicaset-controller", "job-controller", "resourcequota-controller",
 }
 
 // schedulerConfig makes the scheduler look again soon at pods that did not fit.

@@ -20,7 +20,7 @@ func TestStart(t *testing.T) {
 	require.NoError(t, err)
 	lap("controller")
 	for _, n := range [][2]string{{"node-a", "h100x8"}, {"node-b", "l4x4"}, {"node-c", "mi300x8"}} {
-		node, err := c.AddNode(t.Context(), n[0], n[1], nil)
+		node, err := c.AddNode(t.Context(), n[0], "../../pkg/publish/models/inventories/"+n[1]+".yaml", nil)
 		require.NoError(t, err)
 		require.NoError(t, node.StartPlugin())
 		lap("node " + n[0])

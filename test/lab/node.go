@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/cmd/tranche-kubelet-plugin/plugin"
 	"github.com/tranche-dev/tranche/pkg/client"
@@ -46,7 +47,7 @@ type Node struct {
 	plugin  *running
 }
 
-// AddNode adds a node with the simulated GPUs of an inventory, with the labels that kubelets give
+// AddNode adds a node with the simulated GPUs of an inventory's file, which change without delay, with the labels that kubelets give
 // nodes and others. The plugin is not started.
 func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels map[string]string) (*Node, error) {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -75,7 +76,10 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels ma
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Name: name, Inventory: inventory, cluster: c}
+	n := &Node{Name: name, cluster: c}
+	if n.Inventory, err = n.withoutDelays(inventory); err != nil {
+		return nil, err
+	}
 	n.Options = &plugin.Options{
 		Config: node.Config{
 			NodeName: name, LookInterval: lookInterval,
@@ -93,6 +97,35 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels ma
 	}
 	n.kubelet = startKubelet(n)
 	return n, nil
+}
+
+// withoutDelays writes the inventory of a file with GPUs that change at once, and returns the path.
+func (n *Node) withoutDelays(inventory string) (string, error) {
+	text, err := os.ReadFile(inventory)
+	if err != nil {
+		return "", err
+	}
+	machine := map[string]any{}
+	if err := yaml.Unmarshal(text, &machine); err != nil {
+		return "", err
+	}
+	none := func(of ...string) map[string]string {
+		delays := map[string]string{}
+		for _, key := range of {
+			delays[key] = "0s"
+		}
+		return delays
+	}
+	if amd, ok := machine["amd"].(map[string]any); ok {
+		amd["delays"] = none("switchMode", "renderNodes", "loadDriver")
+	} else {
+		machine["delays"] = none("createGPUInstance", "createComputeInstance", "destroyComputeInstance", "destroyGPUInstance", "setMigMode")
+	}
+	if text, err = yaml.Marshal(machine); err != nil {
+		return "", err
+	}
+	file := n.Path("inventory.yaml")
+	return file, errors.Join(os.MkdirAll(n.Path(), 0o750), os.WriteFile(file, text, 0o600))
 }
 
 // Path is where a path of the node is on this machine.

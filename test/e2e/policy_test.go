@@ -46,7 +46,7 @@ func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
 // A token that names no node, which anybody has who may ask for tokens of the
 // ServiceAccount, is good for nothing.
 func TestAdmissionPolicyRefusesATokenWithoutANode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	slices := s.slicesAs(nil)
 	s.requireWrites(slices, nodeA, func(err error) {
 		require.Error(t, err)

@@ -81,7 +81,7 @@ func TestAnotherOwnerStartsMeanwhile(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := startOnCluster(t)
 			s.setProfile("contested", test.rule)
 			// The plugin looks for the programs of other systems every 5 s.
 			s.slowPod(test.node, "slow", test.class, 60)

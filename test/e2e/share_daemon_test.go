@@ -76,7 +76,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 // While a daemon starts that takes its time, other claims on the same GPU do not
 // wait for it.
 func TestShareDaemonThatTakesItsTimeHoldsUpNobody(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.replaceOnDisk(nodeA, faultsFile, "mps: {startDelay: 25s}\n")
 	s.sharePodAt(nodeA, "slow", pci, classMemoryShare, amounts{"memory": "2000Mi"})

@@ -114,7 +114,7 @@ func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
 // Where the settings allow one client, a claim for more gets none, and processes that bypass the MPS
 // daemon are kept off while the GPU is shared.
 func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.followProfile(nodeB, "one-client", `{gpus: {vendor: nvidia}, sharing: {strategy: MPS, exclusiveProcess: true, oneClient: true, replicas: 4}}`)
 	s.waitFollows(nodeB, "one-client")
 	pci := s.machine(nodeB).GPUs[0].PCI

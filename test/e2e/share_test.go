@@ -151,7 +151,7 @@ func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
 // Both containers of a pod, and its init container, have the share if they name
 // it; a sidecar that does not sees no device and no daemon.
 func TestShareIsSeenByTheContainersThatNameIt(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	s.template("half", devices(shareRequest(classFractionShare, "", amounts{"fraction": "0.5"})))
 	pod := newPod("pair", fromTemplate("half"))
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}

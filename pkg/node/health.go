@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -59,6 +60,16 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 	return problems
 }
 
+// tellRecovered reports the GPUs that had fatal errors before the plugin's start and are healthy now. A
+// reboot repairs many, and leaves no ResourceSlices with their taints.
+func (p *plugin) tellRecovered(ctx context.Context, before []gpu.HealthEvent) {
+	for _, g := range p.gpus.List() {
+		if !g.Unhealthy() && slices.ContainsFunc(before, func(e gpu.HealthEvent) bool { return e.PCIAddress == g.PCIAddress }) {
+			p.events.GPUHealthy(ctx, g.Name())
+		}
+	}
+}
+
 // tellChange reports that a GPU has become unhealthy, and who uses it, or that it is healthy
 // again.
 func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
@@ -72,7 +83,7 @@ func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
 		return
 	}
 	if c.Problem == "" {
-		p.events.Note(ctx, names.EventGPUHealthy, fmt.Sprintf("GPU %s is healthy again and can be allocated", name))
+		p.events.GPUHealthy(ctx, name)
 		return
 	}
 	p.events.Warn(ctx, names.EventGPUUnhealthy, fmt.Sprintf("GPU %s is not used for new claims: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))

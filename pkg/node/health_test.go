@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -73,7 +74,11 @@ func TestFatalXID(t *testing.T) {
 
 	stop()
 	require.NoError(t, nvdriver.ResetGPU(m.simulated.Root, address0))
+	for _, s := range nodetest.SlicesOf(t, m.api, names.DriverName) { // as the kubelet of a node that boots
+		require.NoError(t, m.api.ResourceV1().ResourceSlices().Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+	}
 	k, _ = m.start()
+	nodetest.AwaitEvent(t, m.api, "GPUHealthy", card0)
 	require.Empty(t, k.unprepare(c), "the reset took the partition")
 	awaitDevices(t, m.api, false, untainted)
 }

@@ -223,9 +223,11 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		klog.FromContext(ctx).Error(err, "Unhealthy GPUs may be allocated again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
+	before := p.troubles.List()
 	if err := p.look(ctx); err != nil {
 		return err
 	}
+	p.tellRecovered(ctx, before)
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
 	return nil
@@ -297,7 +299,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		return err
 	}
 	p.gpus.Adopt(p.NodeName, published)
-	p.publisher.Adopt(published)
+	p.publisher.Adopt(ctx, published)
 	if err := p.publisher.RemoveOtherPools(ctx, published); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,9 +149,15 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	}
 	awaitDevices(t, m.api, false, tainted)
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
-	// A restart does not withdraw what may be allocated.
+	// A restart does not withdraw what may be allocated. It tells again why it is tainted.
 	stop()
 	_, _ = m.start()
+	require.Eventually(t, func() bool {
+		list, err := m.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		told := slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason != names.EventOtherOwner })
+		return len(told) == 2
+	}, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, tainted)
 	setAllocatable(t, m.api, "0")
 	awaitDevices(t, m.api, false, untainted)

@@ -77,7 +77,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	added := w.openDrivers(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
-		w.events.Note(ctx, names.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs can be used now, so Tranche publishes them", o.Name.Title()))
+		w.events.DriverFound(ctx, o.Name)
 		w.watch(ctx, o)
 	}
 	if len(added) == 0 {

@@ -49,7 +49,7 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 		switch told[v] {
 		case p.toldOwners[v]: // reported before
 		case "":
-			p.Events.Note(ctx, names.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
+			p.Events.Note(ctx, names.EventOtherOwnerGone, fmt.Sprintf("No other system keeps Tranche from the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.ownersOf(v, known) {
 				text := fmt.Sprintf("Tranche does not offer %s of this node, because %s. To let Tranche have them, %s", served(v, o), o.Found, o.Remedy)

@@ -249,8 +249,9 @@ func (p *Publisher) inPlaces() []inventory.GPU {
 	return known
 }
 
-// Adopt continues with the order of GPUs that an earlier run of the plugin has published.
-func (p *Publisher) Adopt(published []resourceapi.ResourceSlice) {
+// Adopt continues what an earlier run of the plugin has published: the order of the GPUs, and the events
+// about what their taints show.
+func (p *Publisher) Adopt(ctx context.Context, published []resourceapi.ResourceSlice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.GPUs.List()
@@ -260,6 +261,7 @@ func (p *Publisher) Adopt(published []resourceapi.ResourceSlice) {
 			p.places = append(p.places, known[i].PCIAddress)
 		}
 	}
+	p.tellEnded(ctx, known, published)
 }
 
 // holdsBack tells whether a GPU must not be published because of claims. The caller holds

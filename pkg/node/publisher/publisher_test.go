@@ -350,7 +350,7 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 
 	again := newPublishing(t)
 	again.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
-	again.Adopt(publish.Objects(names.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
+	again.Adopt(t.Context(), publish.Objects(names.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
 	again.SetOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))
 }

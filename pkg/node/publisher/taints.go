@@ -42,10 +42,8 @@ func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []res
 func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := p.ownTaints(g)
 	for _, o := range slices.Concat(p.obstacles[g.PCIAddress], p.failures[g.PCIAddress]) {
-		key := names.TaintUnhealthy
-		if o.Kind == gpu.ObstacleBusy {
-			key = names.TaintBusy
-		} else if g.Unhealthy() {
+		key := taintKey(o)
+		if key == names.TaintUnhealthy && g.Unhealthy() {
 			continue // the whole GPU has this taint
 		}
 		devices := []string{o.Placement}
@@ -59,6 +57,14 @@ func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.Devi
 		}
 	}
 	return taints
+}
+
+// taintKey is the key of the taint that shows an obstacle.
+func taintKey(o gpu.Obstacle) string {
+	if o.Kind == gpu.ObstacleBusy {
+		return names.TaintBusy
+	}
+	return names.TaintUnhealthy
 }
 
 func noSchedule(key, value string) resourceapi.DeviceTaint {

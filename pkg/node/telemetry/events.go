@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -53,6 +54,16 @@ func (e *Events) Warn(ctx context.Context, reason, message string) {
 // Note writes a normal event about the node.
 func (e *Events) Note(ctx context.Context, reason, message string) {
 	e.send(ctx, corev1.EventTypeNormal, reason, message)
+}
+
+// GPUHealthy reports that a GPU is healthy again.
+func (e *Events) GPUHealthy(ctx context.Context, gpuID string) {
+	e.Note(ctx, names.EventGPUHealthy, fmt.Sprintf("GPU %s is healthy again and can be allocated", gpuID))
+}
+
+// DriverFound reports that the driver of a vendor can be used.
+func (e *Events) DriverFound(ctx context.Context, v gpu.Vendor) {
+	e.Note(ctx, names.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs can be used now, so Tranche publishes them", v.Title()))
 }
 
 func (e *Events) send(ctx context.Context, eventType, reason, message string) {

@@ -3,16 +3,18 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
@@ -38,14 +40,11 @@ type laboratory struct {
 // inventories are the GPUs of the nodes.
 var inventories = map[string]string{nodeA: "h100x8", nodeB: "l4x4", nodeC: "mi300x8"}
 
-// theLab is started by the first test that needs it.
-var theLab struct {
-	once sync.Once
-	*laboratory
-	err error
-}
+// laboratories are those that no test uses, and nil for each that may be started: as many as tests
+// run at once (go test -parallel).
+var laboratories chan *laboratory
 
-// start gives a test a namespace of its own in the laboratory, and sees to it that the test ends
+// start gives a test a laboratory for itself and a namespace of its own, and sees to it that the test ends
 // with clean nodes. If the environment names a cluster, the test runs there.
 func start(t *testing.T) *suite {
 	t.Helper()
@@ -60,9 +59,21 @@ func start(t *testing.T) *suite {
 	if os.Geteuid() != 0 {
 		t.Skip("the simulated drivers make device nodes, which only root can")
 	}
-	theLab.once.Do(func() { theLab.laboratory, theLab.err = startLab(assets) })
-	require.NoError(t, theLab.err)
-	l := theLab.laboratory
+	t.Parallel()
+	l := <-laboratories
+	t.Cleanup(func() {
+		// What a failed test has left must not make others fail.
+		if t.Failed() && l != nil {
+			assert.NoError(t, l.stop())
+			l = nil
+		}
+		laboratories <- l
+	})
+	if l == nil {
+		var err error
+		l, err = startLab(assets)
+		require.NoError(t, err)
+	}
 	return begin(t, l, l.cluster.Dir, nodeA, nodeB, nodeC)
 }
 
@@ -77,11 +88,22 @@ func listed(t *testing.T, where string) {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String())
+	if err != nil {
+		panic(err)
+	}
+	laboratories = make(chan *laboratory, parallel)
+	for range parallel {
+		laboratories <- nil
+	}
 	code := m.Run()
-	if l := theLab.laboratory; l != nil {
-		if err := l.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+	for range parallel {
+		if l := <-laboratories; l != nil {
+			if err := l.stop(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 1
+			}
 		}
 	}
 	os.Exit(code)

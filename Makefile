@@ -151,22 +151,26 @@ RACE += ./pkg/serve ./pkg/usage/scrape ./pkg/web/... ./cmd/kubectl-tranche ./cmd
 # Simulated machines are called by all of these.
 RACE += ./test/simulator/...
 
+# A cluster in one process (test/lab) for each test that runs; they need the programs of Kubernetes.
+LAB = ./test/lab ./test/e2e ./test/apiserver
+
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
-	@$(MAKE) -j3 --no-print-directory test-race test-packages test-apiserver
+	@$(MAKE) -j3 --no-print-directory test-race test-packages test-lab
 	@$(MAKE) --no-print-directory test-modules
 
 # Parts of test-unit that run side by side. Tests wait more than they compute, so more of a
 # package run at once than there are cores.
-.PHONY: test-race test-packages test-apiserver
+.PHONY: test-race test-packages test-lab
 test-race:
 	@HELM=$(HELM) $(GO) test -race -p 3 -parallel 4 -timeout 60m $(RACE)
 
 test-packages:
-	@HELM=$(HELM) $(GO) test -p 3 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
+	@HELM=$(HELM) $(GO) test -p 3 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
 
-test-apiserver:
-	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -timeout 60m ./test/apiserver
+test-lab:
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/kubectl-tranche ./cmd/kubectl-tranche
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -parallel 3 -timeout 60m $(LAB)
 
 # The other Go modules. Not all of test/cluster: cmd/kubernetes would build Kubernetes.
 .PHONY: test-modules
@@ -191,6 +195,7 @@ nightly: ## Run what takes too long for each change, and name the parts that fai
 
 .PHONY: race
 race: compiler cluster-parts ## Run all tests that need no cluster with the race detector; long random walks are shorter
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/kubectl-tranche ./cmd/kubectl-tranche
 	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -short -p 4 -parallel 4 -timeout 120m ./...
 	@$(MAKE) --no-print-directory test-modules WITH="-race -short"
 

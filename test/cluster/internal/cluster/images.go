@@ -3,11 +3,13 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tranche-dev/tranche/test/cluster/internal/machine"
@@ -18,19 +20,29 @@ func (c *Cluster) Load(ctx context.Context, archive string, nodes []string) erro
 	if len(nodes) == 0 {
 		nodes = c.settings.Nodes
 	}
-	for _, name := range nodes {
-		if _, err := c.node(name); err != nil {
-			return err
-		}
-		machine, err := c.machine(name)
-		if err != nil {
-			return err
-		}
-		if err := c.importImages(ctx, machine, archive); err != nil {
-			return fmt.Errorf("load %s: %w", archive, err)
-		}
-		c.say("%s: loaded %s", name, filepath.Base(archive))
+	var (
+		failures = make([]error, len(nodes))
+		wait     sync.WaitGroup
+	)
+	for i, name := range nodes {
+		wait.Go(func() { failures[i] = c.load(ctx, name, archive) })
 	}
+	wait.Wait()
+	return errors.Join(failures...)
+}
+
+func (c *Cluster) load(ctx context.Context, name, archive string) error {
+	if _, err := c.node(name); err != nil {
+		return err
+	}
+	machine, err := c.machine(name)
+	if err != nil {
+		return err
+	}
+	if err := c.importImages(ctx, machine, archive); err != nil {
+		return fmt.Errorf("load %s: %w", archive, err)
+	}
+	c.say("%s: loaded %s", name, filepath.Base(archive))
 	return nil
 }
 

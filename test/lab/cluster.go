@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -87,13 +89,48 @@ func (c *Cluster) Stop() error {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	}
+	for _, name := range []string{apiServer, etcd} {
+		c.kill(name) // asked to end, it takes up to a minute
+	}
 	return errors.Join(c.env.Stop(), os.RemoveAll(c.Dir))
 }
 
 // Kubeconfig is the path of the administrator's.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
 
-func (c *Cluster) startAPI(context.Context) error {
+// The programs that envtest starts.
+const apiServer, etcd = "kube-apiserver", "etcd"
+
+// starter starts a program that ends when this process does, however it ends, and writes its
+// process id: envtest does neither.
+const starter = `#!/bin/sh
+echo $$ >%q
+exec setpriv --pdeathsig KILL -- %q "$@"
+`
+
+func (c *Cluster) starter(name string) (path string, err error) {
+	path = filepath.Join(c.Dir, name)
+	return path, os.WriteFile(path, fmt.Appendf(nil, starter, path+".pid", filepath.Join(c.options.Assets, name)), 0o700) //nolint:gosec // it is a program
+}
+
+func (c *Cluster) kill(name string) {
+	text, err := os.ReadFile(filepath.Join(c.Dir, name+".pid"))
+	if err != nil {
+		return // it has not been started
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func (c *Cluster) startAPI(context.Context) (err error) {
+	c.env.ControlPlane.Etcd = &envtest.Etcd{}
+	if c.env.ControlPlane.Etcd.Path, err = c.starter(etcd); err != nil {
+		return err
+	}
+	if c.env.ControlPlane.GetAPIServer().Path, err = c.starter(apiServer); err != nil {
+		return err
+	}
 	config, err := c.env.Start()
 	if err != nil {
 		return err

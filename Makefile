@@ -170,7 +170,7 @@ test-packages:
 
 test-lab:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/kubectl-tranche ./cmd/kubectl-tranche
-	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -parallel 3 -timeout 60m $(LAB)
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -parallel 2 -timeout 60m $(LAB)
 
 # The other Go modules. Not all of test/cluster: cmd/kubernetes would build Kubernetes.
 .PHONY: test-modules

@@ -43,7 +43,7 @@ func (s *suite) waitUsage(metric, pod, value string) (line string) {
 // What two partitions of one GPU use is told of the pods that hold them, with their containers,
 // and ends with the claims.
 func TestUsageOfPartitionsOfOneGPU(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[2].PCI
 	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci, Compute: 60, Memory: 50}}})
 	s.gpuPodOn("one", class1g10gb, pci)
@@ -70,7 +70,7 @@ func TestUsageOfPartitionsOfOneGPU(t *testing.T) {
 // A pod that begins to use a claim of another is known: what both use is told of none, and goes to
 // the second when the first has ended. The kubelet does not prepare the claim again.
 func TestUsageOfAClaimThatPodsShare(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "shared"},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
@@ -91,7 +91,7 @@ func TestUsageOfAClaimThatPodsShare(t *testing.T) {
 
 // A GPU that hangs is not reported for long, and the metrics of the others go on.
 func TestUsageBesideAGPUThatHangs(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	hangs, works := s.machine(nodeA).GPUs[0].PCI, s.machine(nodeA).GPUs[1].PCI
 	s.gpuPodOn("hangs", class1g10gb, hangs)
 	s.gpuPodOn("works", class1g10gb, works)

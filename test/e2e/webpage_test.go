@@ -56,7 +56,7 @@ func (s *suite) inBackground(match string, program string, args ...string) strin
 // The page of kubectl tranche ui shows what the user may read, as it changes, to who has its
 // address.
 func TestWebPageOnThisMachine(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	pci := s.machine(nodeA).GPUs[1].PCI
 	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci, Compute: 60, Memory: 50}}})
 	s.gpuPodOn("holder", class3g40gb, pci)
@@ -114,7 +114,7 @@ func (s *suite) inBrowser(address string) {
 
 // The page of the cluster shows users what they may list.
 func TestWebPageOfTheCluster(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	other := *s
 	namespace, err := s.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "secret-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)

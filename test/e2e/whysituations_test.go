@@ -49,7 +49,7 @@ type answered struct {
 // Every way in which something can wait has its answer: for administrators, and for tenants, who
 // are told what they cannot see.
 func TestWhySituations(t *testing.T) {
-	s := start(t)
+	s := startOnCluster(t)
 	other := s.otherNamespace("holders")
 	s.prepareSituations(other)
 	all := slices.Concat(podSituations(), deviceSituations(), volumeSituations(), ownerSituations(), tenantSituations(other.namespace))

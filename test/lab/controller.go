@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
@@ -33,7 +34,7 @@ type ControllerOptions struct {
 // DefaultController are those that the chart has, without the parts that take time to speak up.
 func DefaultController() ControllerOptions {
 	return ControllerOptions{Options: controller.Options{
-		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(),
+		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), StartupTaint: names.TaintStartup,
 		PauseLabels: controller.DefaultPauseLabels, ClientNamespaces: controller.DefaultClientNamespaces,
 	}}
 }

@@ -158,6 +158,10 @@ func begin(t *testing.T, lab *laboratory, cluster string, nodes ...string) *suit
 	s.requireNothingAllocated()
 	for _, node := range s.nodes {
 		s.eventually(node+" publishes all its slices", func() (bool, string) { return completePools(s.slices(node)) })
+		s.eventually(node+" has no tainted device", func() (bool, string) {
+			tainted := taintedDevices(s.slices(node))
+			return len(tainted) == 0, strings.Join(tainted, " ")
+		})
 	}
 	return s
 }
@@ -175,6 +179,19 @@ func completePools(slices []resourceapi.ResourceSlice) (ok bool, state string) {
 		}
 	}
 	return len(stored) > 0, "nothing is published"
+}
+
+// taintedDevices lists those that the scheduler passes over, as for a while after a test that broke
+// something.
+func taintedDevices(slices []resourceapi.ResourceSlice) (names []string) {
+	for i := range slices {
+		for _, device := range slices[i].Spec.Devices {
+			if len(device.Taints) > 0 {
+				names = append(names, device.Name+" "+device.Taints[0].Key)
+			}
+		}
+	}
+	return names
 }
 
 // requireNothingAllocated waits until the scheduler can allocate all devices: claims of an

@@ -66,7 +66,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets}}
+	c := &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets, ControlPlaneStartTimeout: startPatience}}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error

@@ -23,9 +23,8 @@ type options struct {
 	// count is the number of places to break, seed chooses them.
 	count int
 	seed  uint64
-	// lab has packages, separated by commas, that count as near to every package. Skip has those
-	// that are not used.
-	lab, skip string
+	// lab has packages, separated by commas, that count as near to every package.
+	lab string
 	// above is whether the packages above are asked about what the near ones do not notice.
 	above bool
 	// nearAim and allAim are the shares, in percent, to be noticed by the near tests and by all.
@@ -42,8 +41,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.count, "n", 120, "number of places to break")
 	flag.Uint64Var(&o.seed, "seed", 0, "chooses the places; 0 for another one each time")
-	flag.StringVar(&o.lab, "lab", "./test/lab", "packages, separated by commas, whose tests count as near to every package")
-	flag.StringVar(&o.skip, "skip", "./test/e2e", "packages, separated by commas, whose tests are not run")
+	flag.StringVar(&o.lab, "lab", "./test/lab,./test/e2e", "packages, separated by commas, whose tests count as near to every package")
 	flag.BoolVar(&o.above, "above", true, "also run the tests of the packages above")
 	flag.IntVar(&o.nearAim, "near", 85, "aim: percent noticed by the package itself and the lab")
 	flag.IntVar(&o.allAim, "all", 93, "aim: percent noticed by any package")

@@ -28,14 +28,14 @@ func (p *listed) tested() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) >
 type module struct {
 	path, dir string
 	packages  map[string]*listed
-	// toBreak are packages. lab and skip are folders, ./test/lab.
-	toBreak   []string
-	lab, skip []string
+	// toBreak are packages. lab are folders, ./test/lab.
+	toBreak []string
+	lab     []string
 }
 
 // load asks the go command about the module in dir.
 func load(ctx context.Context, dir string, o options) (*module, error) {
-	m := &module{packages: map[string]*listed{}, lab: strings.Split(o.lab, ","), skip: strings.Split(o.skip, ",")}
+	m := &module{packages: map[string]*listed{}, lab: strings.Split(o.lab, ",")}
 	all, err := list(ctx, dir, "./...")
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (m *module) tests(pkg string) (all []asked) {
 	}
 	steps := map[string]int{}
 	for path, p := range m.packages {
-		if !p.tested() || slices.Contains(m.skip, m.folder(path)) {
+		if !p.tested() {
 			continue
 		}
 		for _, imported := range slices.Concat([]string{path}, p.Imports, p.TestImports, p.XTestImports) {

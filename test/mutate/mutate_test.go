@@ -104,7 +104,6 @@ func Size() (size [2]int) { return size }
 	"pkg/red/red.go":        "package red\n\nimport _ \"example.com/small/pkg/low\"\n",
 	"pkg/red/red_test.go":   test("red", "true"),
 	"test/lab/lab_test.go":  "package lab\n\nimport (\n\t\"testing\"\n\n\t\"example.com/small/pkg/low\"\n)\n\nfunc TestLab(t *testing.T) {\n\tif low.Lab() != 3 {\n\t\tt.Fail()\n\t}\n}\n",
-	"test/e2e/e2e_test.go":  "package e2e\n\nimport (\n\t\"testing\"\n\n\t\"example.com/small/pkg/low\"\n)\n\nfunc TestUnseen(t *testing.T) {\n\tif low.Unseen() != 7 {\n\t\tt.Fail()\n\t}\n}\n",
 }
 
 func test(pkg, failed string) string {
@@ -123,7 +122,7 @@ func write(t *testing.T, files map[string]string) (dir string) {
 
 func TestRun(t *testing.T) {
 	dir := write(t, small)
-	o := options{count: 1000, seed: 1, lab: "./test/lab", skip: "./test/e2e", above: true, nearAim: 50, allAim: 99,
+	o := options{count: 1000, seed: 1, lab: "./test/lab", above: true, nearAim: 50, allAim: 99,
 		slack: time.Second, memory: 4096, patterns: []string{"./pkg/low"}}
 	var out, progress bytes.Buffer
 	reached, err := run(t.Context(), dir, o, &out, &progress)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,6 +90,7 @@ func listed(t *testing.T, where string) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	debug.SetGCPercent(400) // there is memory, and computing is what takes time
 	parallel, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String())
 	if err != nil {
 		panic(err)

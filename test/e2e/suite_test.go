@@ -44,7 +44,7 @@ const (
 	// because the machine may be small and busy.
 	patienceOnCluster = 6 * time.Minute
 	patienceInLab     = 2 * time.Minute
-	// glance is the time between two looks.
+	// glance is the longest time between two looks.
 	glance = 200 * time.Millisecond
 )
 
@@ -254,14 +254,6 @@ func (s *suite) patience() time.Duration {
 	return patienceOnCluster
 }
 
-// glance is the time between two looks.
-func (s *suite) glance() time.Duration {
-	if s.lab != nil {
-		return 20 * time.Millisecond
-	}
-	return glance
-}
-
 // eventually waits until done says so. What it says beside that is what was
 // last seen; it is in the failure's message.
 func (s *suite) eventually(what string, done func() (bool, string)) {
@@ -269,7 +261,11 @@ func (s *suite) eventually(what string, done func() (bool, string)) {
 	var seen string
 	began := time.Now()
 	patience := s.patience()
-	for deadline := began.Add(patience); ; {
+	pause := glance
+	if s.lab != nil {
+		pause /= 10
+	}
+	for deadline := began.Add(patience); ; pause = min(pause*3/2, glance) {
 		var ok bool
 		if ok, seen = done(); ok {
 			s.t.Logf("%5.1fs %s", time.Since(began).Seconds(), what)
@@ -278,7 +274,7 @@ func (s *suite) eventually(what string, done func() (bool, string)) {
 		if time.Now().After(deadline) {
 			break
 		}
-		time.Sleep(s.glance())
+		time.Sleep(pause)
 	}
 	require.FailNow(s.t, "not within "+patience.String()+": "+what, seen)
 }

@@ -36,7 +36,7 @@ const (
 	// publishedPatience is how long an answer waits until the API server has the slices,
 	// publishedInterval how often it checks.
 	publishedPatience = 5 * time.Second
-	publishedInterval = 50 * time.Millisecond
+	publishedInterval = 200 * time.Millisecond
 	// taintSettle is how long the caches of schedulers may take to notice taints that the
 	// API server has accepted, and that of the controller to notice earlier allocations.
 	taintSettle = time.Second

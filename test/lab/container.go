@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"slices"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
@@ -22,11 +24,28 @@ func (n *Node) Container(pod *corev1.Pod, name string) (*oci.Spec, error) {
 	}
 	spec := &oci.Spec{Process: &oci.Process{}, Linux: &oci.Linux{}}
 	if ids := n.kubelet.cdiDevices(pod, &pod.Spec.Containers[i]); len(ids) > 0 {
+		completeNodes(registry, ids)
 		if missing, err := registry.InjectDevices(spec, ids...); err != nil {
 			return nil, fmt.Errorf("inject CDI devices (missing: %v): %w", missing, err)
 		}
 	}
 	return spec, nil
+}
+
+// completeNodes completes device nodes for which the simulators, without root, could only make plain
+// files. A container runtime reads type and numbers from the node.
+func completeNodes(registry *cdi.Cache, ids []string) {
+	for _, id := range ids {
+		d := registry.GetDevice(id)
+		if d == nil {
+			continue // InjectDevices says so
+		}
+		for _, node := range slices.Concat(d.GetSpec().ContainerEdits.DeviceNodes, d.ContainerEdits.DeviceNodes) {
+			if info, err := os.Lstat(cmp.Or(node.HostPath, node.Path)); err == nil && info.Mode().IsRegular() {
+				node.Type, node.Major = "c", 1
+			}
+		}
+	}
 }
 
 // cdiDevices are those of a container, by the requests of the pod's claims that it names.

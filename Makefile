@@ -152,7 +152,7 @@ RACE += ./pkg/serve ./pkg/usage/scrape ./pkg/web/... ./cmd/kubectl-tranche ./cmd
 RACE += ./test/simulator/...
 
 # A cluster in one process (test/lab) for each test that runs; they need the programs of Kubernetes.
-LAB = ./test/lab ./test/e2e ./test/apiserver
+LAB = ./test/lab ./test/e2e
 
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster

@@ -138,18 +138,21 @@ func startLab(assets string) (*laboratory, error) {
 	return l, nil
 }
 
-// startController starts the controller with the values of the release.
-func (l *laboratory) startController(ctx context.Context) (err error) {
+// startController starts the controller with the values of the release, and changes of them.
+func (l *laboratory) startController(ctx context.Context, changes ...func(*lab.ControllerOptions)) (err error) {
 	o := lab.DefaultController()
 	o.Translate = claimtemplates.Projects
 	o.Explain.After, o.Explain.PerSecond = 5*time.Second, 50
 	o.Defragment.After, o.Defragment.MaxPods, o.Defragment.PerHour = 5*time.Second, 2, 10
+	for _, change := range changes {
+		change(&o)
+	}
 	l.stopController, err = l.cluster.StartController(ctx, o)
 	return err
 }
 
-func (l *laboratory) restartController(ctx context.Context) error {
-	return errors.Join(l.stopController(), l.startController(ctx))
+func (l *laboratory) restartController(ctx context.Context, changes ...func(*lab.ControllerOptions)) error {
+	return errors.Join(l.stopController(), l.startController(ctx, changes...))
 }
 
 func (l *laboratory) stop() error {

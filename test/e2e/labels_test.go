@@ -10,6 +10,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/test/lab"
 )
 
 // migConfigs is a file of mig-parted.
@@ -26,6 +28,11 @@ mig-configs:
         "1g.10gb": 2
         "2g.20gb": 1
         "3g.40gb": 1
+  three-halves:
+    - devices: all
+      mig-enabled: true
+      mig-devices:
+        "3g.40gb": 3
 `
 
 // waitLabel waits for the value of a label of a node.
@@ -38,28 +45,44 @@ func (s *suite) waitLabel(node, key, value string) {
 	})
 }
 
-// A node with the label of mig-manager gets the configuration from mig-parted's ConfigMap, whose
-// namespace is not that of Tranche; the chart's Role and policy allow what this needs.
-func TestMIGConfigLabelOnTheCluster(t *testing.T) {
-	s := startOnCluster(t)
-	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
-	configMap, err := configMaps.Create(s.ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "mig-configs"}, Data: map[string]string{"config.yaml": migConfigs},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
+// followMIGParted has the controller read mig-parted's configurations from a ConfigMap of the test's
+// namespace, until the test ends.
+func (s *suite) followMIGParted(configMap string) {
+	s.t.Helper()
+	s.t.Cleanup(func() {
 		for _, key := range []string{names.LabelMIGConfig, names.LabelMIGConfigState} {
 			s.labelNode(nodeA, key, "")
 		}
 		// Without the format, the node is in no profile again.
-		s.helm("rollback", release, "--wait", "--timeout", "8m")
+		if s.lab != nil {
+			require.NoError(s.t, s.lab.restartController(s.ctx))
+		} else {
+			s.helm("rollback", release, "--wait", "--timeout", "8m")
+		}
 		s.waitFollows(nodeA, "")
 	})
-	s.set("formats.migParted.enabled=true,formats.migParted.configMap=" + s.namespace + "/mig-configs")
+	s.set("formats.migParted.enabled=true,formats.migParted.configMap=" + s.namespace + "/" + configMap)
+	if s.lab != nil {
+		require.NoError(s.t, s.lab.restartController(s.ctx, func(o *lab.ControllerOptions) {
+			o.Tools = state.Tools{v1alpha1.FromMIGParted: {Namespace: s.namespace, Name: configMap, Key: "config.yaml"}}
+		}))
+	}
+}
+
+// A node with the label of mig-manager gets the configuration from mig-parted's ConfigMap, whose
+// namespace is not that of Tranche; the chart's Role and policy allow what this needs.
+func TestMIGConfigLabel(t *testing.T) {
+	s := start(t)
+	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mig-configs"}, Data: map[string]string{"config.yaml": migConfigs, "other": "{"}}
+	s.followMIGParted(configMap.Name)
 
 	s.gpuPod("before", classWhole)
 	s.waitRunning("before")
 	s.labelNode(nodeA, names.LabelMIGConfig, "Balanced_A")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed") // there is no ConfigMap yet
+	_, err := configMaps.Create(s.ctx, configMap, metav1.CreateOptions{})
+	require.NoError(t, err)
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	s.waitGone("before")
 	n := s.waitFollows(nodeA, "Balanced_A")
@@ -68,15 +91,21 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 	s.gpuPod("small", class1g10gb)
 	s.waitRunning("small")
 
-	s.labelNode(nodeA, names.LabelMIGConfig, "typo")
-	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
-	said := s.requireCondition(s.gpuNode(nodeA), names.ConditionReady, metav1.ConditionFalse, names.ReasonProfileNotFound)
-	assert.Contains(t, said, "existing profiles: Balanced_A, all-disabled")
-	s.labelNode(nodeA, names.LabelMIGConfig, "Balanced_A")
-	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+	for name, why := range map[string][2]string{
+		"typo":         {names.ReasonProfileNotFound, "existing profiles: Balanced_A, all-disabled, three-halves"},
+		"three-halves": {names.ReasonProfileDoesNotFit, "3g.40gb"},
+	} {
+		s.labelNode(nodeA, names.LabelMIGConfig, name)
+		s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
+		assert.Contains(t, s.requireCondition(s.gpuNode(nodeA), names.ConditionReady, metav1.ConditionFalse, why[0]), why[1])
+		s.labelNode(nodeA, names.LabelMIGConfig, "Balanced_A")
+		s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+	}
 
-	configMap.Data["config.yaml"] = "version: v1\nmig-config: {}\n"
-	configMap, err = configMaps.Update(s.ctx, configMap, metav1.UpdateOptions{})
+	// A ConfigMap that is broken is told, and takes nothing away.
+	broken := configMap.DeepCopy()
+	broken.Data["config.yaml"] = "version: v1\nmig-config: {}\n"
+	_, err = configMaps.Update(s.ctx, broken, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
 	s.waitEvent(func() []corev1.Event {
@@ -85,7 +114,6 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 		return list.Items
 	}, "the ConfigMap", names.EventConfigMapInvalid, []string{"keep what they have"})
 	assert.Equal(t, 8*4, s.machine(nodeA).instances())
-	configMap.Data["config.yaml"] = migConfigs
 	_, err = configMaps.Update(s.ctx, configMap, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
@@ -96,4 +124,13 @@ func TestMIGConfigLabelOnTheCluster(t *testing.T) {
 	s.waitFollows(nodeA, "all-disabled")
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	assert.Zero(t, s.machine(nodeA).instances())
+
+	// The removal of the label changes nothing: the controller has looked when it has seen another.
+	s.labelNode(nodeA, names.LabelMIGConfig, "")
+	s.setProfileLabel(nodeA, "missing")
+	s.waitGPUNode(nodeA, "misses its profile", readyBecause(names.ReasonProfileNotFound))
+	s.setProfileLabel(nodeA, "")
+	s.waitGPUNode(nodeA, "misses nothing", readyBecause(names.ReasonApplied))
+	s.waitFollows(nodeA, "all-disabled")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 }

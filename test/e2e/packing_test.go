@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/tranche-dev/tranche/api/names"
 )
 
 const (
@@ -102,18 +100,5 @@ func TestSecondSchedulerPacks(t *testing.T) {
 	s.set("scheduler.assign=true")
 	s.waitMutated("pods with GPUs get the second scheduler", func(p *corev1.Pod) bool { return p.Spec.SchedulerName == packingScheduler })
 	_, gpus = s.replicate("assigned", s.smallPod(""))
-	assert.Len(t, gpus, 1)
-}
-
-// The default scheduler places replicas on one node and one GPU, if pods prefer nodes with such
-// pods. Without, it spreads them.
-func TestPodAffinity(t *testing.T) {
-	s := startOnCluster(t)
-	nodes, _ := s.replicate("before", s.smallPod(""))
-	assert.Equal(t, []string{nodeA, nodeC}, nodes)
-
-	s.set("podAffinity.enabled=true")
-	s.waitMutated("pods with GPUs get an affinity", func(p *corev1.Pod) bool { return p.Labels[names.LabelPack] == "true" })
-	_, gpus := s.replicate("after", s.smallPod(""))
 	assert.Len(t, gpus, 1)
 }

@@ -27,9 +27,8 @@ import (
 // and nothing else. What is allowed is only tried, because the plugin at work
 // would undo it.
 func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
-	s := startOnCluster(t)
-	pod := s.plugin(nodeA)
-	slices := s.slicesAs(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
+	s := start(t)
+	slices := s.slicesAs(s.podOfPlugin())
 
 	const refused = "tranche-kubelet-plugin on node 'node-a' may write only ResourceSlices of that node, and this one is of node 'node-b'"
 	s.requireWrites(slices, nodeB, func(err error) {
@@ -46,7 +45,7 @@ func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
 // A token that names no node, which anybody has who may ask for tokens of the
 // ServiceAccount, is good for nothing.
 func TestAdmissionPolicyRefusesATokenWithoutANode(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	slices := s.slicesAs(nil)
 	s.requireWrites(slices, nodeA, func(err error) {
 		require.Error(t, err)
@@ -69,11 +68,28 @@ func (s *suite) requireWrites(slices resourceclient.ResourceSliceInterface, node
 	check(slices.Delete(s.ctx, existing.Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
 }
 
+// podOfPlugin is the pod of node-a's plugin. In the lab, where the plugin runs in this process, it is
+// one with the same account.
+func (s *suite) podOfPlugin() *authenticationv1.BoundObjectReference {
+	s.t.Helper()
+	if s.lab != nil {
+		pod := newPod(pluginName)
+		pod.Spec.ServiceAccountName, pod.Spec.NodeName = pluginName, nodeA
+		pod, err := s.client.CoreV1().Pods(pluginNamespace).Create(s.ctx, pod, metav1.CreateOptions{})
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() { assert.NoError(s.t, s.client.CoreV1().Pods(pluginNamespace).Delete(s.ctx, pod.Name, now())) })
+		return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+	}
+	pod := s.plugin(nodeA)
+	require.Equal(s.t, pluginName, pod.Spec.ServiceAccountName)
+	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+}
+
 // slicesAs is the API of slices for who holds a token of the plugin's
 // ServiceAccount that is bound to an object.
 func (s *suite) slicesAs(bound *authenticationv1.BoundObjectReference) resourceclient.ResourceSliceInterface {
 	s.t.Helper()
-	client, err := kubernetes.NewForConfig(s.configAs(s.plugin(nodeA).Spec.ServiceAccountName, bound))
+	client, err := kubernetes.NewForConfig(s.configAs(pluginName, bound))
 	require.NoError(s.t, err)
 	return client.ResourceV1().ResourceSlices()
 }
@@ -94,9 +110,8 @@ func (s *suite) configAs(account string, bound *authenticationv1.BoundObjectRefe
 // The plugin of one node reports in that node's GPUNode, in its part of the status, and
 // writes nothing else of any.
 func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
-	s := startOnCluster(t)
-	pod := s.plugin(nodeA)
-	ours, err := client.New(s.configAs(pod.Spec.ServiceAccountName, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}))
+	s := start(t)
+	ours, err := client.New(s.configAs(pluginName, s.podOfPlugin()))
 	require.NoError(t, err)
 	report := func(node, status string) error {
 		_, err := ours.GPUNodes().Patch(s.ctx, node, types.MergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{DryRun: dryCreate.DryRun}, "status")

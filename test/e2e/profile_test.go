@@ -72,6 +72,14 @@ func inState(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
 	return func(n *v1alpha1.GPUNode) bool { return n.Status.State == state }
 }
 
+// readyBecause tells whether a reason is that of the condition Ready.
+func readyBecause(reason string) func(*v1alpha1.GPUNode) bool {
+	return func(n *v1alpha1.GPUNode) bool {
+		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady)
+		return c != nil && c.Reason == reason
+	}
+}
+
 // waitFollows waits until a node follows a profile, empty: none, and checks that
 // nothing of the switch is left.
 func (s *suite) waitFollows(node, profile string) *v1alpha1.GPUNode {

@@ -6,11 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // A node keeps its start-up taint while its profile is missing, and loses it when the profile
@@ -19,10 +17,7 @@ func TestStartupTaint(t *testing.T) {
 	s := start(t)
 	const profile = "startup"
 	s.labelProfile(nodeA, profile)
-	s.waitGPUNode(nodeA, "lacks its profile", func(n *v1alpha1.GPUNode) bool {
-		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady)
-		return c != nil && c.Reason == names.ReasonProfileNotFound
-	})
+	s.waitGPUNode(nodeA, "lacks its profile", readyBecause(names.ReasonProfileNotFound))
 	t.Cleanup(func() { _, _ = s.try("kubectl", "taint", "node", nodeA, names.TaintStartup+"-") })
 	s.kubectl("taint", "node", nodeA, names.TaintStartup+":NoSchedule")
 	tainted := func() bool {

@@ -7,10 +7,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -110,4 +117,119 @@ func TestTranslatedPodsKeepTheirGPUs(t *testing.T) {
 	s.waitPodEvent("third", names.EventAnnotationIgnored, "does not have the label tranche.dev/translate=kai")
 	s.requireSeesShare(s.pod("first"), "main")
 	assert.Equal(t, pod.UID, s.pod("first").UID)
+}
+
+// What a pod's policy names, the controller creates, and the API server changes nothing of it. Pods
+// that ask for nothing get no template.
+func TestTemplatesOfTranslatedPods(t *testing.T) {
+	tr := startTranslator(t)
+	nowhere := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"example.com/nowhere": "true"} }
+	for name, ask := range map[string]struct {
+		project string
+		change  change
+	}{
+		"tranche-fraction-500-x2": {"kai", withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "2")},
+		"tranche-memory-3000mi-compute-30.type-a100.type-h100": {"hami", func(p *corev1.Pod) {
+			withLimits(0, "nvidia.com/gpumem", "3000", "nvidia.com/gpucores", "30")(p)
+			withAnnotations("nvidia.com/use-gputype", "A100,H100")(p)
+		}},
+		"tranche-memory-10000mi": {"nos", withLimits(0, "nvidia.com/gpu-10gb", "1")},
+		"":                       {"other", withClaim("gpu", "tranche-fraction-500")},
+	} {
+		namespace := tr.namespaces[ask.project]
+		_, err := tr.client.CoreV1().Pods(namespace).Create(tr.ctx, podOf(nowhere, ask.change), metav1.CreateOptions{})
+		require.NoError(t, err)
+		if name == "" {
+			continue
+		}
+		asked, err := claimtemplate.Parse(name)
+		require.NoError(t, err)
+		tr.eventually("there is the template "+name, func() (bool, string) {
+			made, err := tr.client.ResourceV1().ResourceClaimTemplates(namespace).Get(tr.ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			assert.True(t, equality.Semantic.DeepEqual(asked.Spec(), made.Spec.Spec), "the API server changed it: %+v", made.Spec.Spec)
+			return true, ""
+		})
+	}
+	others, err := tr.client.ResourceV1().ResourceClaimTemplates(tr.namespaces["other"]).List(tr.ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, others.Items)
+}
+
+// Who takes over the controller gets no more than its templates.
+func TestWhatTheControllerMayWrite(t *testing.T) {
+	tr := startTranslator(t)
+	as, kai := tr.asControllerWithoutRBAC(), tr.namespaces["kai"]
+	template := func(name string, change func(*resourceapi.ResourceClaimTemplate)) *resourceapi.ResourceClaimTemplate {
+		asked, err := claimtemplate.Parse("tranche-fraction-500")
+		require.NoError(t, err)
+		o := &resourceapi.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelFromAmount: "true"}},
+			Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: asked.Spec()},
+		}
+		change(o)
+		return o
+	}
+	const ours, where, what = "may create and delete only ResourceClaimTemplates with the label", "only in namespaces with the label", "only for shares and whole GPUs"
+	nothing := func(*resourceapi.ResourceClaimTemplate) {}
+	for name, test := range map[string]struct {
+		namespace string
+		made      *resourceapi.ResourceClaimTemplate
+		want      string
+	}{
+		"another name":    {kai, template("half", nothing), ours},
+		"no label":        {kai, template("tranche-x", func(o *resourceapi.ResourceClaimTemplate) { o.Labels = nil }), ours},
+		"another project": {tr.namespaces["other"], template("tranche-fraction-500", nothing), where},
+		"no project":      {tr.namespace, template("tranche-fraction-500", nothing), where},
+		"another class": {kai, template("tranche-x", func(o *resourceapi.ResourceClaimTemplate) {
+			o.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName = "nic.example.com"
+		}), what},
+		"an administrator": {kai, template("tranche-x", func(o *resourceapi.ResourceClaimTemplate) {
+			o.Spec.Spec.Devices.Requests[0].Exactly.AdminAccess = ptr.To(true)
+		}), what},
+		"a finalizer": {kai, template("tranche-x", func(o *resourceapi.ResourceClaimTemplate) { o.Finalizers = []string{"example.com/x"} }), what},
+		"alternatives": {kai, template("tranche-x", func(o *resourceapi.ResourceClaimTemplate) {
+			o.Spec.Spec.Devices.Requests[0] = resourceapi.DeviceRequest{Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "a", DeviceClassName: "nic.example.com"}}}
+		}), what},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := as.ResourceClaimTemplates(test.namespace).Create(tr.ctx, test.made, dryCreate)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+	templates := tr.client.ResourceV1().ResourceClaimTemplates(kai)
+	for name, made := range map[string]*resourceapi.ResourceClaimTemplate{
+		"its own":      template("tranche-fraction-500", nothing),
+		"no label":     template("tranche-x", func(o *resourceapi.ResourceClaimTemplate) { o.Labels = nil }),
+		"another name": template("mine", nothing),
+	} {
+		made, err := templates.Create(tr.ctx, made, metav1.CreateOptions{})
+		require.NoError(t, err)
+		made.Annotations = map[string]string{"a": "b"}
+		_, err = as.ResourceClaimTemplates(kai).Update(tr.ctx, made, metav1.UpdateOptions{})
+		require.ErrorContains(t, err, ours)
+		if name != "its own" {
+			require.ErrorContains(t, as.ResourceClaimTemplates(kai).Delete(tr.ctx, made.Name, metav1.DeleteOptions{}), ours)
+		}
+	}
+
+	// By RBAC, it may do that with its own templates, and nothing else.
+	program := kubernetes.NewForConfigOrDie(tr.configAs("tranche-controller", nil))
+	templates = program.ResourceV1().ResourceClaimTemplates(kai)
+	require.NoError(t, templates.Delete(tr.ctx, "tranche-fraction-500", metav1.DeleteOptions{}))
+	_, err := templates.Create(tr.ctx, template("tranche-fraction-500", nothing), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = program.CoreV1().Pods(kai).Create(tr.ctx, podOf(), metav1.CreateOptions{})
+	require.ErrorContains(t, err, "cannot create resource")
+}
+
+// asControllerWithoutRBAC is the controller with every right, so that only the policies are tested.
+func (tr *translator) asControllerWithoutRBAC() resourceclient.ResourceV1Interface {
+	config := rest.CopyConfig(tr.config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + pluginNamespace + ":tranche-controller", Groups: []string{"system:masters"},
+	}
+	return kubernetes.NewForConfigOrDie(config).ResourceV1()
 }

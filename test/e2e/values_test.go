@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -151,15 +152,29 @@ func (s *suite) useValues() {
 	s.t.Logf("%5.1fs the release has the values %s", time.Since(began).Seconds(), text)
 }
 
-// set upgrades the release with values in addition to those that it has.
+// set upgrades the release with values in addition to those that it has. In the lab, programs do not
+// take notice, and the values last until the test ends; on a cluster, until another test needs others.
 func (s *suite) set(values string) {
 	s.t.Helper()
+	if s.lab != nil {
+		s.t.Cleanup(func() { assert.NoError(s.t, s.lab.cluster.SetValues(s.ctx, "")) })
+		require.NoError(s.t, s.lab.cluster.SetValues(s.ctx, values))
+		return
+	}
 	s.helm("upgrade", release, chart, "--reuse-values", "--set", values, "--wait", "--timeout", "8m")
 }
 
 // waitTranslated waits until the API server applies the policies that translate the pods of a
 // project, some time after they were created.
 func (s *suite) waitTranslated(project string) {
+	s.t.Helper()
+	s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"="+project)
+	defer s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"-")
+	s.waitTranslatedIn(s.namespace, project)
+}
+
+// waitTranslatedIn is waitTranslated for a namespace that has the project's label.
+func (s *suite) waitTranslatedIn(namespace, project string) {
 	s.t.Helper()
 	asks := func(amount string) *corev1.Pod {
 		pod := newPod("translated")
@@ -175,12 +190,9 @@ func (s *suite) waitTranslated(project string) {
 	}
 	good := map[string]string{"kai": "0.5", "hami": "1", "nos": "1"}[project]
 	require.NotEmpty(s.t, good, project)
-	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"="+project)
-	defer s.kubectl("label", "namespace", s.namespace, names.LabelTranslate+"-")
 	s.eventually("pods of "+project+" are translated", func() (bool, string) {
-		_, refused := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, asks("0"), dry)
-		pod, err := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, asks(good), dry)
+		_, refused := s.client.CoreV1().Pods(namespace).Create(s.ctx, asks("0"), dryCreate)
+		pod, err := s.client.CoreV1().Pods(namespace).Create(s.ctx, asks(good), dryCreate)
 		return apierrors.IsInvalid(refused) && err == nil && len(pod.Spec.ResourceClaims) > 0, fmt.Sprint(refused, err)
 	})
 }

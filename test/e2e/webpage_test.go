@@ -3,22 +3,31 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/web"
+	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/pkg/web/signin"
 	"github.com/tranche-dev/tranche/test/simulator/load"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -170,4 +179,48 @@ func TestWebPageOfTheCluster(t *testing.T) {
 	})
 	assert.Equal(t, 1, strings.Count(page, "compute 60 %, "), "not what others use")
 	assert.NotContains(t, page, "secret-")
+}
+
+// The rights that the chart gives the page of the cluster are enough for it, and for asking what its
+// users may see.
+func TestPageHasTheRightsThatItNeeds(t *testing.T) {
+	s := start(t)
+	config := s.configAs("tranche-web", nil)
+	kube, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	ours, err := client.New(config)
+	require.NoError(t, err)
+	store, guard := live.New(time.Now), signin.New(kube)
+	page, err := web.New(web.Options{Source: store, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(s.ctx)
+	var following sync.WaitGroup
+	following.Go(func() { store.Follow(ctx, live.Source{Kubernetes: kube, Ours: ours}) })
+	t.Cleanup(func() { cancel(); following.Wait() })
+	s.eventually("the page knows the node", func() (bool, string) { return store.Snapshot().Find(nodeA) != nil, "" })
+	assert.Empty(t, store.Snapshot().Gaps, "it may read everything")
+
+	get := func(user string) (status int, text string) {
+		r := httptest.NewRequest(http.MethodGet, "/nodes/"+nodeA, nil)
+		r.Header.Set("Authorization", "Bearer "+user)
+		w := httptest.NewRecorder()
+		guard.Handler(page).ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	tokens := map[string]string{}
+	for _, user := range []string{"tenant", "nobody"} {
+		s.kubectl("-n", s.namespace, "create", "serviceaccount", user)
+		tokens[user] = strings.TrimSpace(s.kubectl("-n", s.namespace, "create", "token", user))
+	}
+	s.kubectl("create", "clusterrolebinding", s.namespace, "--clusterrole=tranche-user", "--serviceaccount="+s.namespace+":tenant")
+	t.Cleanup(func() { s.kubectl("delete", "clusterrolebinding", s.namespace) })
+	status, text := get(tokens["tenant"])
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, text, "Signed in as system:serviceaccount:"+s.namespace+":tenant")
+	assert.Contains(t, text, "H100")
+	status, text = get(tokens["nobody"])
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.NotContains(t, text, "H100")
+	status, _ = get(strings.ToUpper(tokens["nobody"]))
+	assert.Equal(t, http.StatusUnauthorized, status)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -200,10 +199,24 @@ func (c *Cluster) program(name string, args ...string) error {
 	return nil
 }
 
-// installChart creates the chart's objects, without those that would start its programs.
+// installChart creates the chart's objects.
 func (c *Cluster) installChart(ctx context.Context) error {
-	err := c.helm(ctx, "install", Release, c.options.Chart, "--create-namespace", "--no-hooks")
-	if err != nil {
+	return c.release(ctx, "install", "--create-namespace")
+}
+
+// SetValues upgrades the release with a value of helm's --set, in addition to [Options.Values]
+// only. Plugins and controller do not take notice: they have their own options.
+func (c *Cluster) SetValues(ctx context.Context, values string) error {
+	return c.release(ctx, "upgrade", "--set", values)
+}
+
+// release installs or upgrades the chart, and removes what would start its programs.
+func (c *Cluster) release(ctx context.Context, command string, args ...string) error {
+	args = append([]string{command, Release, c.options.Chart, "--no-hooks"}, args...)
+	for _, program := range []string{"controller", "scheduler", "webPage"} {
+		args = append(args, "--set", program+".nodeSelector.lab=none") // for as long as there are Deployments
+	}
+	if err := c.helm(ctx, args...); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -213,18 +226,9 @@ func (c *Cluster) installChart(ctx context.Context) error {
 }
 
 func (c *Cluster) helm(ctx context.Context, args ...string) error {
-	args = append(append(args, "--namespace", Namespace, "--kubeconfig", c.Kubeconfig()), c.options.Values...)
+	args = append(append(args, "--namespace", Namespace, "--kubeconfig", c.Kubeconfig(), "--qps", "1000", "--burst-limit", "1000"), c.options.Values...)
 	if out, err := exec.CommandContext(ctx, filepath.Join(c.options.Assets, "helm"), args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-// AddNamespace makes a namespace with a name of its own.
-func (c *Cluster) AddNamespace(ctx context.Context) (string, error) {
-	made, err := c.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}, metav1.CreateOptions{})
-	if err != nil {
-		return "", err
-	}
-	return made.Name, nil
 }

@@ -1,4 +1,4 @@
-package apiserver
+package e2e
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -15,18 +14,22 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// The policy adds a preference to pods that ask for GPUs, also where another policy makes the
-// claim, and leaves all others as they are.
+// The default scheduler places replicas on one node and one GPU, if pods prefer nodes with such
+// pods. Without, it spreads them. The policy adds the preference to pods that ask for GPUs, also
+// where another policy makes the claim, and leaves all others as they are.
 func TestPodAffinity(t *testing.T) {
-	tr := startTranslator(t, "--set", "podAffinity.enabled=true", "--show-only", "templates/podaffinity.yaml")
+	tr := startTranslator(t)
+	onNodes, _ := tr.replicate("before", tr.smallPod(""))
+	assert.Equal(t, []string{nodeA, nodeC}, onNodes)
+	tr.set("podAffinity.enabled=true")
+	tr.waitMutated("pods with GPUs get an affinity", func(p *corev1.Pod) bool { return p.Labels[names.LabelPack] == "true" })
+	_, gpus := tr.replicate("after", tr.smallPod(""))
+	assert.Len(t, gpus, 1)
+
 	pack := func(value string) change {
 		return func(p *corev1.Pod) { p.Labels = map[string]string{names.LabelPack: value} }
 	}
 	byClaim := withClaim("gpu", "mine")
-	tr.await("the policy does not work", func() bool {
-		p, err := tr.create("other", podOf(byClaim))
-		return err == nil && p.Spec.Affinity != nil
-	})
 	gathers := &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 		Weight: 100,
 		PodAffinityTerm: corev1.PodAffinityTerm{
@@ -40,8 +43,8 @@ func TestPodAffinity(t *testing.T) {
 		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpExists}}},
 	}}}
 	for name, test := range map[string]struct {
-		namespace string
-		pod       []change
+		project string
+		pod     []change
 	}{
 		"a claim":                   {"other", []change{byClaim}},
 		"a MIG profile":             {"other", []change{withLimits(1, "nvidia.com/mig-1g.10gb", "1")}},
@@ -56,7 +59,7 @@ func TestPodAffinity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := podOf(test.pod...)
-			after, err := tr.create(test.namespace, before)
+			after, err := tr.would(test.project, before)
 			require.NoError(t, err)
 			assert.Equal(t, "true", after.Labels[names.LabelPack])
 			assert.Equal(t, before.Labels["app"], after.Labels["app"])
@@ -89,7 +92,7 @@ func TestPodAffinity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := podOf(changes...)
-			after, err := tr.create("other", before)
+			after, err := tr.would("other", before)
 			require.NoError(t, err)
 			assert.Equal(t, before.Labels, after.Labels)
 			assert.Equal(t, before.Spec.Affinity, after.Spec.Affinity)
@@ -100,8 +103,8 @@ func TestPodAffinity(t *testing.T) {
 	t.Run("without warnings", func(t *testing.T) {
 		config, warnings := rest.CopyConfig(tr.config), &warned{}
 		config.WarningHandler = warnings
-		quiet := translator{t: t, kube: kubernetes.NewForConfigOrDie(config)}
-		_, err := quiet.create("other", podOf(byClaim))
+		pods := kubernetes.NewForConfigOrDie(config).CoreV1().Pods(tr.namespaces["other"])
+		_, err := pods.Create(tr.ctx, podOf(byClaim), dryCreate)
 		require.NoError(t, err)
 		assert.Empty(t, warnings.all)
 	})
@@ -109,10 +112,10 @@ func TestPodAffinity(t *testing.T) {
 	t.Run("in any order of the policies", func(t *testing.T) {
 		for round := range rounds {
 			tr.shuffle("tranche-pod-affinity", round)
-			for namespace, ask := range map[string]change{"kai": withAnnotations("gpu-fraction", "0.5"), "hami": withLimits(0, "nvidia.com/gpumem", "1000")} {
-				after, err := tr.create(namespace, podOf(ask))
+			for project, ask := range map[string]change{"kai": withAnnotations("gpu-fraction", "0.5"), "hami": withLimits(0, "nvidia.com/gpumem", "1000")} {
+				after, err := tr.would(project, podOf(ask))
 				require.NoError(t, err)
-				require.NotNil(t, after.Spec.Affinity, "round %d, %s", round, namespace)
+				require.NotNil(t, after.Spec.Affinity, "round %d, %s", round, project)
 				assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
 			}
 		}
@@ -120,7 +123,7 @@ func TestPodAffinity(t *testing.T) {
 
 	t.Run("constraints of its own", func(t *testing.T) {
 		own := []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: term[0].LabelSelector}}
-		after, err := tr.create("other", podOf(byClaim, func(p *corev1.Pod) { p.Spec.TopologySpreadConstraints = own }))
+		after, err := tr.would("other", podOf(byClaim, func(p *corev1.Pod) { p.Spec.TopologySpreadConstraints = own }))
 		require.NoError(t, err)
 		assert.Equal(t, own, after.Spec.TopologySpreadConstraints)
 		assert.Equal(t, gathers, after.Spec.Affinity.PodAffinity)
@@ -135,25 +138,29 @@ func (w *warned) HandleWarningHeader(_ int, _, text string) { w.all = append(w.a
 // The policy names the second scheduler on pods that ask for GPUs, also where another policy makes
 // the claim and removes the name of a scheduler.
 func TestSchedulerOfPodsWithGPUs(t *testing.T) {
-	tr := startTranslator(t, "--set", "scheduler.enabled=true,scheduler.assign=true", "--show-only", "templates/schedulerpolicy.yaml")
-	const ours = "tranche-packing"
+	tr := startTranslator(t)
+	if tr.lab == nil {
+		tr.loadScheduler()
+	}
+	tr.set("scheduler.enabled=true,scheduler.assign=true")
+	tr.waitMutated("pods with GPUs get the second scheduler", func(p *corev1.Pod) bool { return p.Spec.SchedulerName == packingScheduler })
 	byClaim := withClaim("gpu", "mine")
-	scheduler := func(namespace string, changes ...change) string {
-		p, err := tr.create(namespace, podOf(changes...))
+	scheduler := func(project string, changes ...change) string {
+		p, err := tr.would(project, podOf(changes...))
 		require.NoError(t, err)
 		return p.Spec.SchedulerName
 	}
-	tr.await("the policy does not work", func() bool { return scheduler("other", byClaim) == ours })
-	assert.Equal(t, ours, scheduler("other", withLimits(-1, "nvidia.com/mig-1g.10gb", "1")))
-	assert.Equal(t, ours, scheduler("other", byClaim, byScheduler(corev1.DefaultSchedulerName)))
-	assert.Equal(t, ours, scheduler("kai", withAnnotations("gpu-fraction", "0.5"), byScheduler("kai-scheduler")))
+	byAnnotation := []change{withAnnotations("gpu-fraction", "0.5"), byScheduler("kai-scheduler")}
+	assert.Equal(t, packingScheduler, scheduler("other", withLimits(-1, "nvidia.com/mig-1g.10gb", "1")))
+	assert.Equal(t, packingScheduler, scheduler("other", byClaim, byScheduler(corev1.DefaultSchedulerName)))
+	assert.Equal(t, packingScheduler, scheduler("kai", byAnnotation...))
 	for round := range rounds {
 		tr.shuffle("tranche-scheduler", round)
-		assert.Equal(t, ours, scheduler("kai", withAnnotations("gpu-fraction", "0.5"), byScheduler("kai-scheduler")), "round %d", round)
+		assert.Equal(t, packingScheduler, scheduler("kai", byAnnotation...), "round %d", round)
 	}
 	assert.Equal(t, "another", scheduler("other", byClaim, byScheduler("another")))
 	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other"))
-	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other", byClaim, func(p *corev1.Pod) { p.Spec.NodeName = "node-a" }))
+	assert.Equal(t, corev1.DefaultSchedulerName, scheduler("other", byClaim, func(p *corev1.Pod) { p.Spec.NodeName = nodeA }))
 }
 
 // rounds is how many orders of the policies are tried. In each, a policy that is not invoked again fails with
@@ -164,16 +171,12 @@ const rounds = 6
 // leaves alone pods of a name afterwards, which shows that the change has arrived.
 func (tr *translator) shuffle(policy string, round int) {
 	tr.t.Helper()
-	policies := tr.kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
 	name := fmt.Sprintf("round-%d", round)
-	p, err := policies.Get(tr.t.Context(), policy, metav1.GetOptions{})
-	require.NoError(tr.t, err)
-	p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: name, Expression: fmt.Sprintf("object.metadata.name != %q", name)})
-	_, err = policies.Update(tr.t.Context(), p, metav1.UpdateOptions{})
-	require.NoError(tr.t, err)
+	tr.kubectl("patch", "mutatingadmissionpolicy", policy, "--type=json", "-p",
+		fmt.Sprintf(`[{"op": "add", "path": "/spec/matchConditions/-", "value": {"name": %q, "expression": "object.metadata.name != '%[1]s'"}}]`, name))
 	left := podOf(withClaim("gpu", "mine"), func(p *corev1.Pod) { p.Name = name })
-	tr.await("the policy has not changed", func() bool {
-		after, err := tr.create("other", left)
-		return err == nil && after.Spec.Affinity == nil && after.Spec.SchedulerName == corev1.DefaultSchedulerName
+	tr.eventually("the policy has changed", func() (bool, string) {
+		after, err := tr.would("other", left)
+		return err == nil && after.Spec.Affinity == nil && after.Spec.SchedulerName == corev1.DefaultSchedulerName, fmt.Sprint(err)
 	})
 }

@@ -1,298 +1,46 @@
-package apiserver
+package e2e
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
-	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
-	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
-
-	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 )
 
-// translator is an API server with the chart's policies that translate pods, and a namespace
-// for each project that has the name of the project.
-type translator struct {
-	t      *testing.T
-	config *rest.Config
-	kube   kubernetes.Interface
-}
-
-// startTranslator takes arguments of helm's that add other policies.
-func startTranslator(t *testing.T, more ...string) *translator {
-	t.Helper()
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		t.Skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd: make test-unit does")
-	}
-	helm := os.Getenv("HELM")
-	if helm == "" {
-		t.Skip("HELM names no helm: make test-unit does")
-	}
-	ctrl.SetLogger(logr.Discard())
-	env := &envtest.Environment{BinaryAssetsDirectory: assets}
-	config, err := env.Start()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, env.Stop()) })
-	config.QPS = -1
-	tr := &translator{t: t, config: config, kube: kubernetes.NewForConfigOrDie(config)}
-	for _, project := range []string{"kai", "hami", "nos", "other"} {
-		_, err := tr.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-			ObjectMeta: metav1.ObjectMeta{Name: project, Labels: map[string]string{names.LabelTranslate: project, resourceapi.DRAAdminNamespaceLabelKey: "true"}},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	out, err := exec.CommandContext(t.Context(), helm, append([]string{"template", "tranche", filepath.Join("..", "..", "deployments", "helm", "tranche"),
-		"--namespace", "tranche-system", "--kube-version", "1.37.1", "--set", "translate.kai=true,translate.hami=true,translate.nos=true",
-		"--show-only", "templates/translate.yaml", "--show-only", "templates/controllerrbac.yaml"}, more...)...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	direct, err := client.New(config, client.Options{})
-	require.NoError(t, err)
-	for document := range strings.SplitSeq(string(out), "\n---\n") {
-		var o unstructured.Unstructured
-		require.NoError(t, yaml.Unmarshal([]byte(document), &o.Object))
-		if len(o.Object) == 0 || o.GetNamespace() != "" {
-			continue
-		}
-		require.NoError(t, direct.Create(t.Context(), &o), o.GetName())
-	}
-	tr.await("the policies do not work", func() bool {
-		for namespace, made := range map[string]*corev1.Pod{
-			"kai":  podOf(withAnnotations("gpu-fraction", "0")),
-			"hami": podOf(withLimits(0, "nvidia.com/gpumem", "0")),
-			"nos":  podOf(withLimits(0, "nvidia.com/gpu-0gb", "1")),
-		} {
-			if _, err := tr.create(namespace, made); err == nil {
-				return false
-			}
-		}
-		for namespace, made := range map[string]*corev1.Pod{
-			"kai":  podOf(withAnnotations("gpu-fraction", "0.5")),
-			"hami": podOf(withLimits(0, "nvidia.com/gpumem", "1")),
-			"nos":  podOf(withLimits(0, "nvidia.com/gpu-1gb", "1")),
-		} {
-			if p, err := tr.create(namespace, made); err != nil || len(p.Spec.ResourceClaims) == 0 {
-				return false
-			}
-		}
-		// The policy on the controller's own templates becomes active on its own.
-		refused := &resourceapi.ResourceClaimTemplate{
-			ObjectMeta: metav1.ObjectMeta{Name: "not-from-an-amount"},
-			Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-				Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "nic.example.com"}}},
-			}}},
-		}
-		_, err := tr.asControllerWithoutRBAC().ResourceClaimTemplates("kai").Create(t.Context(), refused, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsForbidden(err)
-	})
-	return tr
-}
-
-// asControllerWithoutRBAC is the controller with every right, so that only the policies are tested.
-func (tr *translator) asControllerWithoutRBAC() resourceclient.ResourceV1Interface {
-	config := tr.asController()
-	config.Impersonate.Groups = []string{"system:masters"}
-	return kubernetes.NewForConfigOrDie(config).ResourceV1()
-}
-
-func (tr *translator) await(what string, done func() bool) {
-	tr.t.Helper()
-	require.Eventually(tr.t, done, patience, glance, what)
-}
-
-// create asks the API server what would become of a pod.
-func (tr *translator) create(namespace string, p *corev1.Pod) (*corev1.Pod, error) {
-	return tr.kube.CoreV1().Pods(namespace).Create(tr.t.Context(), p.DeepCopy(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-}
-
-type change func(*corev1.Pod)
-
-// podOf has an init container and two containers: prepare, main, sidecar.
-func podOf(changes ...change) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
-		Spec: corev1.PodSpec{
-			InitContainers: []corev1.Container{{Name: "prepare", Image: "none"}},
-			Containers:     []corev1.Container{{Name: "main", Image: "none"}, {Name: "sidecar", Image: "none"}},
-		},
-	}
-	for _, c := range changes {
-		c(p)
-	}
-	return p
-}
-
-func withAnnotations(pairs ...string) change {
-	return func(p *corev1.Pod) {
-		if p.Annotations == nil {
-			p.Annotations = map[string]string{}
-		}
-		for i := 0; i < len(pairs); i += 2 {
-			p.Annotations[pairs[i]] = pairs[i+1]
-		}
-	}
-}
-
-// withLimits sets limits of a container; that with index -1 is the init container.
-func withLimits(index int, pairs ...string) change {
-	return func(p *corev1.Pod) {
-		c := &p.Spec.InitContainers[0]
-		if index >= 0 {
-			c = &p.Spec.Containers[index]
-		}
-		if c.Resources.Limits == nil {
-			c.Resources.Limits = corev1.ResourceList{}
-		}
-		for i := 0; i < len(pairs); i += 2 {
-			c.Resources.Limits[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-		}
-	}
-}
-
-func withClaim(name, template string) change {
-	return func(p *corev1.Pod) {
-		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimTemplateName: &template})
-		for i := range p.Spec.Containers {
-			p.Spec.Containers[i].Resources.Claims = append(p.Spec.Containers[i].Resources.Claims, corev1.ResourceClaim{Name: name})
-		}
-	}
-}
-
-func byScheduler(name string) change { return func(p *corev1.Pod) { p.Spec.SchedulerName = name } }
-
-// said is what became of a pod: its claims, the limits that are not of CPU and memory, and the
-// scheduler unless it is the default.
-func said(p *corev1.Pod) (all []string) {
-	templates := map[string]string{}
-	for _, c := range p.Spec.ResourceClaims {
-		templates[c.Name] = *c.ResourceClaimTemplateName
-	}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for _, c := range list {
-			for _, claim := range c.Resources.Claims {
-				all = append(all, fmt.Sprintf("%s: %s=%s", c.Name, claim.Name, templates[claim.Name]))
-				delete(templates, claim.Name)
-			}
-			for name, q := range c.Resources.Limits {
-				all = append(all, fmt.Sprintf("%s: %s: %s", c.Name, name, q.String()))
-			}
-			if len(c.Resources.Limits) != len(c.Resources.Requests) {
-				all = append(all, fmt.Sprintf("%s: requests %v", c.Name, c.Resources.Requests))
-			}
-		}
-	}
-	for name := range templates {
-		all = append(all, "nobody: "+name)
-	}
-	if p.Spec.SchedulerName != corev1.DefaultSchedulerName {
-		all = append(all, p.Spec.SchedulerName)
-	}
-	return all
-}
-
-// each holds what a table says against the API server. What begins with "refused: " is part of
-// the error.
-func (tr *translator) each(namespace string, tests map[string]struct {
-	pod  []change
-	want []string
-}) {
-	for name, test := range tests {
-		tr.t.Run(namespace+"/"+name, func(t *testing.T) {
-			got, err := tr.create(namespace, podOf(test.pod...))
-			offline(t, translate.Project(namespace), podOf(test.pod...), got, err)
-			if len(test.want) == 1 && strings.HasPrefix(test.want[0], "refused: ") {
-				require.Error(t, err)
-				assert.Contains(t, err.Error(), strings.TrimPrefix(test.want[0], "refused: "))
-				assert.True(t, apierrors.IsInvalid(err), "%v", err)
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, test.want, said(got))
-			for _, c := range got.Spec.ResourceClaims {
-				if !strings.HasPrefix(*c.ResourceClaimTemplateName, "mine") {
-					_, err := claimtemplate.Parse(*c.ResourceClaimTemplateName)
-					assert.NoError(t, err, "the controller cannot read the name")
-				}
-			}
-		})
-	}
-}
-
-// offline compares what the API server makes of a pod with what kubectl tranche convert does.
-func offline(t *testing.T, project translate.Project, before, after *corev1.Pod, refused error) {
-	t.Helper()
-	pod := &corev1.PodTemplateSpec{ObjectMeta: before.ObjectMeta, Spec: before.Spec}
-	r := translate.Pod(project, pod)
-	if refused != nil {
-		if len(r.Problems) == 0 {
-			assert.Contains(t, refused.Error(), "select GPUs by more than 180 characters")
-			assert.True(t, slices.ContainsFunc(r.Claims, func(c translate.Claim) bool { return !strings.HasPrefix(c.Template, claimtemplate.Prefix) }),
-				"a policy can write the template, too: %v", r.Claims)
-			return
-		}
-		if strings.Contains(refused.Error(), "ValidatingAdmissionPolicy") {
-			assert.Contains(t, refused.Error(), strings.Join(r.Problems, "; "))
-		}
-		return
-	}
-	require.Empty(t, r.Problems)
-	if len(r.Claims) > 0 {
-		assert.Contains(t, translate.Of(pod), project)
-	}
-	for _, c := range r.Claims {
-		container := &before.Spec.Containers[c.Index]
-		if c.Init {
-			container = &before.Spec.InitContainers[c.Index]
-		}
-		before.Spec.ResourceClaims = append(before.Spec.ResourceClaims, corev1.PodResourceClaim{Name: c.Name, ResourceClaimTemplateName: &c.Template})
-		container.Resources.Claims = append(container.Resources.Claims, corev1.ResourceClaim{Name: c.Name})
-		for _, name := range c.Remove {
-			delete(container.Resources.Limits, name)
-			delete(container.Resources.Requests, name)
-		}
-		request, err := claimtemplate.Parse(c.Template)
-		require.NoError(t, err)
-		assert.Equal(t, request.Spec(), c.Spec, "it is not what the controller makes")
-	}
-	if r.Scheduler != "" || before.Spec.SchedulerName == "" {
-		before.Spec.SchedulerName = corev1.DefaultSchedulerName
-	}
-	for _, list := range [][]corev1.Container{before.Spec.InitContainers, before.Spec.Containers} {
-		for i := range list {
-			list[i].Resources.Requests = list[i].Resources.Limits // as the API server sets them
-		}
-	}
-	assert.Equal(t, said(after), said(before))
-}
-
-type table = map[string]struct {
-	pod  []change
-	want []string
-}
-
-func TestTranslateKAI(t *testing.T) {
+// The API server makes of pods what the tables say, which is what kubectl tranche convert makes.
+func TestTranslation(t *testing.T) {
 	tr := startTranslator(t)
+	tr.each("kai", kaiPods())
+	tr.each("hami", hamiPods())
+	tr.each("nos", nosPods())
+	for _, project := range []string{"kai", "hami", "nos"} {
+		tr.each(project, podsThatNobodyServes())
+	}
+	for _, test := range podsThatNobodyServes() {
+		_, err := tr.would("other", podOf(test.pod...))
+		require.NoError(t, err, "the namespace has no project")
+	}
+
+	// A copy of a pod that was translated is as it was.
+	first, err := tr.would("kai", podOf(withAnnotations("gpu-fraction", "0.5")))
+	require.NoError(t, err)
+	again, err := tr.would("kai", podOf(func(p *corev1.Pod) { p.Spec, p.Annotations = first.Spec, first.Annotations }))
+	require.NoError(t, err)
+	assert.Equal(t, said(first), said(again))
+
+	// Without the label, nothing happens.
+	tr.namespaces["none"] = tr.namespace
+	for _, project := range []string{"other", "hami", "none"} {
+		p, err := tr.would(project, podOf(withAnnotations("gpu-fraction", "7")))
+		require.NoError(t, err)
+		assert.Empty(t, said(p), project)
+	}
+}
+
+// kaiPods are pods of a namespace of KAI's.
+func kaiPods() table {
 	only := func(template string) []string { return []string{"main: tranche=" + template} }
 	fraction := func(value string) []change { return []change{withAnnotations("gpu-fraction", value)} }
 	memory := func(value string) []change { return []change{withAnnotations("gpu-memory", value)} }
@@ -343,32 +91,18 @@ func TestTranslateKAI(t *testing.T) {
 	for _, value := range []string{"", "0", "000", "-1", "1048577", "1e9", "99999999999999999999999", "2000Mi", "1.5", "NaN", " 1"} {
 		tests["memory "+value] = table{"": {memory(value), []string{"refused: annotation gpu-memory is '" + value + "'" + badMemory}}}[""]
 	}
-	tr.each("kai", tests)
-
-	// A copy of a pod that was translated is as it was.
-	first, err := tr.create("kai", podOf(fraction("0.5")...))
-	require.NoError(t, err)
-	again, err := tr.create("kai", podOf(func(p *corev1.Pod) { p.Spec, p.Annotations = first.Spec, first.Annotations }))
-	require.NoError(t, err)
-	assert.Equal(t, said(first), said(again))
-
-	// Without the label, nothing happens.
-	for _, namespace := range []string{"other", "hami", metav1.NamespaceDefault} {
-		p, err := tr.create(namespace, podOf(fraction("7")...))
-		require.NoError(t, err)
-		assert.Empty(t, said(p), namespace)
-	}
+	return tests
 }
 
-func TestTranslateHAMi(t *testing.T) {
-	tr := startTranslator(t)
+// hamiPods are pods of a namespace of HAMi's.
+func hamiPods() table {
 	main := func(template string) []string { return []string{"main: tranche-0=" + template} }
 	amd := func(template string) []string { return []string{"main: tranche-amd-0=" + template} }
 	limits := func(pairs ...string) []change { return []change{withLimits(0, pairs...)} }
 	selecting := func(annotations ...string) []change {
 		return []change{withAnnotations(annotations...), withLimits(0, "nvidia.com/gpu", "1", "nvidia.com/gpumem", "3000")}
 	}
-	tr.each("hami", table{
+	return table{
 		"memory":        {limits("nvidia.com/gpu", "1", "nvidia.com/gpumem", "3000"), main("tranche-memory-3000mi")},
 		"no count":      {limits("nvidia.com/gpumem", "3k"), main("tranche-memory-3000mi")},
 		"two GPUs":      {limits("nvidia.com/gpu", "2", "nvidia.com/gpumem", "3000", "nvidia.com/gpucores", "30"), main("tranche-memory-3000mi-compute-30-x2")},
@@ -426,7 +160,7 @@ func TestTranslateHAMi(t *testing.T) {
 		"three UUIDs":        {selecting("nvidia.com/use-gpuuuid", uuids(3)), main("tranche-memory-3000mi" + strings.ReplaceAll(","+strings.ToLower(uuids(3)), ",", ".uuid-"))},
 		"four UUIDs":         {selecting("nvidia.com/use-gpuuuid", uuids(4)), []string{"refused: select GPUs by more than 180 characters"}},
 		"claim of that name": {[]change{withLimits(0, "nvidia.com/gpumem", "2"), withClaim("tranche-0", "mine")}, []string{"refused: the pod has a claim of its own with the name tranche-0"}},
-	})
+	}
 }
 
 // uuids are UUIDs of n GPUs.
@@ -434,10 +168,9 @@ func uuids(n int) string {
 	return strings.TrimSuffix(strings.Repeat("GPU-03f69c50-207a-2038-9b45-23cac89cb67d,", n), ",")
 }
 
-// Whatever project a namespace has: what nobody translates or serves is refused, and what can be
+// podsThatNobodyServes are the same for any project: what nobody translates or serves is refused, and what can be
 // served stays.
-func TestTranslateRefusesWhatNobodyServes(t *testing.T) {
-	tr := startTranslator(t)
+func podsThatNobodyServes() table {
 	tests := table{
 		"device plugin": {[]change{withLimits(0, "nvidia.com/gpu", "1")}, []string{"main: nvidia.com/gpu: 1"}},
 		"replica":       {[]change{withLimits(0, "nvidia.com/gpu.shared", "1")}, []string{"main: nvidia.com/gpu.shared: 1"}},
@@ -456,18 +189,12 @@ func TestTranslateRefusesWhatNobodyServes(t *testing.T) {
 	}
 	tests["several"] = table{"": {[]change{withAnnotations("nvidia.com/container.main.gpu-memory.request", "8Gi", "nvidia.com/container.main.gpu-memory.limit", "8Gi"), withLimits(0, "amd.com/cpx_nps4", "1", "amd.com/dpx_nps2", "1")},
 		[]string{"refused: container main: amd.com/cpx_nps4 is a partition"}}}[""]
-	for _, namespace := range []string{"kai", "hami", "nos"} {
-		tr.each(namespace, tests)
-	}
-	for _, test := range tests {
-		_, err := tr.create("other", podOf(test.pod...))
-		require.NoError(t, err, "the namespace has no project")
-	}
+	return tests
 }
 
-func TestTranslateNos(t *testing.T) {
-	tr := startTranslator(t)
-	tr.each("nos", table{
+// nosPods are pods of a namespace of nos.
+func nosPods() table {
+	return table{
 		"slice":       {[]change{withLimits(0, "nvidia.com/gpu-10gb", "1"), byScheduler("nos-scheduler")}, []string{"main: tranche-0=tranche-memory-10000mi"}},
 		"each one":    {[]change{withLimits(-1, "nvidia.com/gpu-1gb", "1"), withLimits(1, "nvidia.com/gpu-999gb", "1")}, []string{"prepare: tranche-init-0=tranche-memory-1000mi", "sidecar: tranche-1=tranche-memory-999000mi"}},
 		"MIG":         {[]change{withLimits(0, "nvidia.com/mig-1g.10gb", "1")}, []string{"main: nvidia.com/mig-1g.10gb: 1"}},
@@ -478,5 +205,5 @@ func TestTranslateNos(t *testing.T) {
 		"a lot":       {[]change{withLimits(0, "nvidia.com/gpu-1000gb", "1")}, []string{"refused: the number of GB must be from 1 to 999"}},
 		"quota":       {[]change{withLimits(0, "nos.nebuly.com/gpu-memory", "10")}, []string{"refused: nos.nebuly.com/gpu-memory is for quotas of nos: ask for nvidia.com/gpu-10gb"}},
 		"other claim": {[]change{withLimits(0, "nvidia.com/gpu-10gb", "1"), withClaim("tranche-0", "mine")}, []string{"refused: the pod has a claim of its own with the name tranche-0"}},
-	})
+	}
 }

@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/api/names"
+)
+
+// waitedFor is a class of a test, and the taint of an administrator on all devices of node-a.
+const waitedFor = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: e2e-told}
+spec: {deviceSelector: {driver: gpu.tranche.dev, pool: %q}, taint: {key: example.com/fan, effect: NoSchedule}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: e2e-told.tranche.dev}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.tranche.dev" && device.attributes["gpu.tranche.dev"].?profile.orValue("") == "1g.10gb"'}}]}
+`
+
+// A pod is told why it waits when that is known, and again when the reason changes: because of
+// classes, taints and slices. Nobody asks in between.
+func TestPodsAreToldWhyTheyWait(t *testing.T) {
+	s := start(t)
+	t.Cleanup(func() {
+		s.kubectl("delete", "--ignore-not-found", "devicetaintrule/e2e-told", "deviceclass/e2e-told.tranche.dev")
+	})
+	s.setProfile("whole", "{mig: {mode: Disabled}}")
+	s.gpuPod("waits", "e2e-told.tranche.dev")
+	s.waitPodEvent("waits", names.EventRequestInvalid)
+	s.apply(fmt.Sprintf(waitedFor, names.PoolName(nodeA)))
+	s.waitPodEvent("waits", names.EventDevicesTainted)
+	s.follow(nodeA, "whole")
+	s.waitPodEvent("waits", names.EventNodesExcluded)
+	told := map[string]int{}
+	for _, e := range s.podEvents("waits") {
+		if e.ReportingController == names.ControllerName {
+			told[e.Reason]++
+		}
+	}
+	for reason, times := range told {
+		assert.Equal(t, 1, times, reason)
+	}
+	s.setProfileLabel(nodeA, "")
+	s.kubectl("delete", "devicetaintrule/e2e-told")
+	s.waitRunning("waits")
+}

@@ -17,8 +17,7 @@ const (
 	// repository.
 	chart = "deployments/helm/testdata/defaults.yaml"
 
-	allocationRounds   = 15
-	allocationsInRound = 40
+	allocationTurns = 600
 )
 
 // allocationFigures: the time of one allocation with our layout against one pool
@@ -98,7 +97,7 @@ func timeBoth(ctx context.Context, both []*layout, full bool) (figures.Reading, 
 	for _, l := range both {
 		measures = append(measures, func() (float64, error) { return l.timeOne(ctx, full) })
 	}
-	times, err := inTurns(allocationRounds, allocationsInRound, measures...)
+	times, err := inTurns(allocationTurns, measures...)
 	if err != nil {
 		return figures.Reading{}, err
 	}

@@ -67,7 +67,7 @@ func (b *bench) timeDiscovery(ctx context.Context) (figures.Reading, error) {
 	}
 	defer stop()
 	partitions := 0
-	times, err := inTurns(discoveryRounds, 1, func() (float64, error) {
+	times, err := inTurns(discoveryRounds, func() (float64, error) {
 		start := time.Now()
 		partitions, err = discover(ctx, kernel)
 		return time.Since(start).Seconds(), err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,9 +22,8 @@ import (
 var prepared = []int{1, 50, 500}
 
 const (
-	// prepareRounds are measured, each of so many pairs a number of claims.
-	prepareRounds = 15
-	pairsInRound  = 5
+	// preparePairs are measured for each number of claims.
+	preparePairs = 100
 	// replacements of a file are what a pair is held against.
 	replacements    = 6
 	replacementSize = 2 << 10
@@ -31,7 +31,7 @@ const (
 	gpusForClaims = 80
 )
 
-// prepareTimes are the times of each round by number of prepared claims.
+// prepareTimes are the times of each pair by number of prepared claims.
 type prepareTimes struct {
 	pair, files map[int][]float64
 }
@@ -112,7 +112,7 @@ func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
 	for _, n := range prepared {
 		measures = append(measures, rigs[n].timeFiles, func() (float64, error) { return rigs[n].timePair(ctx) })
 	}
-	times, err := inTurns(prepareRounds, pairsInRound, measures...)
+	times, err := inTurns(preparePairs, measures...)
 	if err != nil {
 		return nil, err
 	}
@@ -123,25 +123,22 @@ func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
 	return t, nil
 }
 
-// inTurns takes several times side by side, so that whatever else the machine
-// does hits all alike: of each the medians of so many rounds. A round before
-// them warms up.
-func inTurns(rounds, inRound int, measures ...func() (seconds float64, err error)) ([][]float64, error) {
+// inTurns takes several times side by side, first in one order and then in the other, so that
+// whatever else the machine does and what one leaves for the next hit all alike: of each so many.
+// One turn before them warms up.
+func inTurns(turns int, measures ...func() (seconds float64, err error)) ([][]float64, error) {
 	times := make([][]float64, len(measures))
-	for round := range rounds + 1 {
-		took := make([][]float64, len(measures))
-		for range inRound {
-			for i, measure := range measures {
-				seconds, err := measure()
-				if err != nil {
-					return nil, err
-				}
-				took[i] = append(took[i], seconds)
-			}
-		}
+	for turn := range turns + 1 {
 		for i := range measures {
-			if round > 0 {
-				times[i] = append(times[i], figures.Median(took[i]))
+			if turn%2 == 1 {
+				i = len(measures) - 1 - i
+			}
+			seconds, err := measures[i]()
+			if err != nil {
+				return nil, err
+			}
+			if turn > 0 {
+				times[i] = append(times[i], seconds)
 			}
 		}
 	}
@@ -201,6 +198,27 @@ func (r *rig) timePair(ctx context.Context) (seconds float64, err error) {
 		return 0, err
 	}
 	return time.Since(start).Seconds(), nil
+}
+
+// cpuOfPair is the CPU time of the process while it prepares and releases the claim. What the disk
+// takes for files, most of the time by far, is not in it, nor what it does for others.
+func (r *rig) cpuOfPair(ctx context.Context) (seconds float64, err error) {
+	before, err := cpuTime()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := r.timePair(ctx); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime()
+	return (after - before).Seconds(), err
+}
+
+// cpuTime is what the process has had.
+func cpuTime() (time.Duration, error) {
+	var spec unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &spec)
+	return time.Duration(spec.Nano()), err
 }
 
 // timeFiles replaces a file in the ledger's folder, so that it survives a power

@@ -57,27 +57,27 @@ func (b *bench) severalFigures() []figures.Figure {
 	for _, f := range []struct {
 		refusal, against refusal
 		limit            float64
-		rounds, inRound  int
+		turns            int
 	}{
-		{allGPUs, oneGPU, 3, 10, 10},
-		{eightGPUs, oneGPU, 10, 10, 10},
-		{sevenByPosition, oneGPU, 25, 10, 5},
-		{eightGPUs, eightRequests, 0.1, 1, 1},
-		{sevenByCount, sevenRequests, 0.1, 1, 1},
-		{sevenByPosition, sevenRequests, 0.05, 1, 1},
+		{allGPUs, oneGPU, 3, 100},
+		{eightGPUs, oneGPU, 10, 100},
+		{sevenByPosition, oneGPU, 25, 50},
+		{eightGPUs, eightRequests, 0.1, 1},
+		{sevenByCount, sevenRequests, 0.1, 1},
+		{sevenByPosition, sevenRequests, 0.05, 1},
 	} {
 		all = append(all, figures.Figure{
 			Name:  fmt.Sprintf("refusal of %s, against %s", f.refusal.name, f.against.name),
 			Limit: figures.AtMost(f.limit, "×"),
 			Measure: func(ctx context.Context) (figures.Reading, error) {
-				return b.timeRefusals(ctx, f.refusal, f.against, f.rounds, f.inRound)
+				return b.timeRefusals(ctx, f.refusal, f.against, f.turns)
 			},
 		})
 	}
 	return all
 }
 
-func (b *bench) timeRefusals(ctx context.Context, ours, other refusal, rounds, inRound int) (figures.Reading, error) {
+func (b *bench) timeRefusals(ctx context.Context, ours, other refusal, turns int) (figures.Reading, error) {
 	var measures []func() (float64, error)
 	for _, r := range []refusal{ours, other} {
 		measure, err := b.refuse(ctx, r)
@@ -86,7 +86,7 @@ func (b *bench) timeRefusals(ctx context.Context, ours, other refusal, rounds, i
 		}
 		measures = append(measures, measure)
 	}
-	times, err := inTurns(rounds, inRound, measures...)
+	times, err := inTurns(turns, measures...)
 	if err != nil {
 		return figures.Reading{}, err
 	}

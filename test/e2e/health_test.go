@@ -75,30 +75,11 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="unprepare",result="success"\} [1-9]`, metrics)
 }
 
-// Failures are counted, too.
-func TestMetricsCountFailures(t *testing.T) {
-	s := start(t)
-	s.podWithAllocation("unlucky", vanished())
-	s.waitPodEvent("unlucky", prepareFailed, "does not have the GPU of this device")
-	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="prepare",result="failure"\} [1-9]`, s.metrics(nodeA))
-}
-
 func (s *suite) metrics(node string) string {
 	s.t.Helper()
 	metrics, err := s.get(node, "metrics")
 	require.NoError(s.t, err)
 	return metrics
-}
-
-func TestReadyEndpoint(t *testing.T) {
-	s := start(t)
-	for _, node := range s.nodes {
-		for _, path := range []string{"readyz", "healthz"} {
-			body, err := s.get(node, path)
-			require.NoError(t, err)
-			assert.Equal(t, "ok\n", body)
-		}
-	}
 }
 
 // The claim's status says what the pod got. The plugin may write it for claims

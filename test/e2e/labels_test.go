@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -133,4 +135,15 @@ func TestMIGConfigLabel(t *testing.T) {
 	s.waitGPUNode(nodeA, "misses nothing", readyBecause(names.ReasonApplied))
 	s.waitFollows(nodeA, "all-disabled")
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+}
+
+// labelNode sets a label of a node, or removes it if the value is empty.
+func (s *suite) labelNode(node, key, value string) {
+	s.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+	if value == "" {
+		patch = fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, key)
+	}
+	_, err := s.client.CoreV1().Nodes().Patch(s.ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(s.t, err)
 }

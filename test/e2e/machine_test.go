@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -228,4 +229,11 @@ func (s *suite) records(node string) []string {
 		}
 	}
 	return uids
+}
+
+// setAMDFaults makes the simulated GPUs of node-c fail from now on.
+func (s *suite) setAMDFaults(faults amdgpu.Faults) {
+	s.t.Helper()
+	require.NoError(s.t, faults.Check())
+	s.byHandOn(nodeC, action{Faults: &faults})
 }

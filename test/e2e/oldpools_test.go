@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,12 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -25,9 +21,13 @@ import (
 // offers nothing of the claim's GPU: the scheduler does not count in the new pool what was
 // allocated from the old one.
 func TestPoolsOfVersion01(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	published := s.slices(nodeA)
-	startPlugin := s.stopPlugin(nodeA)
+	startPlugin := s.keepPluginOff(nodeA)
+	for _, slice := range published {
+		err := s.client.ResourceV1().ResourceSlices().Delete(s.ctx, slice.Name, metav1.DeleteOptions{})
+		require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err) // the kubelet removes them, too
+	}
 	s.publishAsVersion01(nodeA, published)
 	s.gpuPod("old", class1g10gb)
 	var allocated resourceapi.DeviceRequestAllocationResult
@@ -66,44 +66,6 @@ func TestPoolsOfVersion01(t *testing.T) {
 	s.delete("old")
 	s.waitRunning("one-more")
 	assert.Equal(t, gpuID, s.allocated(s.pod("one-more"), "").Device)
-}
-
-// stopPlugin keeps the plugin off a node until the function that it returns is called, or
-// the test ends. The plugins of other nodes are not restarted. The kubelet has removed the
-// node's slices when it returns.
-func (s *suite) stopPlugin(node string) (startAgain func()) {
-	s.t.Helper()
-	sets := s.client.AppsV1().DaemonSets(pluginNamespace)
-	original, err := sets.Get(s.ctx, pluginName, metav1.GetOptions{})
-	require.NoError(s.t, err)
-	patch := func(strategy appsv1.DaemonSetUpdateStrategy, affinity *corev1.Affinity) {
-		data, err := json.Marshal([]map[string]any{
-			{"op": "replace", "path": "/spec/updateStrategy", "value": strategy},
-			{"op": "add", "path": "/spec/template/spec/affinity", "value": affinity},
-		})
-		require.NoError(s.t, err)
-		_, err = sets.Patch(s.ctx, pluginName, types.JSONPatchType, data, metav1.PatchOptions{})
-		require.NoError(s.t, err)
-	}
-	stopped := true
-	startAgain = func() {
-		if stopped {
-			patch(original.Spec.UpdateStrategy, original.Spec.Template.Spec.Affinity)
-			s.plugin(node)
-		}
-		stopped = false
-	}
-	s.t.Cleanup(startAgain)
-	patch(appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}},
-		}}},
-	}})
-	s.eventually("the kubelet removes the slices of "+node, func() (bool, string) {
-		left := len(s.slices(node))
-		return left == 0, fmt.Sprintf("there are %d", left)
-	})
-	return startAgain
 }
 
 // publishAsVersion01 publishes what a node had published before in a pool for each GPU.

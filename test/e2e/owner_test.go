@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 			disappear := test.appear(s)
 			t.Cleanup(disappear)
 			s.eventually("all devices of the node are tainted", func() (bool, string) {
-				return s.tainted(nodeA, "", ownerTaint), "they are not"
+				return s.tainted(nodeA, ownerTaint), "they are not"
 			})
 			s.waitNodeEvent(nodeA, "OtherOwner", append(test.event, "ignoreOtherOwners=true")...)
 			s.gpuPod("during", class1g10gb)
@@ -52,7 +53,7 @@ func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 
 			disappear()
 			s.waitRunning("during")
-			require.False(t, s.tainted(nodeA, "", ownerTaint))
+			require.False(t, s.tainted(nodeA, ownerTaint))
 			s.waitNodeEvent(nodeA, "OtherOwnerGone", "Tranche publishes them")
 			s.requireInstances(2)
 		})
@@ -115,8 +116,33 @@ func TestAPodsLabelDecidesNothing(t *testing.T) {
 	require.Equal(t, "nvidia-mig-mana\n", s.exec(s.namespace, "busybox", "main", "cat", "/proc/1/comm"))
 	// Longer than two looks of the plugin at the processes.
 	require.Never(t, func() bool {
-		return s.tainted(nodeA, "", ownerTaint) || len(s.gpuNode(nodeA).Status.Node.Owners) > 0
+		return s.tainted(nodeA, ownerTaint) || len(s.gpuNode(nodeA).Status.Node.Owners) > 0
 	}, 35*time.Second, time.Second, "the GPUs of %s are withheld", nodeA)
 	s.gpuPod("tenant", class1g10gb)
 	s.waitRunning("tenant")
+}
+
+// While AMD's device config manager runs, Tranche allocates nothing of the GPUs, and says so;
+// its label alone means nothing.
+func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
+	s := startOnCluster(t)
+	label := func(value string) {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"dcm.amd.com/gpu-config-profile":%s}}}`, value)
+		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeC, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	label(`"cpx-nps1"`)
+	t.Cleanup(func() { label("null") })
+	s.gpuPodAt(nodeC, "before", classCPX, "")
+	s.waitRunning("before")
+	disappear := configManager(s)
+	t.Cleanup(disappear)
+	s.eventually("all devices of the node are tainted", func() (bool, string) { return s.tainted(nodeC, ownerTaint), "they are not" })
+	s.waitNodeEvent(nodeC, "OtherOwner", "AMD GPUs", "AMD's device config manager runs here", "ignoreOtherOwners=true")
+	s.gpuPodAt(nodeC, "during", classCPX, "")
+	s.waitUnschedulable("during")
+	require.Equal(t, corev1.PodRunning, s.pod("before").Status.Phase)
+	disappear()
+	s.waitRunning("during")
+	require.False(t, s.tainted(nodeC, ownerTaint))
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -101,4 +102,19 @@ func (s *suite) slices(node string) []resourceapi.ResourceSlice {
 	}.String()})
 	require.NoError(s.t, err)
 	return list.Items
+}
+
+// tainted tells whether all devices of a node have a taint.
+func (s *suite) tainted(node, key string) bool {
+	s.t.Helper()
+	devices := 0
+	for _, slice := range s.slices(node) {
+		devices += len(slice.Spec.Devices)
+		for i := range slice.Spec.Devices {
+			if !slices.ContainsFunc(slice.Spec.Devices[i].Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
+				return false
+			}
+		}
+	}
+	return devices > 0
 }

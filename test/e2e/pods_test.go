@@ -17,6 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// prepareFailed is the reason of the event of a pod whose claim is not prepared.
+const prepareFailed = "FailedPrepareDynamicResources"
+
 const (
 	class1g10gb = "gpu-mig-1g-10gb.tranche.dev"
 	class3g40gb = "gpu-mig-3g-40gb.tranche.dev"
@@ -343,4 +346,15 @@ func containsAll(text string, parts []string) bool {
 		}
 	}
 	return true
+}
+
+// requireNextPodRuns checks that what went wrong has no consequences: the next
+// pod runs, with exactly what it asked for.
+func (s *suite) requireNextPodRuns() {
+	s.t.Helper()
+	s.gpuPod("next", class1g10gb)
+	pod := s.waitRunning("next")
+	s.requireInstances(1)
+	require.Equal(s.t, s.nodesOf(nodeA, s.allocated(pod, "")), s.seen(pod, "main"))
+	s.delete("next")
 }

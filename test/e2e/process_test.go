@@ -13,29 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-func TestABrokenLedgerFile(t *testing.T) {
-	s := startOnCluster(t)
-	s.gpuPod("holder", class1g10gb)
-	s.waitRunning("holder")
-	s.requireInstances(1)
-	uid := s.records(nodeA)[0]
-	file := ledgerDir + "/" + uid + ".json"
-	s.onNode(nodeA, "sh", "-c", `printf '{"version":1,"cl' > "$1"`, "sh", file)
-	t.Cleanup(func() { s.onNode(nodeA, "rm", "-f", file+".broken") })
-
-	s.restartPlugin(nodeA)
-	s.waitNodeEvent(nodeA, "LedgerFileBroken", uid, file+".broken", "rebuilt from the claim's CDI file")
-	assert.Equal(t, corev1.PodRunning, s.pod("holder").Status.Phase)
-	s.requireInstances(1)
-
-	s.gpuPod("other", class1g10gb)
-	s.waitRunning("other")
-	s.requireInstances(2)
-	s.delete("holder", "other")
-	assert.Zero(t, s.machine(nodeA).instances())
-	s.onNode(nodeA, "test", "!", "-e", file+".broken") // the claim is released, so it is out of date
-}
-
 func TestThePluginKilledDuringPrepare(t *testing.T) {
 	for name, test := range map[string]struct {
 		call string
@@ -45,7 +22,7 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 		"before the GPU instance": {"CreateGpuInstance", func(s *suite) bool {
 			return len(s.records(nodeA)) == 1
 		}},
-		"between GPU instance and compute instance": {ciCreation, func(s *suite) bool {
+		"between GPU instance and compute instance": {"CreateComputeInstance", func(s *suite) bool {
 			return s.machine(nodeA).instances() == 1
 		}},
 	} {

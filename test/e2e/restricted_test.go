@@ -101,3 +101,12 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 		return count == all, fmt.Sprintf("%d devices, before %d", count, all)
 	})
 }
+
+// deviceCount counts the devices that node-a publishes.
+func (s *suite) deviceCount() (n int) {
+	s.t.Helper()
+	for _, slice := range s.slices(nodeA) {
+		n += len(slice.Spec.Devices)
+	}
+	return n
+}

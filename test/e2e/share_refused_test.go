@@ -138,32 +138,6 @@ func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
 	}
 }
 
-// Of claims that race for the last share one gets it, and the others wait.
-func TestShareTwoClaimsRaceForTheLastShare(t *testing.T) {
-	s := start(t)
-	pci := s.machine(nodeA).GPUs[3].PCI
-	s.sharePodAt(nodeA, "most", pci, classFractionShare, amounts{"fraction": "0.9"})
-	s.waitRunning("most")
-	racers := []string{"racer-0", "racer-1", "racer-2"}
-	for _, name := range racers {
-		s.sharePodAt(nodeA, name, pci, classFractionShare, amounts{"fraction": "0.1"})
-	}
-	s.waitAllRunning(2)
-	won := 0
-	for _, name := range racers {
-		if s.pod(name).Spec.NodeName != "" {
-			won++
-			assert.Empty(t, s.prepareFailures(name))
-			continue
-		}
-		s.waitUnschedulable(name)
-	}
-	assert.Equal(t, 1, won)
-	require.Len(t, s.records(nodeA), 2)
-	s.delete("most")
-	s.waitAllRunning(3)
-}
-
 // why is what kubectl tranche says of a pod that does not run, in one line.
 func (s *suite) why(pod string) string {
 	s.t.Helper()

@@ -200,7 +200,7 @@ race: compiler cluster-parts ## Run all tests that need no cluster with the race
 	@$(MAKE) --no-print-directory test-modules WITH="-race -short"
 
 # Those of pkg/node that create, find and destroy MIG partitions.
-MIG_TESTS = ^Test(Defect|ComputeInstance|InUse|MIGMode|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
+MIG_TESTS = ^Test(ForeignPartition|ReleaseOfForgotten|ComputeInstance|InUse|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
 .PHONY: test-drivers
 test-drivers: compiler ## Run the tests of MIG with the simulated library of each driver (535, 580, 610)
 	@for driver in 535 580 610; do echo "driver $$driver …"; TRANCHE_TEST_DRIVER=$$driver $(GO) test ./pkg/hardware/nvidia/... && \

@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -176,6 +177,20 @@ func TestPrepareAdminAccessTakesNothing(t *testing.T) {
 	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("admin")))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names(), "the holder keeps it")
 	assert.Empty(t, p.hardware.destroyed)
+}
+
+// Two requests of a claim with one device: no runtime reads a CDI file with two devices of one name.
+func TestOneDeviceTwiceInAClaim(t *testing.T) {
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 1)
+	m := p.start()
+	_, err := m.Prepare(t.Context(), claims.Of("a", claims.ResultOf("use", one), claims.AdminResult("look", one)))
+	require.NoError(t, err)
+	spec, err := os.ReadFile(p.cdiFile("a"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(string(spec), `"name":"`+one.Name()+`_a"`))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	p.nothingHeld(m)
 }
 
 // The claim was deallocated and allocated again while the kubelet was away: its

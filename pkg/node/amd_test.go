@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,45 +120,6 @@ func TestAMDClaim(t *testing.T) {
 	stop()
 }
 
-// Claims of one mode share a GPU; one of another mode waits until they are gone,
-// and then has the GPU switched.
-func TestModeSwitch(t *testing.T) {
-	m := newAMDMachine(t, nodetest.NewAPI())
-	k, _ := m.start()
-	first, second := nodetest.Allocate(t, m.api, "a", cpx3), nodetest.Allocate(t, m.api, "b", amdCard0+"-cpx-7")
-	k.mustPrepare(first)
-	k.mustPrepare(second)
-	other := nodetest.Allocate(t, m.api, "c", dpx0)
-	assert.False(t, k.granted(other))
-	require.Empty(t, k.unprepare(first))
-	assert.Contains(t, k.refused(other), dpx0+" cannot be prepared: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same GPU")
-	assert.Equal(t, "CPX", m.mode())
-	require.Empty(t, k.unprepare(second))
-	k.mustPrepare(other)
-	assert.Equal(t, "DPX", m.mode())
-	assert.Contains(t, m.spec("c"), "/dev/dri/renderD128")
-	require.Empty(t, k.unprepare(other))
-	k.works(nodetest.Allocate(t, m.api, "d", amdCard0))
-	assert.Equal(t, "SPX", m.mode())
-}
-
-// The whole eight of a GPU are eight render nodes.
-func TestAllPartitionsOfAGPU(t *testing.T) {
-	m := newAMDMachine(t, nodetest.NewAPI())
-	k, _ := m.start()
-	var devices []string
-	for i := range 8 {
-		devices = append(devices, fmt.Sprintf("%s-cpx-%d", amdCard0, i))
-	}
-	c := nodetest.Allocate(t, m.api, "a", devices...)
-	assert.Len(t, k.mustPrepare(c), 8)
-	for minor := 128; minor < 136; minor++ {
-		assert.Equal(t, 1, strings.Count(m.spec("a"), fmt.Sprintf(`"path":"/dev/dri/renderD%d"`, minor)))
-	}
-	require.Empty(t, k.unprepare(c))
-	m.nothingHeld()
-}
-
 // A process that belongs to no claim blocks a mode change: a claim that needs another mode is
 // refused with the name of the process, and devices of other modes are tainted, until the process
 // ends.
@@ -205,30 +165,6 @@ func TestBusyGPU(t *testing.T) {
 // isPartitionOf tells whether a device is a partition of a GPU, or a share of one.
 func isPartitionOf(d resourceapi.Device, gpuID string) bool {
 	return strings.HasPrefix(d.Name, gpuID+"-") && d.Attributes["profile"].StringValue != nil
-}
-
-// Older kernels switch no GPU while any process of the host uses KFD, be it that
-// of a pod on another GPU. That is known once a switch has been refused.
-func TestBusyHostOnOldKernel(t *testing.T) {
-	m := newAMDMachine(t, nodetest.NewAPI())
-	m.write("inventories/two.yaml", strings.Replace(twoAMDGPUs, "amd: {", "amd: {busy: host, ", 1))
-	k, _ := m.start()
-	awaitDevices(t, m.api, false, untainted)
-	whole := nodetest.Allocate(t, m.api, "a", amdCard1)
-	k.mustPrepare(whole)
-	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{"0000:26:00.0"}}))
-	c := nodetest.Allocate(t, m.api, "b", cpx3)
-	message := k.refused(c)
-	assert.Contains(t, message, "this kernel switches no GPU while any process of the host uses KFD, and process 4711 (python3) does")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != isPartitionOf(d, amdCard0) })
-	sameMode := nodetest.Allocate(t, m.api, "c", amdCard0)
-	k.mustPrepare(sameMode)
-	require.Empty(t, k.unprepare(sameMode))
-
-	require.NoError(t, amdgpu.EndProcess(m.simulated.Root, 4711))
-	require.Empty(t, k.unprepare(whole))
-	awaitDevices(t, m.api, false, untainted)
-	k.works(c)
 }
 
 // The pods of a GPU are not in anybody's way: the counters keep other modes from

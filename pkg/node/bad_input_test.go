@@ -13,12 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -40,25 +37,6 @@ func TestUnknownInventory(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "a", small0))
 }
 
-func TestBrokenInventory(t *testing.T) {
-	for text, message := range map[string]string{
-		"gpus: [{model: H100-80GB, cuont: 2}]":                          `unknown field "cuont"`,
-		"gpus: [{model: H100, count: 2}]":                               "gpus[0].model",
-		"delays: {setMigMode: -1s}\ngpus: [{model: H100-80GB}]":         "delays.setMigMode",
-		"gpus: [{model: L4-24GB, migMode: enabled}]":                    "gpus[0].migMode",
-		"gpus: [{model: H100-80GB, count: 2, pci: [\"0000:1b:00.0\"]}]": "gpus[0].pci",
-	} {
-		t.Run(message, func(t *testing.T) {
-			m := newMachine(t, nodetest.NewAPI())
-			m.write("inventories/two.yaml", text)
-			err := m.run()
-			require.ErrorContains(t, err, "inventory two: ")
-			require.ErrorContains(t, err, message)
-			nodetest.AwaitEvent(t, m.api, "HardwareUnusable", message)
-		})
-	}
-}
-
 func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
@@ -68,36 +46,6 @@ func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
 	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a does not have the GPU of this device")
 	m.nothingHeld()
 	k.works(nodetest.Allocate(t, m.api, "c", small0))
-}
-
-func TestForeignDriversResultInClaim(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	k, _ := m.start()
-	c := nodetest.ClaimOf("a", small0)
-	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
-		resourceapi.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "pool", Device: "eth1"})
-	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"gpu.tranche.dev/claim=" + small0 + "_a"}, k.mustPrepare(c))
-	require.Empty(t, k.unprepare(c))
-	m.nothingHeld()
-}
-
-func TestOpaqueConfigForOurDriver(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	k, _ := m.start()
-	c := nodetest.ClaimOf("a", small0)
-	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
-		Source: resourceapi.AllocationConfigSourceClaim,
-		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-			Driver: names.DriverName, Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"tranche.dev/v1","kind":"TimeSlicing"}`)},
-		}},
-	}}
-	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
-	require.NoError(t, err)
-	assert.Contains(t, k.refused(c), `driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "tranche.dev/v1/TimeSlicing"`)
-	m.nothingHeld()
-	k.works(nodetest.Allocate(t, m.api, "b", small0))
 }
 
 func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
@@ -134,29 +82,6 @@ func TestInUseAtDestroy(t *testing.T) {
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 	k.works(c)
-}
-
-func TestMIGModeCannotBeSwitched(t *testing.T) {
-	for name, tt := range map[string]struct {
-		fault   nvdriver.Faults
-		message string
-	}{
-		"a process uses the GPU": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is retried, and until it succeeds, no other pod gets these devices: to have the pod scheduled to others, delete it"},
-		"the driver refuses":     {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, nodetest.NewAPI())
-			k, _ := m.start()
-			m.faults(tt.fault)
-			c := nodetest.Allocate(t, m.api, "a", small0)
-			message := k.refused(c)
-			assert.Contains(t, message, "create "+small0)
-			assert.Contains(t, message, tt.message)
-			m.nothingHeld()
-			m.faults(nvdriver.Faults{})
-			k.works(c)
-		})
-	}
 }
 
 func TestBrokenLedgerFile(t *testing.T) {

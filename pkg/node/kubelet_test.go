@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,6 +29,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
@@ -285,6 +288,43 @@ func (m *machine) files(dir, pattern string) []string {
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	require.NoError(m.t, err)
 	return found
+}
+
+// records reads the ledger as it is on disk.
+func (m *machine) records() []ledger.Record {
+	m.t.Helper()
+	var all []ledger.Record
+	for _, path := range m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json") {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // released meanwhile
+		}
+		require.NoError(m.t, err)
+		r, err := ledger.Decode(data)
+		require.NoError(m.t, err)
+		all = append(all, r)
+	}
+	return all
+}
+
+// record is that of one claim.
+func (m *machine) record(uid string) ledger.Record {
+	m.t.Helper()
+	for _, r := range m.records() {
+		if string(r.Claim.UID) == uid {
+			return r
+		}
+	}
+	require.Fail(m.t, "no record", uid)
+	return ledger.Record{}
+}
+
+// spec is the CDI file of a claim.
+func (m *machine) spec(uid string) string {
+	m.t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.config.CDIDir, "gpu.tranche.dev-claim_"+uid+".json"))
+	require.NoError(m.t, err)
+	return string(data)
 }
 
 // inventory is the machine's hardware.

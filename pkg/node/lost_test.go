@@ -171,7 +171,7 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 	require.NoError(t, err)
 	m.awaitHealth(stream, small0, drahealth.HealthStatus_HEALTHY)
 
-	m.removeAllPartitions()
+	m.destroy(small0)
 	note := nodetest.AwaitEvent(t, m.api, "HeldDeviceGone", small0)
 	assert.Contains(t, note, "somebody other than Tranche has removed the partition")
 	assert.Contains(t, note, "claim team/claim-a, pod pod-a")
@@ -182,39 +182,6 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 	nodetest.AwaitEvent(t, m.api, "HeldDeviceReleased", small0)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
-}
-
-// removeAllPartitions destroys what is on the first GPU as nvidia-smi does.
-func (m *machine) removeAllPartitions() {
-	m.t.Helper()
-	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodetest.NodeName, Tools: m.simulated.Tools})
-	require.NoError(m.t, err)
-	require.Equal(m.t, nvml.SUCCESS, library.Init())
-	defer library.Shutdown()
-	device, ret := library.DeviceGetHandleByPciBusId(address0)
-	require.Equal(m.t, nvml.SUCCESS, ret)
-	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		profile, ret := device.GetGpuInstanceProfileInfo(enum)
-		if ret != nvml.SUCCESS {
-			continue
-		}
-		instances, ret := device.GetGpuInstances(&profile)
-		require.Equal(m.t, nvml.SUCCESS, ret)
-		for _, instance := range instances {
-			for kind := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-				info, ret := instance.GetComputeInstanceProfileInfo(kind, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-				if ret != nvml.SUCCESS {
-					continue
-				}
-				all, ret := instance.GetComputeInstances(&info)
-				require.Equal(m.t, nvml.SUCCESS, ret)
-				for _, compute := range all {
-					require.Equal(m.t, nvml.SUCCESS, compute.Destroy())
-				}
-			}
-			require.Equal(m.t, nvml.SUCCESS, instance.Destroy())
-		}
-	}
 }
 
 // A rule that counts GPUs does not go over to another one when a GPU falls silent;

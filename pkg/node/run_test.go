@@ -56,19 +56,21 @@ func TestMetadata(t *testing.T) {
 	m.nothingHeld()
 }
 
-// What the helper library wrote for a claim goes, too, when the kubelet has
-// forgotten the claim.
-func TestMetadataOfForgottenClaim(t *testing.T) {
+// What the kubelet has forgotten is released at the start, with what the helper library wrote for
+// it. CDI files without a record go, too.
+func TestReleaseOfForgottenClaim(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	stop()
 	require.NoError(t, m.api.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
-	m.start()
-	require.Eventually(t, func() bool {
-		return len(m.files(m.config.CDIDir, "*.json")) == 0 &&
-			len(m.files(filepath.Join(m.config.DataDir(), "dra-device-metadata"), "*")) == 0
-	}, nodetest.Patience, nodetest.Tick)
+	m.write("cdi/gpu.tranche.dev-claim_x.json", "{}")
+
+	k, _ = m.start()
+	nodetest.AwaitEvent(t, m.api, "LeftoverReleased", small0)
+	nodetest.AwaitEvent(t, m.api, "OrphanFileRemoved", "claim x")
 	m.nothingHeld()
+	require.Empty(t, m.files(filepath.Join(m.config.DataDir(), "dra-device-metadata"), "*"))
+	k.works(nodetest.Allocate(t, m.api, "b", half0))
 }

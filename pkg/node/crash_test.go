@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -273,78 +272,4 @@ func (m *machine) countLeaks(count *tally) {
 		count.leaks.Add(1)
 	}
 	m.nothingHeld()
-}
-
-// A record that a later version wrote is still good for a release, as long as it says
-// so: what it adds is ignored.
-func TestRecordOfALaterVersion(t *testing.T) {
-	for name, change := range map[string]func([]byte) []byte{
-		"more fields": func(data []byte) []byte {
-			data = bytes.Replace(data, []byte(`{"version":1`), []byte(`{"tenant":{"a":[1]},"version":1`), 1)
-			return bytes.Replace(data, []byte(`"devices":[{`), []byte(`"devices":[{"share":0.5,`), 1)
-		},
-		"higher version": func(data []byte) []byte {
-			return bytes.Replace(data, []byte(`"version":1`), []byte(`"version":99,"minReader":1`), 1)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, nodetest.NewAPI())
-			k, stop := m.start()
-			a := nodetest.Allocate(t, m.api, "a", small0, card1)
-			k.mustPrepare(a)
-			stop()
-			file := filepath.Join(m.config.DataDir(), "claims", "a.json")
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			changed := change(data)
-			require.NotEqual(t, data, changed)
-			require.NoError(t, os.WriteFile(file, changed, 0o600))
-
-			k, _ = m.start()
-			assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")))
-			require.NotEmpty(t, k.mustPrepare(a), "the kubelet may ask again")
-			assert.Equal(t, []string{small0}, m.partitions())
-			require.Empty(t, k.unprepare(a))
-			k.works(nodetest.Allocate(t, m.api, "c", card0))
-		})
-	}
-}
-
-// A record that only a later version can use stays, with all that it stands for, until
-// that version is back. Users of other claims do not learn whose it is.
-func TestRecordThatNeedsALaterVersion(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	k, stop := m.start()
-	a := nodetest.Allocate(t, m.api, "a", small0)
-	k.mustPrepare(a)
-	stop()
-	file := filepath.Join(m.config.DataDir(), "claims", "a.json")
-	before, err := os.ReadFile(file)
-	require.NoError(t, err)
-	later := bytes.Replace(before, []byte(`"version":1`), []byte(`"version":2`), 1)
-	require.NoError(t, os.WriteFile(file, later, 0o600))
-
-	k, stop = m.start()
-	nodetest.AwaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a has version 2")
-	require.Contains(t, k.unprepare(a), "run the newer version of Tranche on this node again")
-	b := nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")
-	refused := k.prepare(b)["b"].Error
-	assert.Contains(t, refused, "a newer version of Tranche has prepared a part of the same GPU")
-	assert.NotContains(t, refused, "claim-a")
-	nodetest.AwaitEvent(t, m.api, "ClaimConflict", "the record of claim team/claim-a has version 2")
-	c := nodetest.Allocate(t, m.api, "c", card1)
-	k.mustPrepare(c)
-	require.Empty(t, k.unprepare(c))
-	assert.Equal(t, []string{small0}, m.partitions())
-	assert.NotEmpty(t, m.spec("a"))
-	after, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(later), string(after))
-	stop()
-
-	// The newer version is back.
-	require.NoError(t, os.WriteFile(file, before, 0o600))
-	k, _ = m.start()
-	require.Empty(t, k.unprepare(a))
-	k.works(nodetest.Allocate(t, m.api, "d", card0))
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -27,7 +26,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/test/nodetest"
-	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 const wholeOnly = "[{mig: {mode: Disabled}}]"
@@ -268,25 +266,6 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	s.start()
 	awaitDevices(t, s.api, false, untainted)
 	s.await("the taints are still reported", func(r *v1alpha1.NodeReport) bool { return r.Taints == nil })
-}
-
-// A claim that was allocated before its device was taken away, and is prepared
-// afterwards, is refused with the reason, and changes nothing.
-func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
-	s := steer(newMachine(t, nodetest.NewAPI()))
-	s.config.LookInterval = time.Hour
-	k, _ := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	late := nodetest.Allocate(t, s.api, "late", small0)
-	// The plugin cannot look at the GPUs after it has changed them.
-	s.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetName", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
-	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "whole", wholeOnly))
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	refused := k.prepare(late)[string(late.UID)].Error
-	assert.Contains(t, refused, "device "+small0+" does not exist on GPU "+card0+": the GPU")
-	assert.Contains(t, refused, "delete the pod so that it is scheduled again")
-	require.Empty(t, k.unprepare(late))
-	s.nothingHeld()
 }
 
 // What a GPU does not offer any more cannot be prepared, also while nobody has looked at

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,11 +14,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/cdi"
-	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -94,34 +88,6 @@ func (m *machine) attractsNobodyTo(device, uid string) {
 		return untainted(d)
 	})
 	nodetest.AwaitEvent(m.t, m.api, names.EventDevicesFail, "claim team/claim-"+uid+" was released, but "+device+" could not be removed from the hardware, which is retried")
-}
-
-// NVML does not open after a restart of the plugin: the load of the driver is not known, which is no
-// proof that the partitions are gone.
-func TestReleaseWhileTheDriverDoesNotOpen(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	k, stop := m.start()
-	awaitDevices(t, m.api, false, untainted)
-	c := nodetest.Allocate(t, m.api, "a", small0)
-	k.mustPrepare(c)
-	stop()
-	set := &drivers.Set{}
-	set.Expect([]gpu.GPU{{PCIAddress: address0, Vendor: gpu.NVIDIA}})
-	require.Empty(t, set.LoadID(address0), "as with a driver that hangs while it is opened")
-	records, _, err := ledger.Open(filepath.Join(m.config.DataDir(), "claims"))
-	require.NoError(t, err)
-	files, err := cdi.Open(m.config.CDIDir)
-	require.NoError(t, err)
-	manager := claim.NewManager(claim.Config{Node: nodetest.NodeName, Hardware: set, Ledger: records, CDI: files, LoadID: set.LoadID, GPUs: func() []gpu.GPU { return nil }})
-	require.NoError(t, manager.Unprepare(t.Context(), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name}))
-	require.Len(t, m.records(), 1)
-
-	m.start()
-	require.Eventually(t, func() bool {
-		return len(m.partitions())+len(m.records())+len(m.files(m.config.CDIDir, "*.json")) == 0
-	}, nodetest.Patience, nodetest.Tick)
-	awaitDevices(t, m.api, false, untainted)
-	m.nothingHeld()
 }
 
 // A time slice is restored when the GPU is back.

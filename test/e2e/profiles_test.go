@@ -123,15 +123,6 @@ func (s *suite) followDemoProfile(demo string) {
 	}
 }
 
-// waitPublishes waits until a node publishes devices with a text in them.
-func (s *suite) waitPublishes(node, text string) {
-	s.t.Helper()
-	s.eventually(fmt.Sprintf("%s publishes %q", node, text), func() (bool, string) {
-		all := strings.Join(s.published(node), "")
-		return strings.Contains(all, text), all
-	})
-}
-
 // profileIs selects partitions, or shares of them, by their profile.
 func profileIs(profile string) []resourceapi.DeviceSelector {
 	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{

@@ -8,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Amounts that no GPU can serve are refused when the claim, or the template for
@@ -52,63 +50,6 @@ func TestShareAmountsThatNoGPUCanServe(t *testing.T) {
 		}, dryCreate)
 		assert.NoError(t, err, name)
 	}
-}
-
-// More memory than any GPU has is said by why, with what the largest has.
-func TestShareOfMoreMemoryThanTheGPUHas(t *testing.T) {
-	s := start(t)
-	s.sharePod("greedy", classMemoryShare, amounts{"memory": "100Gi"})
-	s.waitUnschedulable("greedy")
-	why := s.why("greedy")
-	assert.Contains(t, why, "100Gi", why)
-	t.Log(why)
-	s.sharePod("modest", classMemoryShare, amounts{"memory": "1Gi"})
-	s.waitRunning("modest")
-}
-
-// A share by memory of a GPU that is shared by fraction waits for another GPU,
-// and why names who holds it.
-func TestShareOnAFullGPUSaysWhoHoldsIt(t *testing.T) {
-	s := start(t)
-	pci := s.machine(nodeA).GPUs[0].PCI
-	s.sharePodAt(nodeA, "holder", pci, classFractionShare, amounts{"fraction": "0.7"})
-	s.waitRunning("holder")
-	s.sharePodAt(nodeA, "waits", pci, classFractionShare, amounts{"fraction": "0.4"})
-	s.waitUnschedulable("waits")
-	assert.Contains(t, s.why("waits"), "held by "+s.namespace+": holder")
-	s.delete("holder")
-	s.waitRunning("waits")
-}
-
-// A node whose settings offer no shares gives none, and why says so.
-func TestShareOnANodeThatOffersNone(t *testing.T) {
-	s := start(t)
-	s.followProfile(nodeB, "unshared", `{gpus: {vendor: nvidia}, sharing: {enabled: false}}`)
-	s.eventually("node-b offers no shares", func() (bool, string) {
-		offered := s.shareDevices(nodeB)
-		return len(offered) == 0, strings.Join(offered, " ")
-	})
-	s.sharePodAt(nodeB, "nowhere", "", classMemoryShare, amounts{"memory": "1Gi"})
-	s.waitUnschedulable("nowhere")
-	assert.Contains(t, s.why("nowhere"), nodeB)
-	s.gpuPodAt(nodeB, "whole", classWhole, "")
-	s.waitRunning("whole")
-}
-
-// One client more than the GPU has goes to another GPU.
-func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
-	s := start(t)
-	gpus := s.machine(nodeA).GPUs
-	s.sharePodAt(nodeA, "many", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1", "clients": "47"})
-	s.sharePodAt(nodeA, "last", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
-	s.waitRunning("many", "last")
-	s.sharePodAt(nodeA, "one-more", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
-	s.waitUnschedulable("one-more")
-	assert.Contains(t, s.why("one-more"), "clients")
-	s.sharePod("elsewhere", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, gpu.OfDevice(s.allocated(s.pod("last"), "").Device), gpu.OfDevice(s.allocated(s.waitRunning("elsewhere"), "").Device))
-	s.delete("last")
-	s.waitRunning("one-more")
 }
 
 // Where the settings allow one client, a claim for more gets none, and processes that bypass the MPS

@@ -118,28 +118,6 @@ func TestShareOfTwoGPUsWithDifferentLimits(t *testing.T) {
 	assert.NotContains(t, s.env(pod, "main"), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "the daemon alone has the limits of several GPUs")
 }
 
-// AMD's GPUs are shared without limits, and say so.
-func TestShareOfAMDGPUs(t *testing.T) {
-	s := startOnCluster(t)
-	for _, name := range []string{"first", "second"} {
-		s.sharePodAt(nodeC, name, "", classMemoryShareAMD, amounts{"memory": "2000Mi"})
-	}
-	first, second := s.waitRunning("first"), s.waitRunning("second")
-	device := s.allocated(first, "")
-	assert.Equal(t, gpu.OfDevice(device.Device), gpu.OfDevice(s.allocated(second, "").Device))
-	assert.Equal(t, "none", s.attribute(first, "isolation"))
-	assert.Equal(t, "timeslicing", s.attribute(first, "sharing"))
-	gpuID := gpu.OfDevice(device.Device)
-	for _, pod := range []*corev1.Pod{first, second} {
-		assert.ElementsMatch(t, []string{"/dev/kfd", "/dev/dri/renderD" + fmt.Sprint(s.firstMinor(gpuID))}, s.seenAMD(pod, "main"))
-	}
-	assert.Empty(t, s.daemons(nodeC))
-
-	// A partition of a shared GPU is not to be had; the next GPU is cut.
-	s.gpuPodAt(nodeC, "part", "gpu-xcp-cpx.tranche.dev", "")
-	assert.NotEqual(t, gpu.OfDevice(device.Device), gpu.OfDevice(s.allocated(s.waitRunning("part"), "").Device))
-}
-
 // Memory and fractions do not meet on one GPU.
 func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
 	s := start(t)

@@ -20,8 +20,6 @@ const (
 	classMemoryShare   = "gpu-memory-share-nvidia.tranche.dev"
 	classFractionShare = "gpu-fraction-share-nvidia.tranche.dev"
 
-	classMemoryShareAMD = "gpu-memory-share-amd.tranche.dev"
-
 	// mpsDir is where the MPS daemons of a node have their folders.
 	mpsDir = "/run/tranche/mps"
 )

@@ -9,10 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
@@ -90,30 +88,6 @@ func TestWriteThatSucceedsAndChangesNothing(t *testing.T) {
 	m.nothingTwice(first)
 }
 
-func TestKFDNodesFewerThanAsked(t *testing.T) {
-	m := simulated(t, "mi300x8")
-	g := m.gpus()[0]
-	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Partitions: []int{5}, Missing: "kfd"}}})
-	m.create(xcpOf(first, "cpx", 4))
-	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 5))
-	require.ErrorContains(t, err, "GPU 0000:05:00.0: KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5")
-	_, err = m.Edits(t.Context(), xcpOf(first, "cpx", 5))
-	require.Error(t, err)
-	obstacles, err := m.Obstacles(t.Context(), first, true)
-	require.NoError(t, err)
-	require.Len(t, obstacles, 1)
-	assert.Equal(t, xcpOf(first, "cpx", 5).Name(), obstacles[0].Placement)
-	assert.Equal(t, g, m.gpus()[0])
-	m.nothingTwice(first)
-
-	m.faults(amdgpu.Faults{})
-	m.create(xcpOf(first, "cpx", 5))
-	obstacles, err = m.Obstacles(t.Context(), first, true)
-	require.NoError(t, err)
-	assert.Empty(t, obstacles)
-	assert.Equal(t, []string{"CPX"}, m.switches(), "one switch in all")
-}
-
 func TestProcessThatTakesTheGPUBetweenCheckAndWrite(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	g := m.gpus()[0]
@@ -140,31 +114,6 @@ func TestProcessThatTakesTheGPUBetweenCheckAndWrite(t *testing.T) {
 	assert.Empty(t, obstacles)
 	m.create(xcpOf(first, "cpx", 0))
 	m.nothingTwice(first)
-}
-
-// On older kernels a process of any GPU keeps all of them from being switched.
-func TestProcessOfAnotherGPUOnAnOldKernel(t *testing.T) {
-	other := "0000:26:00.0"
-	start := func(m *machine) {
-		require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 7, Name: "gpuagent", GPUs: []string{other}}))
-	}
-	m := simulated(t, "mi300x8")
-	start(m)
-	m.create(xcpOf(first, "cpx", 0))
-
-	m = simulated(t, "mi300x8", func(inv *models.Inventory) { inv.AMDDriver.BusyHost = true })
-	m.gpus()
-	start(m)
-	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
-	require.ErrorIs(t, err, gpu.ErrInUse)
-	assert.ErrorContains(t, err, "nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and process 7 (gpuagent) does")
-	for _, gpuID := range []string{first, "0000:e5:00.0"} {
-		obstacles, err := m.Obstacles(t.Context(), gpuID, false)
-		require.NoError(t, err)
-		assert.NotEmpty(t, obstacles, "learnt for all GPUs")
-	}
-	require.NoError(t, amdgpu.EndProcess(m.root, 7))
-	m.create(xcpOf(first, "cpx", 0))
 }
 
 func TestGPUInReset(t *testing.T) {
@@ -274,34 +223,6 @@ func TestKFDThatCannotBeStartedAgain(t *testing.T) {
 	m.nothingTwice(first)
 }
 
-func TestRenderNodesThatComeLate(t *testing.T) {
-	m := simulated(t, "mi300x8")
-	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Missing: "render", Late: metav1.Duration{Duration: 200 * time.Millisecond}}}})
-	start := time.Now()
-	m.create(xcpOf(first, "cpx", 3))
-	assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
-	m.nothingTwice(first)
-}
-
-func TestUncorrectedErrors(t *testing.T) {
-	m := simulated(t, "mi300x8")
-	m.faults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: first, Uncorrectable: 2, Correctable: 1}}})
-	err := m.CheckHealth(t.Context(), first)
-	require.ErrorContains(t, err, "GPU 0000:05:00.0 has counted 2 errors that could not be corrected (umc 2): drain it")
-	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: first, Fatal: true})
-	assert.False(t, over)
-	require.Error(t, err)
-	load, err := m.LoadID()
-	require.NoError(t, err)
-	require.NoError(t, amdgpu.ReloadDriver(m.root))
-	again, err := m.LoadID()
-	require.NoError(t, err)
-	assert.NotEqual(t, load, again)
-	over, err = m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: first, Fatal: true})
-	assert.True(t, over)
-	require.NoError(t, err)
-}
-
 // After a reboot the modes are those of the start, and what was seen before does
 // not count any more.
 func TestReboot(t *testing.T) {
@@ -337,13 +258,4 @@ func TestVirtualFunction(t *testing.T) {
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
 	require.ErrorContains(t, err, "it has SPX")
 	assert.Empty(t, m.switches())
-}
-
-// GPU errors are what a caller looks for to take a GPU out of service.
-func TestHealthErrorsAreTyped(t *testing.T) {
-	m := simulated(t, "mi300x8")
-	m.faults(amdgpu.Faults{Lost: []string{first}})
-	var health *amd.HealthError
-	require.ErrorAs(t, m.CheckHealth(t.Context(), first), &health)
-	assert.Equal(t, first, health.PCIAddress)
 }

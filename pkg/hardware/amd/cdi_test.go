@@ -2,6 +2,7 @@ package amd
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"testing"
 
@@ -13,6 +14,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
+
+func nodeText(path, kind string, major, minor int64, permissions, hostPath string) string {
+	return fmt.Sprintf("%s %s %d:%d %s %s", path, kind, major, minor, permissions, hostPath)
+}
 
 func TestEdits(t *testing.T) {
 	files, d := onPaper(t, amdtest.MI300XCPX())

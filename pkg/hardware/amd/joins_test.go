@@ -13,13 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
-// The defects that AMD's DRA driver and device plugin had in what this folder
-// does. Each must be impossible here.
-
-func nodeText(path, kind string, major, minor int64, permissions, hostPath string) string {
-	return fmt.Sprintf("%s %s %d:%d %s %s", path, kind, major, minor, permissions, hostPath)
-}
-
 // twoGPUs are two MI300X whose order on the bus is not that of KFD's nodes, which
 // are also numbered through each other.
 func twoGPUs() (amdtest.GPU, amdtest.GPU) {
@@ -46,9 +39,9 @@ func renderNodes(t *testing.T, d *Driver, p gpu.Placement) []string {
 	return names
 }
 
-// ROCm/k8s-gpu-dra-driver#88, review: the index of a GPU in one list was used in
-// another, and the wrong GPU was cut.
-func TestKnownDefectWrongGPUByIndex(t *testing.T) {
+// The order of GPUs on the bus is not that in KFD: an index into one list names another GPU in the other
+// (ROCm/k8s-gpu-dra-driver#88).
+func TestGPUsAreTakenByAddress(t *testing.T) {
 	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
 	for _, g := range []amdtest.GPU{late, early} {
@@ -60,9 +53,8 @@ func TestKnownDefectWrongGPUByIndex(t *testing.T) {
 	assert.Equal(t, []string{"SPX > " + sysfs.DevicesDir + "/" + early.Address + "/" + sysfs.ComputeFile}, files.Writes)
 }
 
-// Variables that were declared outside of a loop carried the numbers of one GPU
-// over to the next that had none (pkg/amdgpu/amdgpu.go of the first releases).
-func TestKnownDefectValuesOfAnotherGPU(t *testing.T) {
+// Files that one GPU lacks leave its values empty.
+func TestWhatAGPULacksIsNotThatOfAnother(t *testing.T) {
 	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
 	bare := sysfs.DevicesDir + "/" + late.Address
@@ -82,7 +74,7 @@ func TestKnownDefectValuesOfAnotherGPU(t *testing.T) {
 
 // Through a GPU's primary node (card0) work lands on any of its partitions, also
 // on those of others.
-func TestKnownDefectPrimaryNodeInContainers(t *testing.T) {
+func TestContainersGetNoPrimaryNode(t *testing.T) {
 	files, d := onPaper(t, amdtest.MI300XCPX())
 	files.Set(sysfs.DevicesDir+"/"+paperAddress+"/drm/card1/dev", "226:1\n")
 	files.Device("/dev/dri/card1", 226, 1, 44)
@@ -93,9 +85,9 @@ func TestKnownDefectPrimaryNodeInContainers(t *testing.T) {
 	}
 }
 
-// ROCm/k8s-gpu-dra-driver#20: KFD's unique_id is the GPU's with some drivers and
-// the partition's with others, and partitions were given to the wrong GPU.
-func TestKnownDefectGPUsAreNotJoinedByUniqueID(t *testing.T) {
+// KFD's unique_id is the GPU's with some drivers and the partition's with others
+// (ROCm/k8s-gpu-dra-driver#20).
+func TestPartitionsAreNotJoinedByUniqueID(t *testing.T) {
 	late, early := twoGPUs()
 	for name, ids := range map[string]func(i int) string{
 		"the same for both GPUs": func(int) string { return "unique_id 1" },
@@ -116,29 +108,8 @@ func TestKnownDefectGPUsAreNotJoinedByUniqueID(t *testing.T) {
 	}
 }
 
-// ROCm/k8s-device-plugin#157: partition devices were looked for by one of their two
-// names only.
-func TestKnownDefectNameOfPartitionDevices(t *testing.T) {
-	files, d := onPaper(t, amdtest.MI300XCPX())
-	for i := 1; i < 8; i++ {
-		files.Remove(fmt.Sprintf("%s/amdgpu_xcp_%d", sysfs.PlatformDir, i))
-		files.Set(fmt.Sprintf("%s/amdgpu_xcp.%d/drm/renderD%d/dev", sysfs.PlatformDir, i, 128+i), "")
-	}
-	for i := range 8 {
-		assert.Equal(t, []string{"/dev/dri/" + sysfs.RenderName(128+i)}, renderNodes(t, d, paperPlacement("cpx", i)))
-	}
-}
-
-// Render nodes are there for every partition that the GPU could have; only those
-// of live partitions can be used.
-func TestKnownDefectRenderNodesWithoutPartition(t *testing.T) {
-	_, d := onPaper(t, amdtest.MI300XDPX())
-	assert.Equal(t, []string{"/dev/dri/renderD128", "/dev/dri/renderD129"}, renderNodes(t, d, paperPlacement("spx", 0)))
-}
-
-// Where the driver does not say how much memory there is, 80 GiB and 20 GiB were
-// made up (cmd/gpu-kubeletplugin/discovery.go).
-func TestKnownDefectInventedMemory(t *testing.T) {
+// Where neither the driver nor KFD says how much memory there is, the GPU is left out.
+func TestMemoryIsNotInvented(t *testing.T) {
 	files, d := onPaper(t, amdtest.MI300XSPX())
 	files.Remove(sysfs.DevicesDir + "/" + paperAddress + "/" + sysfs.VRAMTotalFile)
 	assert.Equal(t, 196592*amdtest.MiB, inventoryOf(t, d)[0].Memory, "KFD tells as well")
@@ -147,16 +118,8 @@ func TestKnownDefectInventedMemory(t *testing.T) {
 	assert.ErrorContains(t, amdtest.Broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
 }
 
-// Partitions of a GPU are not all of one size.
-func TestKnownDefectMemoryIsNotDivided(t *testing.T) {
-	_, d := onPaper(t, amdtest.MI308XCPX(0, 128))
-	g := inventoryOf(t, d)[0]
-	assert.Equal(t, 16*amdtest.MiB, amdtest.Placement(t, g, "cpx-0").Memory-amdtest.Placement(t, g, "cpx-3").Memory)
-}
-
-// The legal modes were a table: wrong for the MI308X, which has four XCCs, and
-// for memory modes that came later.
-func TestKnownDefectTableOfModes(t *testing.T) {
+// A table of legal modes would be wrong for chips with fewer XCCs and for later memory modes.
+func TestModesAreThoseTheDriverTells(t *testing.T) {
 	c := amdtest.MI350XSPX()
 	c.Memory, c.Compute, c.Available = "NPS2", "DPX", "DPX, QPX, CPX"
 	c.Nodes = nil
@@ -170,9 +133,9 @@ func TestKnownDefectTableOfModes(t *testing.T) {
 	assert.False(t, whole, "one piece is not to be had under NPS2")
 }
 
-// A driver version of four parts is no semantic version, and the API server
-// refused all that a node published (ROCm/gpu-operator#609).
-func TestKnownDefectDriverVersionOfFourParts(t *testing.T) {
+// A driver version of four parts is no semantic version, which the API server would refuse as one
+// (ROCm/gpu-operator#609).
+func TestDriverVersionOfFourParts(t *testing.T) {
 	files, d := onPaper(t, amdtest.MI300XSPX())
 	files.Set(sysfs.ModuleDir+"/version", "6.19.14.31400000\n")
 	assert.Equal(t, "6.19.14.31400000", inventoryOf(t, d)[0].DriverVersion)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -8,34 +9,47 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
-// Where the API server drops counters, whole GPUs are offered and nothing else,
-// at no moment, and an event says why.
-func TestClusterWithoutPartitionableDevices(t *testing.T) {
-	api := nodetest.NewAPI()
-	nodetest.DropCounters(api)
-	m := newMachine(t, api)
-	k, _ := m.start()
-	awaitSlices(t, api)
-	assert.Contains(t, nodetest.AwaitEvent(t, api, "PartitionsNotPublished", ""), "DRAPartitionableDevices is off")
-	for _, a := range api.Actions() {
-		if write, ok := a.(interface{ GetObject() runtime.Object }); ok {
-			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
-				for _, d := range slice.Spec.Devices {
-					if d.Name == "probe" {
-						continue // only tried
-					}
-					assert.Equal(t, "gpu", *d.Attributes["type"].StringValue)
-				}
-			}
-		}
+// dropShares takes from a slice what an API server with DRAConsumableCapacity off drops.
+func dropShares(slice *resourceapi.ResourceSlice) error {
+	for i := range slice.Spec.Devices {
+		slice.Spec.Devices[i].AllowMultipleAllocations = nil
 	}
-	k.works(nodetest.Allocate(t, api, "a", card0))
+	return nil
+}
+
+// Where the API server drops fields, the devices that need them are not offered at any moment, and
+// an event says why.
+func TestClusterWithoutAFeature(t *testing.T) {
+	for gate, tt := range map[string]struct {
+		drop    func(*resourceapi.ResourceSlice) error
+		event   string
+		offered func(*resourceapi.Device) bool
+		works   string
+	}{
+		"DRAPartitionableDevices": {nodetest.DropCounters, "PartitionsNotPublished", func(d *resourceapi.Device) bool { return *d.Attributes["type"].StringValue == "gpu" }, card0},
+		"DRAConsumableCapacity":   {dropShares, "SharesNotPublished", func(d *resourceapi.Device) bool { return !strings.HasSuffix(d.Name, "-share") }, small0},
+	} {
+		t.Run(gate, func(t *testing.T) {
+			api := nodetest.NewAPI()
+			nodetest.OnSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
+				for i := range slice.Spec.Devices {
+					d := &slice.Spec.Devices[i]
+					assert.True(t, d.Name == "probe" || tt.offered(d), d.Name) // a probe is only tried
+				}
+				return tt.drop(slice)
+			})
+			m := newMachine(t, api)
+			k, _ := m.start()
+			awaitSlices(t, api)
+			assert.Contains(t, nodetest.AwaitEvent(t, api, tt.event, ""), gate+" is off")
+			k.works(nodetest.Allocate(t, api, "a", tt.works))
+		})
+	}
 }
 
 // A gate that is turned off later is noticed when slices lose fields. What
@@ -43,7 +57,12 @@ func TestClusterWithoutPartitionableDevices(t *testing.T) {
 func TestCountersAreDroppedLater(t *testing.T) {
 	api := nodetest.NewAPI()
 	var off atomic.Bool
-	nodetest.DropCountersWhen(api, &off)
+	nodetest.OnSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
+		if off.Load() {
+			return nodetest.DropCounters(slice)
+		}
+		return nil
+	})
 	m := newMachine(t, api)
 	k, _ := m.start()
 	awaitDevices(t, api, false, untainted)

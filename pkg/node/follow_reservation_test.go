@@ -85,7 +85,7 @@ func TestReservationSurvivesARestart(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { return len(reservedFor(t, s.machine, "c")) == 1 }, nodetest.Patience, nodetest.Tick)
 	stop()
-	onSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
+	nodetest.OnSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
 		for _, d := range slice.Spec.Devices {
 			assert.True(t, d.Name != small0 || len(d.Taints) > 0, "published without the taint")
 		}

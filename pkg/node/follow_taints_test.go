@@ -15,7 +15,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -55,20 +54,6 @@ func taintedOn(t *testing.T, m *machine, gpuID, profile string) (tainted, free [
 	return tainted, free
 }
 
-// onSliceWrite sees each slice that is written, before it is; an error refuses it.
-func onSliceWrite(api *fake.Clientset, see func(*resourceapi.ResourceSlice) error) {
-	api.PrependReactor("*", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
-			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
-				if err := see(slice); err != nil {
-					return true, nil, err
-				}
-			}
-		}
-		return false, nil, nil
-	})
-}
-
 // A whole switch: the plan names the GPUs, the taints stand before the second plan is
 // made, and they go with the end of the switch.
 func TestTaintsOfASwitch(t *testing.T) {
@@ -84,7 +69,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var lastTaint time.Time
-	onSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
+	nodetest.OnSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range slice.Spec.Devices {
@@ -165,7 +150,7 @@ func TestTaintsThatAreNotAccepted(t *testing.T) {
 	s.config.taintSettle = nodetest.Tick
 	var refuse atomic.Bool
 	var refused atomic.Int32
-	onSliceWrite(s.api, func(*resourceapi.ResourceSlice) error {
+	nodetest.OnSliceWrite(s.api, func(*resourceapi.ResourceSlice) error {
 		if refuse.Load() {
 			refused.Add(1)
 			return errors.New("no way")
@@ -202,7 +187,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	s.putOrder(sw)
 	all := len(devicesOn(t, s.machine, card0))
 	var untaintedWrites atomic.Int32
-	onSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
+	nodetest.OnSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
 		for i := range slice.Spec.Devices {
 			d := &slice.Spec.Devices[i]
 			shrinks := strings.HasPrefix(d.Name, card1+"-mig-")

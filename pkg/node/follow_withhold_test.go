@@ -8,27 +8,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
-// dropTaints makes the API server one with DRADeviceTaints off.
-func dropTaints(api *fake.Clientset) {
-	onSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
-		for i := range slice.Spec.Devices {
-			slice.Spec.Devices[i].Taints = nil
-		}
-		return nil
-	})
+// dropTaints takes from a slice what an API server with DRADeviceTaints off drops.
+func dropTaints(slice *resourceapi.ResourceSlice) error {
+	for i := range slice.Spec.Devices {
+		slice.Spec.Devices[i].Taints = nil
+	}
+	return nil
 }
 
 // Where the API server drops taints, the devices that no claim holds are not published
 // while a switch orders taints.
 func TestSwitchWithoutDeviceTaints(t *testing.T) {
 	api := nodetest.NewAPI()
-	dropTaints(api)
+	nodetest.OnSliceWrite(api, dropTaints)
 	s := steer(newMachine(t, api))
 	s.config.taintSettle = nodetest.Tick
 	k, _ := s.start()
@@ -83,11 +80,9 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 func TestTaintsAreDroppedLater(t *testing.T) {
 	api := nodetest.NewAPI()
 	var off atomic.Bool
-	onSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
-		for i := range slice.Spec.Devices {
-			if off.Load() {
-				slice.Spec.Devices[i].Taints = nil
-			}
+	nodetest.OnSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
+		if off.Load() {
+			return dropTaints(slice)
 		}
 		return nil
 	})

@@ -110,7 +110,7 @@ func TestDetectFeatures(t *testing.T) {
 	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
 	assert.Empty(t, nodetest.SlicesOf(t, api, names.DriverName), "it was only tried")
 
-	nodetest.DropCounters(api)
+	nodetest.OnSliceWrite(api, nodetest.DropCounters)
 	found, err = keptFeatures(t.Context(), api, nodetest.NodeName)
 	require.NoError(t, err)
 	assert.Equal(t, features{consumable: true, taints: true}, found)

@@ -147,6 +147,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
 	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the GPU is kept from pods while it is put back")
+	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "rolls back to profile old, because modprobe -r amdgpu")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonHardwareFailed, ready(n).Reason)

@@ -65,6 +65,14 @@ tranche_gpu_nodes_overdue 1
 `), "tranche_gpu_node_not_ready_since_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))
 }
 
+// A cluster may have no node with GPUs for a while: the alert for a controller that does
+// not work must not be told then.
+func TestALeaderWithoutNodesTellsThatItWorks(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.r.lead(t.Context()))
+	assert.Equal(t, 1, testutil.CollectAndCount(&nodeCollector{w.r}, "tranche_switching_nodes_limit"))
+}
+
 // Claims that wait are counted by class. What a tenant writes becomes no label.
 func TestMetricsOfClaims(t *testing.T) {
 	w := newWorld(t)

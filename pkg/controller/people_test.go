@@ -89,10 +89,11 @@ func TestAnotherOwner(t *testing.T) {
 	w, node := begun(t)
 	node.slow = 5 * time.Second
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Applying))
+	n := w.run("node-a", time.Minute, is(v1alpha1.Applying))
+	assert.Regexp(t, "from profile old to profile cpx: the node's plugin changes "+gpuA+".* at the latest, then it is rolled back", ready(n).Message)
 	node.owners = []string{"mig-manager runs on this node: take its pod off"}
 	node.slow = 0
-	n := w.run("node-a", time.Minute, is(v1alpha1.Idle))
+	n = w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonConflict, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "mig-manager runs on this node: take its pod off")

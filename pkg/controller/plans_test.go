@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -286,6 +287,18 @@ func TestANodeThatJoins(t *testing.T) {
 	assert.Equal(t, names.ReasonPaused, progressing(s), "it gets its profile in spite of that")
 }
 
+func TestAPlanWaitsForItsWindow(t *testing.T) {
+	w := planned(t, 2)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Strategy.Windows = []v1alpha1.Window{{Start: "13:00", End: "14:00"}}
+	})
+	w.rolls("p", time.Minute, because(names.ReasonOutsideWindow))
+	assert.Empty(t, w.have("cpx"))
+	w.clock.Step(time.Hour)
+	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
+	assert.Len(t, w.have("cpx"), 2)
+}
+
 func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
 	w := planned(t, 3)
 	w.pod("node-0", "web", gpuA, gpuA)
@@ -330,6 +343,10 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 		})
 		assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "write %d", at)
 		assert.Equal(t, 1, w.budgetSeen, "write %d", at)
+		switches := []v1alpha1.SwitchRecord{w.gpuNode("node-0").Status.History[0], w.gpuNode("node-1").Status.History[0], w.gpuNode("node-2").Status.History[0]}
+		slices.SortFunc(switches, func(a, b v1alpha1.SwitchRecord) int { return a.Started.Compare(b.Started.Time) })
+		canary := switches[0].Started.Add(switches[0].Duration.Duration)
+		assert.GreaterOrEqual(t, switches[1].Started.Sub(canary), 5*time.Second, "the soak, write %d", at)
 		if !killed {
 			require.Greater(t, at, 10)
 			return

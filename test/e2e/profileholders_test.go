@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -40,20 +39,6 @@ func TestPodsThatShareAClaimLeave(t *testing.T) {
 	s.setProfileLabel(nodeA, "")
 	s.waitFollows(nodeA, "")
 	s.waitReady("pair", 2)
-}
-
-// A pod that asks for nvidia.com/gpu has a claim that is written in its status only.
-func TestAPodThatAsksByTheOldNameLeaves(t *testing.T) {
-	s := start(t)
-	s.setProfile("cut-in-three", cutInThree)
-	pod := newPod("old-name")
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
-	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
-	s.create(pod)
-	s.waitRunning("old-name")
-	n := s.follow(nodeA, "cut-in-three")
-	assert.EqualValues(t, 1, n.Status.History[0].Evicted)
-	s.waitGone("old-name")
 }
 
 // deploy keeps pods with a claim each on a node, until the test ends.

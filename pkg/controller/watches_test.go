@@ -1,0 +1,63 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func TestWhatWakesWhom(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	r := w.r
+	node := func(name string, change ...func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, c := range change {
+			c(n)
+		}
+		return n
+	}
+	claim := &resourceapi.ResourceClaim{}
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+		{Driver: names.DriverName, Pool: "node-a", Device: gpuA}, {Driver: names.DriverName, Pool: "node-b", Device: gpuA}, {Driver: "other", Pool: "node-c"},
+	}}}
+	ctx := t.Context()
+	assert.Len(t, r.ofNode(ctx, node("node-a")), 1)
+	assert.Empty(t, r.ofNode(ctx, node("cpu-only")))
+	assert.Len(t, r.ofNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: names.PausedValue} })), 1)
+	assert.Empty(t, r.ofNode(ctx, claim))
+	assert.Len(t, r.ofProfile(ctx, nil), 1)
+	assert.Empty(t, r.ofClaim(ctx, claim), "no node waits for it")
+	g := w.gpuNode("node-a")
+	g.Status.State, g.Status.Switch = v1alpha1.Draining, &v1alpha1.Switch{GPUs: []string{gpuA}}
+	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1alpha1.FromLabel, v1alpha1.FromLabel
+	require.NoError(t, w.api.Status().Update(ctx, g))
+	assert.Equal(t, "node-a", r.ofClaim(ctx, claim)[0].Name)
+	assert.Len(t, r.ofClaim(ctx, claim), 1)
+}
+
+func TestTheCachesKeepLittle(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", ResourceVersion: "1", Labels: map[string]string{names.LabelProfile: "cpx", "kubernetes.io/hostname": "a"},
+		Annotations: map[string]string{"much": "text"},
+	}}
+	n.Spec.Taints = []corev1.Taint{{Key: "a"}}
+	n.Status.Images = make([]corev1.ContainerImage, 50)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}, {Type: corev1.NodeDiskPressure}}
+	got, err := trimNode(n)
+	require.NoError(t, err)
+	want := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: n.Labels}}
+	want.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	want.Spec.Taints = n.Spec.Taints
+	assert.Equal(t, want, got)
+	same, err := trimNode("a tombstone")
+	require.NoError(t, err)
+	assert.Equal(t, "a tombstone", same)
+}

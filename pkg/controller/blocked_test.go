@@ -45,10 +45,7 @@ func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	assert.Zero(t, n.Status.History[0].Evicted)
 
 	id, tries := n.Status.Switch.ID, w.writes["try eviction *v1.Pod"]
-	for range 24 * 60 {
-		w.round("node-a")
-		w.clock.Step(time.Minute)
-	}
+	w.passes(24*60, time.Minute, "node-a")
 	n = w.gpuNode("node-a")
 	assert.Equal(t, id, n.Status.Switch.ID, "it is not tried again while the pod cannot leave")
 	assert.Zero(t, w.writes["eviction *v1.Pod"])
@@ -95,10 +92,7 @@ func TestAClaimWakesABlockedSwitch(t *testing.T) {
 	w.blocks(onlyFor("web"))
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Failed))
-	for range 200 {
-		w.round("node-a")
-		w.clock.Step(time.Minute)
-	}
+	w.passes(200, time.Minute, "node-a")
 	var claim resourceapi.ResourceClaim
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
 	before := w.writes["try eviction *v1.Pod"]
@@ -121,10 +115,7 @@ func TestALookThatIsLostIsRepeatedSoon(t *testing.T) {
 	w.blocks(onlyFor("web"))
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Failed))
-	for range 10 {
-		w.round("node-a")
-		w.clock.Step(time.Minute)
-	}
+	w.passes(10, time.Minute, "node-a")
 	var claim resourceapi.ResourceClaim
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
 	w.blocks(nil)
@@ -188,10 +179,7 @@ func TestADrainThatEndedEvictsNobodyAgain(t *testing.T) {
 	assert.False(t, w.podThere("other"))
 	w.blocks(nil)
 	w.pod("node-a", "next", gpuA, gpuA+"-mig-1g-10gb-6")
-	for range 12 * 60 {
-		w.round("node-a")
-		w.clock.Step(time.Minute)
-	}
+	w.passes(12*60, time.Minute, "node-a")
 	assert.True(t, w.podThere("next"))
 	assert.Equal(t, n.Status.Switch.ID, w.gpuNode("node-a").Status.Switch.ID)
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) {

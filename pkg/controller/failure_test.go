@@ -30,6 +30,15 @@ func refuse(message string) func(types.NamespacedName) error {
 	}
 }
 
+// idle is a world with a node in no profile, and a profile cpx.
+func idle(t *testing.T) *world {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	return w
+}
+
 // begun is a world with a node that follows the profile old, a profile cpx, and a pod on its
 // first GPU.
 func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *fakeNode) {
@@ -80,10 +89,7 @@ func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	assert.Contains(t, ready(n).Message, "no profile 9g")
 	assert.Contains(t, ready(n).Message, "retried when the profile, its policy, the GPUs or the plugin's settings change")
 
-	for range 100 {
-		w.round("node-a")
-		w.clock.Step(time.Minute)
-	}
+	w.passes(100, time.Minute, "node-a")
 	assert.Equal(t, n.Status.Switch.ID, w.gpuNode("node-a").Status.Switch.ID, "not tried again")
 
 	node.answer = nil
@@ -138,12 +144,7 @@ func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
 
 func TestADriverReloadThatFails(t *testing.T) {
 	w, node := begun(t)
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Applying {
-			return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy"
-		}
-		return "", "", ""
-	}
+	node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy")
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
 	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the GPU is kept from pods while it is put back")
@@ -209,32 +210,11 @@ func TestARebootWhereItIsAllowed(t *testing.T) {
 		p.Spec.Switch = &v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	})
 	w.pod("node-a", "second", gpuB, gpuB)
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Applying {
-			return v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, gpuA + " refuses a reset"
-		}
-		return "", "", ""
-	}
+	node.answer = applyingEnds(v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, gpuA+" refuses a reset")
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Rebooting))
 	assert.False(t, w.podThere("second"), "the whole node is drained")
 	assert.Len(t, w.taintedGPUs("node-a"), 2)
 	assert.True(t, hasNodeTaint(w.node("node-a")))
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-}
-
-func TestARebootWhereItIsNotAllowed(t *testing.T) {
-	w, node := begun(t)
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Applying {
-			return v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, gpuA + " refuses a reset"
-		}
-		return "", "", ""
-	}
-	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
-	w.stays(n, "old")
-	assert.Equal(t, names.ReasonRebootRequired, ready(n).Reason)
-	assert.Nil(t, n.Status.Switch.Retry, "pods are not disturbed again for nothing")
-	assert.Contains(t, ready(n).Message, "reboot: Allowed")
 }

@@ -88,10 +88,7 @@ func TestAClaimThatToleratesTheTaintDoesNotComeBack(t *testing.T) {
 }
 
 func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
-	w.settled("node-a", "")
+	w := idle(t)
 	w.pod("node-a", "web", gpuA, gpuA)
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
@@ -123,10 +120,7 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 			})
 			w.evict = refuse("no")
 			w.run("node-a", time.Minute, is(v1alpha1.Draining))
-			for range 5 {
-				w.round("node-a")
-				w.clock.Step(time.Second)
-			}
+			w.passes(5, time.Second, "node-a")
 			assert.Equal(t, v1alpha1.Draining, w.gpuNode("node-a").Status.State)
 			assert.Contains(t, ready(w.gpuNode("node-a")).Message, "pod team/late ("+gpuA+")")
 		})
@@ -134,10 +128,7 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 }
 
 func TestPodsWithClaimsOfOtherDriversCostNothing(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
-	w.settled("node-a", "")
+	w := idle(t)
 	w.pod("node-a", "nic", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic", ResourceClaimName: ptr.To(c.Name)}}
 		c.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"

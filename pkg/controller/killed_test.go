@@ -42,19 +42,6 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 	}
 }
 
-func TestTheNodeRebootedMidSwitch(t *testing.T) {
-	w, node := begun(t)
-	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Applying))
-	node.dead = true
-	for range 60 {
-		w.round("node-a")
-		w.clock.Step(time.Second)
-	}
-	node.dead, node.task, node.working = false, v1alpha1.Task{}, ""
-	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-}
-
 func TestTheNodeDeletedMidSwitch(t *testing.T) {
 	w, _ := begun(t)
 	w.wants("node-a", "cpx")
@@ -95,12 +82,7 @@ func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
 	done := inProfile("cpx")
 	if fails {
 		done = is(v1alpha1.Failed)
-		node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-			if s == v1alpha1.Applying {
-				return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
-			}
-			return "", "", ""
-		}
+		node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 	}
 	calls, dead, killed := 0, false, false
 	kill := func() error {
@@ -151,10 +133,7 @@ func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
 	w, _ := begun(t)
 	old := w.node("node-a")
 	require.NoError(t, w.api.Delete(t.Context(), old.DeepCopy()))
-	for range 10 {
-		w.round("node-a")
-		w.clock.Step(time.Second)
-	}
+	w.passes(10, time.Second, "node-a")
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
 	assert.Equal(t, names.ReasonNodeNotFound, ready(n).Reason)
@@ -192,12 +171,7 @@ func TestTheAPIServerAwayForAMinute(t *testing.T) {
 			w, node := begun(t)
 			node.slow = time.Second
 			if state == v1alpha1.RollingBack {
-				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-					if s == v1alpha1.Applying {
-						return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
-					}
-					return "", "", ""
-				}
+				node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 			}
 			node.wrong = state == v1alpha1.Verifying
 			w.wants("node-a", "cpx")

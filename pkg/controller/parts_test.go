@@ -52,10 +52,7 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 	assert.True(t, inProfile("")(n), "its plugin is not asked yet")
 
 	w.startController()
-	for range 20 {
-		w.round("node-b")
-		w.clock.Step(10 * time.Second)
-	}
+	w.passes(20, 10*time.Second, "node-b")
 	assert.True(t, pending(w.gpuNode("node-b")))
 	w.evict = nil
 	w.run("node-a", time.Minute, inProfile("cpx"))

@@ -140,10 +140,7 @@ func TestAPlanStepByStep(t *testing.T) {
 	s = w.rolls("p", time.Minute, because(names.ReasonSoaking))
 	assert.EqualValues(t, 2, s.Target)
 	assert.Equal(t, int32(1), s.Nodes.Updated)
-	for range 20 {
-		w.clock.Step(time.Second)
-		w.all()
-	}
+	w.passes(20, time.Second, "")
 	assert.Equal(t, int32(1), w.planStatus("p").Nodes.Updated)
 	w.rolls("p", 3*time.Minute, because(names.ReasonComplete))
 }
@@ -151,21 +148,13 @@ func TestAPlanStepByStep(t *testing.T) {
 func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 	w := planned(t, 3)
 	for _, n := range w.nodes {
-		n.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-			if s == v1alpha1.Applying {
-				return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
-			}
-			return "", "", ""
-		}
+		n.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 	}
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.Steps = steps(0, "1") })
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonTooManyFailures))
 	assert.Equal(t, "node-0", s.Failed[0].Node)
 	assert.Equal(t, names.ReasonHardwareFailed, s.Failed[0].Reason)
-	for range 300 {
-		w.clock.Step(10 * time.Second)
-		w.all()
-	}
+	w.passes(300, 10*time.Second, "")
 	assert.Len(t, w.have(names.DefaultProfile), 2, "no other node, and the failed one waits")
 	assert.Len(t, w.gpuNode("node-0").Status.History, 2, "nobody is disturbed again meanwhile")
 	assert.Contains(t, fmt.Sprint(w.events.texts), "p Warning PlanStopped: 1 node failed with revision 1, and maxFailures allows 0 (node-0: HardwareFailed)")
@@ -205,10 +194,7 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 	// Back to what nodes had without the plan.
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} })
 	n.unhealthy = nil
-	for range 60 {
-		w.clock.Step(time.Second)
-		w.all()
-	}
+	w.passes(60, time.Second, "")
 	assert.Len(t, w.have(names.DefaultProfile), 3)
 }
 
@@ -223,10 +209,7 @@ func TestPauseAndResume(t *testing.T) {
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true })
 	w.evict = nil
 	w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 1 })
-	for range 60 {
-		w.clock.Step(time.Second)
-		w.all()
-	}
+	w.passes(60, time.Second, "")
 	assert.Len(t, w.have("cpx"), 1, "the one that had begun goes on, no other begins")
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false })
 	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
@@ -363,10 +346,7 @@ func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
 		return nil
 	}
 	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
-	for range 10 {
-		w.clock.Step(time.Second)
-		w.all()
-	}
+	w.passes(10, time.Second, "")
 	assert.Empty(t, w.have("cpx"))
 	w.refuse = nil
 	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
@@ -376,18 +356,10 @@ func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
 func TestNodesWithoutAPlanStopToo(t *testing.T) {
 	w := planned(t, 3)
 	for i := range 3 {
-		w.nodes[fmt.Sprintf("node-%d", i)].answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-			if s == v1alpha1.Applying {
-				return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
-			}
-			return "", "", ""
-		}
+		w.nodes[fmt.Sprintf("node-%d", i)].answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 		w.wants(fmt.Sprintf("node-%d", i), "cpx")
 	}
-	for range 30 {
-		w.clock.Step(time.Second)
-		w.all()
-	}
+	w.passes(30, time.Second, "")
 	assert.Len(t, w.have(names.DefaultProfile), 2)
 	g := w.gpuNode("node-2")
 	c := meta.FindStatusCondition(g.Status.Conditions, names.ConditionRolloutPending)
@@ -401,4 +373,68 @@ func TestNodesWithoutAPlanStopToo(t *testing.T) {
 	w.run("node-0", time.Minute, inProfile(names.DefaultProfile))
 	w.run("node-1", time.Minute, inProfile("cpx"))
 	w.run("node-2", time.Minute, inProfile("cpx"))
+}
+
+// A node that waits for its turn, and then is to keep what it has, holds nobody's place.
+func TestANodeThatKeepsItsProfileHoldsNoPlace(t *testing.T) {
+	for name, keep := range map[string]func(*world){
+		"disabled": func(w *world) {
+			g := w.gpuNode("node-1")
+			g.Spec.Enabled = ptr.To(false)
+			require.NoError(t, w.api.Update(t.Context(), g))
+		},
+		"profile deleted": func(w *world) {
+			require.NoError(t, w.api.Delete(t.Context(), &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "spx"}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := planned(t, 3)
+			w.pod("node-0", "web", gpuA, gpuA)
+			w.wants("node-0", "cpx")
+			w.run("node-0", time.Minute, func(g *v1alpha1.GPUNode) bool { return g.Status.State == v1alpha1.Draining })
+			w.wants("node-1", "spx")
+			w.round("node-1")
+			keep(w)
+			w.round("node-1")
+			w.run("node-0", time.Minute, inProfile("cpx"))
+			w.passes(5, time.Second, "")
+			w.wants("node-2", "cpx")
+			w.run("node-2", time.Minute, inProfile("cpx"))
+			assert.Equal(t, []string{"node-1"}, w.have(names.DefaultProfile))
+		})
+	}
+}
+
+// A plan whose status cannot be written keeps the next controller from nothing else.
+func TestAPlanThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	w := planned(t, 2)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"none": ""}}
+	})
+	w.refuse = func(verb string, o client.Object) error {
+		if _, ok := o.(*v1alpha1.PartitionPlan); ok && verb == "status" {
+			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
+		}
+		return nil
+	}
+	w.startController()
+	w.wants("node-0", "cpx")
+	w.run("node-0", time.Minute, inProfile("cpx"))
+}
+
+// A selector that became invalid takes no node from its plan.
+func TestAnInvalidSelectorKeepsItsNodes(t *testing.T) {
+	w := planned(t, 2)
+	w.label("node-0", "pool", "a")
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+	})
+	w.rolls("p", time.Minute, because(names.ReasonComplete))
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "in", Values: []string{"a"}}}
+	})
+	s := w.rolls("p", time.Minute, because(names.ReasonInvalidSelector))
+	w.passes(5, time.Second, "")
+	assert.EqualValues(t, 1, s.Nodes.Selected)
+	assert.Equal(t, []string{"node-0"}, w.have("cpx"))
 }

@@ -66,6 +66,16 @@ type fakeNode struct {
 	changed bool
 }
 
+// applyingEnds is an answer of a plugin that cannot apply the profile.
+func applyingEnds(phase v1alpha1.TaskPhase, reason, message string) func(*v1alpha1.Switch, v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+	return func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Applying {
+			return phase, reason, message
+		}
+		return "", "", ""
+	}
+}
+
 const deviceOf = "-mig-1g-10gb-0"
 
 // addNode adds a node with GPUs, a plugin, and a GPUNode that is in no profile.

@@ -39,12 +39,7 @@ func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 			case v1alpha1.Verifying:
 				node.wrong = true
 			case v1alpha1.RollingBack:
-				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-					if s == v1alpha1.Applying {
-						return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
-					}
-					return "", "", ""
-				}
+				node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 			}
 			w.wants("node-a", "cpx")
 			w.run("node-a", time.Minute, is(state))
@@ -76,10 +71,7 @@ func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
 	w.refuse = refuseNodes
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
 	w.evict = nil
-	for range 30 {
-		w.round("node-a")
-		w.clock.Step(time.Second)
-	}
+	w.passes(30, time.Second, "node-a")
 	assert.True(t, w.podThere("web"), "it would come back to the GPU")
 	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "patch the taint and the labels of node node-a")
 	w.refuse = nil

@@ -50,6 +50,18 @@ func (w *world) decide(node string) bool {
 	return woken
 }
 
+// passes lets time pass in steps, and a node or, if it is empty, all have a round in each.
+func (w *world) passes(steps int, each time.Duration, node string) {
+	for range steps {
+		if node == "" {
+			w.all()
+		} else {
+			w.round(node)
+		}
+		w.clock.Step(each)
+	}
+}
+
 // run lets time pass until the node is as it should be, at the pace that the
 // controller asks for.
 func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode) bool) *v1alpha1.GPUNode {

@@ -76,10 +76,7 @@ func TestStartupTaintStays(t *testing.T) {
 				require.NoError(t, w.api.DeleteAllOf(t.Context(), &resourceapi.ResourceSlice{}))
 			}
 			w.register("node-a")
-			for range 20 {
-				w.round("node-a")
-				w.clock.Step(time.Second)
-			}
+			w.passes(20, time.Second, "node-a")
 			assert.True(t, w.starting("node-a"))
 		})
 	}

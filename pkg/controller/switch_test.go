@@ -22,10 +22,7 @@ import (
 )
 
 func TestASwitch(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
-	w.settled("node-a", "")
+	w := idle(t)
 	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
 	w.pod("node-a", "other", gpuB, gpuB+deviceOf)
 	w.wants("node-a", "cpx")
@@ -194,10 +191,7 @@ func TestWhereTheAPIServerDropsTaintsTheNodeIsTainted(t *testing.T) {
 }
 
 func TestMonitorsLeaveAfterTheTenants(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
-	w.settled("node-a", "")
+	w := idle(t)
 	admin := func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
 		c.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
 	}
@@ -235,10 +229,7 @@ func TestWhoHoldsWhatIsKeptMayStay(t *testing.T) {
 }
 
 func TestALongDrainWritesSeldom(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
-	w.settled("node-a", "")
+	w := idle(t)
 	w.pod("node-a", "web", gpuA, gpuA)
 	left := 0
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
@@ -255,10 +246,7 @@ func TestALongDrainWritesSeldom(t *testing.T) {
 }
 
 func TestConditionsSpeakToPeople(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
-	w.settled("node-a", "")
+	w := idle(t)
 	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")

@@ -61,3 +61,20 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "a tombstone", same)
 }
+
+// Nodes report their status every few minutes. That changes no decision.
+func TestWhatMattersToPlans(t *testing.T) {
+	node := func(change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: map[string]string{"pool": "a"}}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		change(n)
+		return n
+	}
+	before := node(func(*corev1.Node) {})
+	assert.False(t, matters(before, node(func(n *corev1.Node) { n.ResourceVersion = "2" })))
+	assert.True(t, matters(before, node(func(n *corev1.Node) { n.Labels["pool"] = "b" })))
+	assert.True(t, matters(before, node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })))
+	gpuNode := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	assert.False(t, matters(gpuNode, gpuNode))
+	assert.True(t, matters(gpuNode, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}))
+}

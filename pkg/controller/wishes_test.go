@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -57,32 +56,6 @@ func TestTheProfileChangedAgainInTheMiddle(t *testing.T) {
 			assert.Len(t, n.Status.History, tt.records)
 		})
 	}
-}
-
-func TestTheProfileDeletedInTheMiddle(t *testing.T) {
-	w, _ := begun(t)
-	w.evict = refuse("no")
-	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	require.NoError(t, w.api.Delete(t.Context(), &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx"}}))
-	w.evict = nil
-	n := w.run("node-a", time.Minute, inProfile("cpx"))
-	w.stays(n, "cpx")
-	assert.Equal(t, names.ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
-}
-
-func TestASwitchDisabledInTheMiddle(t *testing.T) {
-	w, _ := begun(t)
-	w.evict = refuse("no")
-	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	n := w.gpuNode("node-a")
-	n.Spec.Enabled = ptr.To(false)
-	require.NoError(t, w.api.Update(t.Context(), n))
-	n = w.run("node-a", time.Minute, is(v1alpha1.Idle))
-	w.stays(n, "old")
-	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
-	assert.Equal(t, "spec.enabled is false: it keeps profile old", ready(n).Message)
 }
 
 func TestAnotherOwner(t *testing.T) {

@@ -1,15 +1,12 @@
 package controller
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -127,10 +124,7 @@ func TestANodeIsRebootedOnce(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	assert.Contains(t, ready(n).Message, "is not rebooted again automatically")
-	for range 12 * 60 {
-		w.round("node-a")
-		w.clock.Step(time.Minute)
-	}
+	w.passes(12*60, time.Minute, "node-a")
 	assert.Equal(t, 1, reboots)
 	node.answer = nil
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
@@ -196,40 +190,3 @@ func TestAPodWhoseDeviceIsGoneLeavesAlthoughDevicesWereWithheld(t *testing.T) {
 	assert.False(t, w.podThere("stray"))
 	assert.True(t, w.podThere("fine"))
 }
-
-// A leader whose clock is ahead must not take a drain for one that is over.
-func TestTheTimeIsThatOfTheAPIServer(t *testing.T) {
-	server := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-	local := clocktesting.NewFakeClock(server.Add(time.Hour))
-	c := &ServerClock{Local: local}
-	assert.Equal(t, local.Now(), c.Now(), "nothing was heard yet")
-	date := server
-	ask := func(lasts time.Duration) {
-		answer := c.Wrap(transport(func(*http.Request) *http.Response {
-			local.Step(lasts)
-			return &http.Response{Header: http.Header{"Date": {date.Format(http.TimeFormat)}}}
-		}))
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost", nil)
-		require.NoError(t, err)
-		got, err := answer.RoundTrip(r)
-		require.NoError(t, err)
-		assert.NotNil(t, got)
-	}
-	ask(time.Minute)
-	assert.Equal(t, local.Now(), c.Now(), "an answer that took so long tells little")
-	date = server.Add(time.Minute)
-	ask(0)
-	assert.WithinDuration(t, date, c.Now(), time.Second)
-	local.Step(time.Second)
-	date = date.Add(2 * time.Second)
-	before := c.Now()
-	ask(0)
-	assert.Equal(t, before, c.Now(), "it does not jump with every answer")
-	date = local.Now()
-	ask(0)
-	assert.Equal(t, local.Now(), c.Now())
-}
-
-type transport func(*http.Request) *http.Response
-
-func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }

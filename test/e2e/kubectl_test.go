@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,37 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// Many nodes are summed up; this cluster is, if somebody asks for it.
-func TestKubectlTrancheSummary(t *testing.T) {
-	s := startOnCluster(t)
-	s.gpuPodAt(nodeA, "holder", class3g40gb, "")
-	s.waitRunning("holder")
-
-	out := s.kubectl("tranche", "--summary", "-o", "wide")
-	assert.Contains(t, out, "3 nodes, 20 GPUs: ")
-	assert.Contains(t, out, "NVIDIA L4: 1 node, 4 GPUs, 4 of them unused\n")
-	assert.Regexp(t, `held: +3g\.40gb ×1`, out)
-	assert.Regexp(t, `(?m)^node-b +Ready `, out)
-
-	var sums struct {
-		NodeCount, GPUCount int
-		Models              []struct {
-			Memory struct{ TotalBytes, HeldBytes int64 }
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(s.kubectl("tranche", "--summary", "-o", "json")), &sums))
-	assert.Equal(t, []int{3, 20}, []int{sums.NodeCount, sums.GPUCount})
-	for _, m := range sums.Models {
-		assert.Positive(t, m.Memory.TotalBytes)
-	}
-	assert.Equal(t, "node/node-b\n", s.kubectl("tranche", "-l", "kubernetes.io/hostname=node-b", "-o", "name"))
-	assert.Contains(t, s.kubectl("tranche", "-l", "kubernetes.io/hostname=none"), "No node has the labels kubernetes.io/hostname=none.")
-
-	out = s.kubectl("tranche", "version")
-	assert.Regexp(t, `(?m)^tranche-kubelet-plugin: \S+ \(3 pods\)$`, out)
-	assert.Regexp(t, `(?m)^tranche-controller: \S+ \(`, out)
-}
 
 // following is a command that runs while the test looks on.
 type following struct {

@@ -88,25 +88,3 @@ func TestUsageOfAClaimThatPodsShare(t *testing.T) {
 	s.delete("first")
 	assert.Contains(t, s.waitUsage("tranche_fb_used_bytes", "second", "0"), `container="main"`)
 }
-
-// A GPU that hangs is not reported for long, and the metrics of the others go on.
-func TestUsageBesideAGPUThatHangs(t *testing.T) {
-	s := startOnCluster(t)
-	hangs, works := s.machine(nodeA).GPUs[0].PCI, s.machine(nodeA).GPUs[1].PCI
-	s.gpuPodOn("hangs", class1g10gb, hangs)
-	s.gpuPodOn("works", class1g10gb, works)
-	s.waitRunning("hangs")
-	s.waitRunning("works")
-	s.waitUsage("tranche_sm_active_ratio", "hangs", "0")
-	s.setFaults(nvdriver.Faults{
-		Calls: []nvdriver.CallFault{{Call: "GetPowerUsage", GPU: hangs, Hang: true}},
-		Load:  []load.Load{{GPU: works, Compute: 40}},
-	})
-	s.waitUsage("tranche_sm_active_ratio", "works", "0.4")
-	s.eventually("the GPU that hangs is not reported", func() (bool, string) {
-		lines := s.usageOf("tranche_sm_active_ratio", "hangs")
-		return len(lines) == 0, strings.Join(lines, "\n")
-	})
-	s.clearFaults(nodeA)
-	s.waitUsage("tranche_sm_active_ratio", "hangs", "0")
-}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 // situation is a way in which an object waits.
@@ -46,14 +45,13 @@ type answered struct {
 	} `json:"exceeded"`
 }
 
-// Every way in which something can wait has its answer: for administrators, and for tenants, who
-// are told what they cannot see.
+// What the scheduler, other controllers and the API server say of objects that wait has its answer: for
+// administrators, and for tenants, who are told what they cannot see. Each answer is in the tests of pkg/why.
 func TestWhySituations(t *testing.T) {
 	s := startOnCluster(t)
 	other := s.otherNamespace("holders")
 	s.prepareSituations(other)
-	all := slices.Concat(podSituations(), deviceSituations(), volumeSituations(), ownerSituations(), tenantSituations(other.namespace))
-	require.GreaterOrEqual(t, len(all), 30)
+	all := slices.Concat(podSituations(), deviceSituations(), ownerSituations(), tenantSituations(other.namespace))
 	for _, x := range all {
 		if x.make != nil {
 			x.make(s, x.name)
@@ -82,7 +80,7 @@ func (s *suite) otherNamespace(prefix string) *suite {
 }
 
 // prepareSituations has the L4 of node-b held by another namespace, taints the GPUs of node-c,
-// and makes users, quotas, classes of storage, and the kinds of Kueue and JobSet.
+// and makes users and quotas.
 func (s *suite) prepareSituations(other *suite) {
 	s.t.Helper()
 	for i := range 4 {
@@ -93,20 +91,8 @@ func (s *suite) prepareSituations(other *suite) {
 	s.t.Cleanup(func() {
 		// What creates pods goes before the pods.
 		_, _ = s.try("kubectl", "-n", s.namespace, "delete", "deployments,statefulsets,jobs", "--all", "--cascade=foreground", "--timeout=1m")
-		_, _ = s.try("kubectl", "delete", "--ignore-not-found", "--wait=false", "clusterrolebinding/e2e-why-user", "clusterrolebinding/e2e-why-user-nodes", "storageclass/e2e-why-manual", "storageclass/e2e-why-wait",
-			"persistentvolume/e2e-why-elsewhere", "devicetaintrule/e2e-why-fan")
+		_, _ = s.try("kubectl", "delete", "--ignore-not-found", "--wait=false", "clusterrolebinding/e2e-why-user", "clusterrolebinding/e2e-why-user-nodes", "devicetaintrule/e2e-why-fan")
 	})
-	for _, name := range []string{"workloads.kueue.x-k8s.io", "jobsets.jobset.x-k8s.io"} {
-		if _, err := s.try("kubectl", "get", "crd", name); err == nil {
-			continue // of an installed Kueue
-		}
-		plural, group, _ := strings.Cut(name, ".")
-		version := map[string]string{"workloads": "v1beta2", "jobsets": "v1alpha2"}[plural]
-		kind := map[string]string{"workloads": "Workload", "jobsets": "JobSet"}[plural]
-		s.apply(fmt.Sprintf(foreignKind, name, group, kind, plural, strings.TrimSuffix(plural, "s"), version))
-		s.t.Cleanup(func() { _, _ = s.try("kubectl", "delete", "crd", name) })
-		s.kubectl("wait", "crd", name, "--for=condition=Established", "--timeout=1m")
-	}
 }
 
 // situationObjects are what situations need. Only what they name is limited by the quotas.
@@ -142,51 +128,12 @@ metadata: {name: e2e-why-user-nodes}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tranche-user-nodes}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: trusted}]
 ---
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: e2e-why-manual}
-provisioner: kubernetes.io/no-provisioner
-volumeBindingMode: Immediate
----
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: e2e-why-wait}
-provisioner: kubernetes.io/no-provisioner
-volumeBindingMode: WaitForFirstConsumer
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: e2e-why-elsewhere}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  storageClassName: e2e-why-manual
-  claimRef: {namespace: %[1]s, name: volume-elsewhere}
-  local: {path: /nowhere}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: e2e/zone, operator: In, values: [far]}]}]}}
----
 apiVersion: resource.k8s.io/v1
 kind: DeviceTaintRule
 metadata: {name: e2e-why-fan}
 spec:
   deviceSelector: {driver: gpu.tranche.dev, pool: %[2]s}
   taint: {key: example.com/fan, effect: NoSchedule}
-`
-
-// foreignKind stands in for a kind of another project: what kubectl tranche reads are objects of it.
-const foreignKind = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: %[1]s}
-spec:
-  group: %[2]s
-  scope: Namespaced
-  names: {kind: %[3]s, plural: %[4]s, singular: %[5]s}
-  versions:
-  - name: %[6]s
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
 // apply applies objects to the namespace of the test, unless they name another one.
@@ -337,11 +284,10 @@ func tenantSituations(others string) []situation {
 		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "as Tranche's controller says", "you may not list nodes"}},
 		{name: "trusted-excluded", as: "trusted", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "disk=ssd"}},
 		{name: "tenant-running", as: "tenant", asked: "pod/running", state: string(why.Running)},
-		{name: "tenant-job", as: "tenant", asked: "job/kueue-pending", state: string(owner.NotAdmitted), says: []string{"insufficient unused quota"}},
 		{name: "viewer", as: "viewer", asked: "pod/held", state: string(why.Unknown), says: []string{"deviceclasses.resource.k8s.io", "you may not list"}},
 		{name: "viewer-extended", as: "viewer", asked: "pod/extended", state: string(why.Unknown), says: []string{"without the DeviceClasses"}},
 		{name: "stranger", as: "stranger", asked: "pod/held", says: []string{"you may not get pods in the namespace"}},
-		{name: "stranger-job", as: "stranger", asked: "job/suspended", says: []string{"you may not get the Job suspended"}},
+		{name: "stranger-job", as: "stranger", asked: "job/job-waits", says: []string{"you may not get the Job job-waits"}},
 		{name: "nobody", as: "tenant", asked: "pod/" + others, state: string(why.Absent), says: []string{"There is no pod"}},
 	}
 }

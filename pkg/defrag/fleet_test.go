@@ -20,7 +20,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -55,9 +54,8 @@ func slicesOf(t testing.TB, node, model string, gpus int) []*resourceapi.Resourc
 	defer published.Unlock()
 	key := fmt.Sprint(node, model, gpus)
 	if published.of[key] == nil {
-		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, gpus))
-		require.NoError(t, err)
-		published.of[key], err = nodes.Slices(node, inv.Hardware(node))
+		var err error
+		published.of[key], err = nodes.OfModel(node, model, gpus)
 		require.NoError(t, err)
 	}
 	return published.of[key]

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/unread"
@@ -214,27 +213,4 @@ func TestOldEventsAreNoAnswer(t *testing.T) {
 			assert.Equal(t, test.want, w.explain().State)
 		})
 	}
-}
-
-// What the controller needs for a node with eight GPUs that are held: the model, and each wish.
-func BenchmarkSite(b *testing.B) {
-	w := newWorld(b).node("node-a", "H100-80GB", 8).hold("node-a", "team-b", "train", small, 56)
-	w.pod(request("gpu", small))
-	w.in.Compiled = allocation.NewCache(1000)
-	wish := w.wish()
-	b.Run("model", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			w.site("node-a")
-		}
-	})
-	site := w.site("node-a")
-	b.Run("wish", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if a, _ := site.Answer(b.Context(), wish); a != why.DevicesHeld {
-				b.Fatal(a)
-			}
-		}
-	})
 }

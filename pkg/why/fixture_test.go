@@ -16,13 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/unread"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 var update = flag.Bool("update", false, "update the golden files")
@@ -63,20 +62,14 @@ func newWorld(t testing.TB) *world {
 // published.
 func (w *world) node(name, model string, count int, change ...func(*publish.GPU)) *world {
 	w.t.Helper()
-	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
-	require.NoError(w.t, err)
-	found := inv.Hardware(name)
-	gpus := make([]publish.GPU, len(found))
-	for i := range found {
-		gpus[i].GPU = found[i]
+	published, err := nodes.OfModel(name, model, count, func(_ int, g *publish.GPU) {
 		for _, f := range change {
-			f(&gpus[i])
+			f(g)
 		}
-	}
-	resources, errs := publish.Resources(name, gpus)
-	require.Empty(w.t, errs)
-	for _, s := range allocator.Slices(names.DriverName, name, resources) {
-		w.published = append(w.published, s)
+	})
+	require.NoError(w.t, err)
+	w.published = append(w.published, published...)
+	for _, s := range published {
 		w.in.Slices = append(w.in.Slices, *s)
 	}
 	w.scheduler.Publish(w.published)

@@ -3,6 +3,7 @@ package nodes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,11 +54,32 @@ func Slices(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
 	for i := range gpus {
 		out[i].GPU = gpus[i]
 	}
-	published, errs := publish.Resources(node, out)
+	return slicesOf(node, out)
+}
+
+func slicesOf(node string, gpus []publish.GPU) ([]*resourceapi.ResourceSlice, error) {
+	published, errs := publish.Resources(node, gpus)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return allocator.Slices(names.DriverName, node, published), nil
+}
+
+// OfModel are the API objects that a node with so many GPUs of a model publishes. What is said of
+// each GPU may be changed.
+func OfModel(node, model string, count int, change ...func(n int, g *publish.GPU)) ([]*resourceapi.ResourceSlice, error) {
+	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
+	if err != nil {
+		return nil, err
+	}
+	var out []publish.GPU
+	for i, g := range inv.Hardware(node) {
+		out = append(out, publish.GPU{GPU: g})
+		for _, f := range change {
+			f(i, &out[i])
+		}
+	}
+	return slicesOf(node, out)
 }
 
 // WithShares adds the share devices that the default settings ask for. limited means

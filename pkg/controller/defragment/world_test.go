@@ -27,7 +27,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -159,9 +158,7 @@ func (w *world) create(o client.Object) {
 
 func (w *world) node(name string) {
 	w.t.Helper()
-	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 1}]"))
-	require.NoError(w.t, err)
-	published, err := nodes.Slices(name, inv.Hardware(name))
+	published, err := nodes.OfModel(name, "H100-80GB", 1)
 	require.NoError(w.t, err)
 	for i, s := range published {
 		s = s.DeepCopy()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -18,9 +17,7 @@ import (
 // Whatever toleration gets a claim a device with the taint of a switch from the scheduler's
 // allocator makes its pod a holder that tolerates it, also after the cache has trimmed the claim.
 func TestAHolderToleratesWhateverTheAllocatorAccepts(t *testing.T) {
-	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 1}]"))
-	require.NoError(t, err)
-	published, err := nodes.Slices("node-a", inv.Hardware("node-a"))
+	published, err := nodes.OfModel("node-a", "H100-80GB", 1)
 	require.NoError(t, err)
 	classes, err := allocator.Classes("../../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)

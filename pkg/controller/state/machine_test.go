@@ -329,11 +329,3 @@ func TestTextsAreCut(t *testing.T) {
 	assert.Equal(t, "Other", ReasonWord(""))
 	assert.Equal(t, "InUse", ReasonWord("InUse"))
 }
-
-func BenchmarkNext(b *testing.B) {
-	m := &Machine{Deadlines: DefaultDeadlines()}
-	n, f := inState(v1alpha1.Draining), after(0, held)
-	for b.Loop() {
-		m.Next(n, f)
-	}
-}

@@ -21,7 +21,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 // manyNodes answers what would take the fake API server long: it looks at every object for every list.
@@ -169,29 +168,4 @@ func TestManyPodsAndShapes(t *testing.T) {
 		assert.Less(t, scrape, 100*time.Millisecond)
 	}
 	runtime.KeepAlive(m)
-}
-
-// BenchmarkJudgingANode is a node with eight GPUs, most of them held, for twenty shapes.
-func BenchmarkJudgingANode(b *testing.B) {
-	w := newWorld(b, 0)
-	w.bigNode("big", 8)
-	for i := range 50 {
-		w.claim("secret", fmt.Sprintf("mine-%d", i), small, "big")
-	}
-	classes := []string{small, wholeGPU, "gpu-mig-2g-20gb.tranche.dev", "gpu-mig-3g-40gb.tranche.dev", "gpu-mig-7g-80gb.tranche.dev"}
-	for i := range 20 {
-		w.see(w.asks(fmt.Sprintf("p-%d", i), resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("gpu", classes[i%5], int64(9+i/5))}}))
-	}
-	w.pass(time.Minute)
-	w.see(w.r.memory.all()...)
-	require.Len(b, w.r.memory.shapes, 20)
-	objects, err := w.r.facts(b.Context(), "big")
-	require.NoError(b, err)
-	b.ReportAllocs()
-	for b.Loop() {
-		w.r.memory.changed("big")
-		shapes := w.r.memory.toJudge("big")
-		require.Len(b, shapes, 20)
-		require.NoError(b, w.r.judge(b.Context(), "big", objects, shapes))
-	}
 }

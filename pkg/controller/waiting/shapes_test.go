@@ -18,9 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -32,31 +29,6 @@ func TestEveryAnswerHasAVerdict(t *testing.T) {
 	for i, a := range answers {
 		assert.Equal(t, firstAnswer+verdict(i), verdictOf(a, true))
 	}
-}
-
-// bigNode adds a node with several GPUs, of which some are withheld.
-func (w *world) bigNode(name string, gpus int, withheld ...int) {
-	w.t.Helper()
-	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: H100-80GB, count: %d}]", gpus))
-	require.NoError(w.t, err)
-	var all []publish.GPU
-	for _, h := range inv.Hardware(name) {
-		all = append(all, publish.GPU{GPU: h})
-	}
-	for _, i := range withheld {
-		all[i].Withheld = true
-	}
-	resources, errs := publish.Resources(name, all)
-	require.Empty(w.t, errs)
-	for i, s := range allocator.Slices(names.DriverName, name, resources) {
-		w.published = append(w.published, s)
-		s = s.DeepCopy()
-		s.Name = fmt.Sprintf("%s-%d", name, i)
-		w.create(s)
-	}
-	w.scheduler.Publish(w.published)
-	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	w.create(w.gpuNode(name))
 }
 
 // asks creates a pod and its claim for devices.
@@ -99,7 +71,7 @@ func TestAPodOfAShapeIsScheduled(t *testing.T) {
 // What takes the allocator long is parked for a while and gets no event. The others are judged.
 func TestAPodThatTakesLongToJudge(t *testing.T) {
 	w := newWorld(t, 0)
-	w.bigNode("big", 8)
+	w.node("big", 8)
 	slow := w.asks("slow", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("a", small, 16), allocator.Request("b", wholeGPU, 7)}})
 	other := w.waiting("other", "gpu-mig-1g-35gb.tranche.dev")
 	w.r.memory.patience.node = time.Second
@@ -127,7 +99,7 @@ func TestAPodThatTakesLongToJudge(t *testing.T) {
 // A controller that is starved of time parks what it would answer at once otherwise.
 func TestAParkedPodGetsItsAnswerLater(t *testing.T) {
 	w := newWorld(t, 0)
-	w.bigNode("big", 1)
+	w.node("big", 1)
 	usual := w.r.memory.patience
 	w.r.memory.patience = patience{node: time.Nanosecond}
 	pod := w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
@@ -144,7 +116,7 @@ func TestAParkedPodGetsItsAnswerLater(t *testing.T) {
 // A controller that never gets enough time has more of it with each try.
 func TestAParkedPodHasMoreTimeLater(t *testing.T) {
 	w := newWorld(t, 0)
-	w.bigNode("big", 1)
+	w.node("big", 1)
 	pod := w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
 	w.r.memory.patience = patience{first: time.Minute, node: time.Nanosecond, average: time.Minute}
 	w.looked(pod)
@@ -255,7 +227,7 @@ func TestShapesAreFew(t *testing.T) {
 // What only init containers ask for differs from what all containers together do.
 func TestContainersAreNotAddedUp(t *testing.T) {
 	w := newWorld(t, 0)
-	w.bigNode("two", 2)
+	w.node("two", 2)
 	held := w.claim("secret", "mine", wholeGPU, "two")
 	require.NotNil(t, held.Status.Allocation)
 	container := corev1.Container{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}
@@ -326,7 +298,7 @@ func TestPodsOfAnotherDriver(t *testing.T) {
 // GPUs that the plugin withholds may have what is asked for.
 func TestWithheldGPUs(t *testing.T) {
 	w := newWorld(t, 0)
-	w.bigNode("big", 2, 1)
+	w.node("big", 2, 1)
 	w.looked(w.asks("p", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("gpu", wholeGPU, 2)}}))
 	require.Len(t, w.events(), 1)
 	assert.Contains(t, w.events()[0], "GPUsUnusable team-a/p: ")

@@ -227,7 +227,7 @@ func TestEventsAreRenewed(t *testing.T) {
 // A pod that was told why it waits is told that there is room, when that lasts.
 func TestRoomEndsAnAnswer(t *testing.T) {
 	w, p := told(t)
-	w.node("node-2")
+	w.node("node-2", 1)
 	w.judge("node-2")
 	w.pass(59 * time.Second)
 	w.sweep()
@@ -252,7 +252,7 @@ func TestRoomEndsAnAnswer(t *testing.T) {
 
 func TestNodesComeAndGo(t *testing.T) {
 	w, _ := told(t)
-	w.node("node-2")
+	w.node("node-2", 1)
 	w.judge("node-2")
 	require.Empty(t, w.byAnswer(), "it has room now")
 	w.delete(w.gpuNode("node-2"))

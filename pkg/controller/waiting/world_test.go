@@ -26,7 +26,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
@@ -74,7 +74,7 @@ func newWorld(t testing.TB, nodes int) *world {
 	}
 	w.scheduler = allocator.New(classes, nil)
 	for i := range nodes {
-		w.node(fmt.Sprintf("node-%d", i))
+		w.node(fmt.Sprintf("node-%d", i), 1)
 	}
 	w.start()
 	return w
@@ -126,12 +126,10 @@ func (w *world) create(o client.Object) {
 	require.NoError(w.t, w.api.Create(w.t.Context(), o))
 }
 
-// node adds a node with one H100.
-func (w *world) node(name string) {
+// node adds a node with some H100, of which some are withheld.
+func (w *world) node(name string, gpus int, withheld ...int) {
 	w.t.Helper()
-	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 1}]"))
-	require.NoError(w.t, err)
-	published, err := nodes.Slices(name, inv.Hardware(name))
+	published, err := nodes.OfModel(name, "H100-80GB", gpus, func(i int, g *publish.GPU) { g.Withheld = slices.Contains(withheld, i) })
 	require.NoError(w.t, err)
 	for i, s := range published {
 		w.published = append(w.published, s)
@@ -141,7 +139,7 @@ func (w *world) node(name string) {
 	}
 	w.scheduler.Publish(w.published)
 	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
-	w.create(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	w.create(w.gpuNode(name))
 }
 
 // claim creates a claim, which the allocator gives devices of a node, unless that is empty.

@@ -265,34 +265,6 @@ func TestPutRefusesOthers(t *testing.T) {
 	assert.NoError(t, New(clock).Put(&resourceapi.DeviceTaintRule{}))
 }
 
-// BenchmarkUpdate is the time from a changed claim to the snapshot, with a thousand nodes.
-func BenchmarkUpdate(b *testing.B) {
-	o := invent.Cluster(1000, now)
-	s := loaded(b, o)
-	held := o.Claims[0].DeepCopy()
-	free := held.DeepCopy()
-	free.Status.Allocation, free.Status.ReservedFor = nil, nil
-	for i := 0; b.Loop(); i++ {
-		c := held
-		if i%2 == 0 {
-			c = free
-		}
-		require.NoError(b, s.Put(c))
-		require.True(b, s.Step(b.Context()))
-	}
-}
-
-// BenchmarkNode is the time for one node.
-func BenchmarkNode(b *testing.B) {
-	s := loaded(b, invent.Cluster(1, now))
-	for b.Loop() {
-		s.mu.Lock()
-		s.allStale = true
-		s.mu.Unlock()
-		s.Step(b.Context())
-	}
-}
-
 // A viewer is told why a pod waits, without the names of others.
 func TestExplain(t *testing.T) {
 	s := loaded(t, invent.Cluster(4, now))

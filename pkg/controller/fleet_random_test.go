@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -81,58 +80,6 @@ func TestTheBudgetHoldsWhateverHappens(t *testing.T) {
 
 // happensTo is something that happens in a fleet, most of it to one of its nodes.
 func (c *chaos) happensTo(name string) {
-	events := []struct {
-		name string
-		do   func()
-	}{
-		{"another profile", func() { c.wants(name, c.pick("cpx", "spx", "")) }},
-		{"all want the same", func() {
-			profile := c.pick("cpx", "spx")
-			for _, node := range slices.Sorted(maps.Keys(c.nodes)) {
-				c.wants(node, profile)
-			}
-		}},
-		{"the plugin dies", func() { c.nodes[name].dead = true }},
-		{"the plugin is back", func() { c.nodes[name].dead = false }},
-		{"another owner", func() { c.nodes[name].owners = []string{"mig-manager"} }},
-		{"no other owner", func() { c.nodes[name].owners = nil }},
-		{"a pod", func() { c.addPodOn(name) }},
-		{"a pod on each node", func() {
-			for _, node := range slices.Sorted(maps.Keys(c.nodes)) {
-				c.addPodOn(node)
-			}
-		}},
-		{"a budget", func() { c.blocks(refuse("the budget says no")) }},
-		{"another budget", func() { c.evict = refuse("the other budget says no") }},
-		{"no budget", func() { c.blocks(nil) }},
-		{"the controller dies", func() { c.startController() }},
-		{"the caches are late", func() { c.freeze() }},
-		{"the API server fails now and then", func() {
-			c.refuse = func(string, client.Object) error {
-				if c.rand.IntN(4) == 0 {
-					return c.anError()
-				}
-				return nil
-			}
-		}},
-		{"its answers get lost now and then", func() {
-			c.lose = func() error {
-				if c.rand.IntN(4) == 0 {
-					return errors.New("lost")
-				}
-				return nil
-			}
-		}},
-		{"a status is refused", func() {
-			c.refuse = func(verb string, o client.Object) error {
-				if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == name {
-					return c.anError()
-				}
-				return nil
-			}
-		}},
-		{"the API server works", func() { c.works() }},
-	}
 	// Most of the time there is something to count: no fault lasts, and nodes are busy.
 	if c.rand.IntN(3) == 0 {
 		c.works()
@@ -141,9 +88,30 @@ func (c *chaos) happensTo(name string) {
 		c.addPodOn(name)
 		c.wants(name, c.pick("cpx", "spx"))
 	}
-	e := events[c.rand.IntN(len(events))]
-	c.log = append(c.log, name+": "+e.name)
-	e.do()
+	c.one(name, append(c.faults(name), []happening{
+		{"another profile", func() { c.wants(name, c.pick("cpx", "spx", "")) }},
+		{"all want the same", func() {
+			profile := c.pick("cpx", "spx")
+			for _, node := range slices.Sorted(maps.Keys(c.nodes)) {
+				c.wants(node, profile)
+			}
+		}},
+		{"a pod", func() { c.addPodOn(name) }},
+		{"a pod on each node", func() {
+			for _, node := range slices.Sorted(maps.Keys(c.nodes)) {
+				c.addPodOn(node)
+			}
+		}},
+		{"another budget", func() { c.evict = refuse("the other budget says no") }},
+		{"a status is refused", func() {
+			c.refuse = func(verb string, o client.Object) error {
+				if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == name {
+					return c.anError()
+				}
+				return nil
+			}
+		}},
+	}...)...)
 }
 
 // addPodOn has a pod on the GPU that changes, so that its node is drained for a while if

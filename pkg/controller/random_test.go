@@ -30,11 +30,50 @@ type chaos struct {
 	failed bool
 }
 
+// happening is something that may happen.
+type happening struct {
+	name string
+	do   func()
+}
+
+// one of them happens to a node.
+func (c *chaos) one(node string, of ...happening) {
+	e := of[c.rand.IntN(len(of))]
+	c.log = append(c.log, node+": "+e.name)
+	e.do()
+}
+
+// faults are those of a node, of budgets, the controller, its caches and the API server.
+func (c *chaos) faults(name string) []happening {
+	node := c.nodes[name]
+	now := func(wrong func() error) func() error {
+		return func() error {
+			if c.rand.IntN(4) == 0 {
+				return wrong()
+			}
+			return nil
+		}
+	}
+	return []happening{
+		{"the plugin dies", func() { node.dead = true }},
+		{"the plugin is back", func() { node.dead = false }},
+		{"another owner", func() { node.owners = []string{"mig-manager"} }},
+		{"no other owner", func() { node.owners = nil }},
+		{"a budget", func() { c.blocks(refuse("the budget says no")) }},
+		{"no budget", func() { c.blocks(nil) }},
+		{"the controller dies", func() { c.startController() }},
+		{"the caches are late", func() { c.freeze() }},
+		{"the API server fails now and then", func() {
+			fails := now(c.anError)
+			c.refuse = func(string, client.Object) error { return fails() }
+		}},
+		{"its answers get lost now and then", func() { c.lose = now(func() error { return errors.New("lost") }) }},
+		{"the API server works", func() { c.works() }},
+	}
+}
+
 func (c *chaos) happens() {
-	events := []struct {
-		name string
-		do   func()
-	}{
+	c.one("node-a", append(c.faults("node-a"), []happening{
 		{"another profile", func() { c.wants("node-a", c.pick("old", "cpx", "spx", "missing", "")) }},
 		{"the profile is changed", func() {
 			c.profile(c.pick("cpx", "spx"), func(p *v1alpha1.PartitionProfile) {
@@ -46,8 +85,6 @@ func (c *chaos) happens() {
 			})
 		}},
 		{"enabled or not", func() { c.enable(c.rand.IntN(2) == 0) }},
-		{"the plugin dies", func() { c.node.dead = true }},
-		{"the plugin is back", func() { c.node.dead = false }},
 		{"the plugin has forgotten its task", func() { c.node.task, c.node.working = v1alpha1.Task{}, "" }},
 		{"the plugin is slow", func() { c.node.slow = time.Duration(c.rand.IntN(90)) * time.Second }},
 		{"the plugin answers something else", func() {
@@ -61,28 +98,14 @@ func (c *chaos) happens() {
 			}
 		}},
 		{"it publishes something else", func() { c.node.wrong = c.rand.IntN(2) == 0 }},
-		{"another owner", func() { c.node.owners = []string{"mig-manager"} }},
-		{"no other owner", func() { c.node.owners = nil }},
-		{"a budget", func() { c.blocks(refuse("the budget says no")) }},
 		{"a budget that says no only when it counts", func() { c.evict, c.tryEvict = refuse("not now"), nil }},
-		{"no budget", func() { c.blocks(nil) }},
 		{"the second plan is another", func() { c.second() }},
 		{"what a plan depends on", func() { c.node.basis = c.pick("", "a", "b") }},
 		{"the API server drops taints or not", func() { c.node.dropped = c.rand.IntN(3) == 0 }},
 		{"a pod", func() { c.addPod() }},
 		{"a person unpauses", func() { c.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true") }},
-		{"the controller dies", func() { c.startController() }},
 		{"another controller leads, and the one before has not noticed", func() { c.overlap() }},
-		{"the caches are late", func() { c.freeze() }},
 		{"the caches are up to date", func() { c.thaw() }},
-		{"the API server fails now and then", func() {
-			c.refuse = func(string, client.Object) error {
-				if c.rand.IntN(4) == 0 {
-					return c.anError()
-				}
-				return nil
-			}
-		}},
 		{"somebody refuses that nodes are changed", func() { c.refuse = refuseNodes }},
 		{"somebody refuses that pods are listed", func() {
 			c.failList = func(l client.ObjectList) error {
@@ -92,15 +115,6 @@ func (c *chaos) happens() {
 				return nil
 			}
 		}},
-		{"its answers get lost now and then", func() {
-			c.lose = func() error {
-				if c.rand.IntN(4) == 0 {
-					return errors.New("lost")
-				}
-				return nil
-			}
-		}},
-		{"the API server works", func() { c.works() }},
 		{"the GPUNode is deleted", func() {
 			if c.rand.IntN(4) == 0 {
 				require.NoError(c.t, c.api.Delete(c.t.Context(), c.gpuNode("node-a")))
@@ -112,10 +126,7 @@ func (c *chaos) happens() {
 				require.NoError(c.t, c.api.Create(c.t.Context(), g))
 			}
 		}},
-	}
-	e := events[c.rand.IntN(len(events))]
-	c.log = append(c.log, e.name)
-	e.do()
+	}...)...)
 }
 
 // works ends all faults of the API server.

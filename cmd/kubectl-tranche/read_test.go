@@ -56,56 +56,55 @@ func newFake() *fake.Clientset {
 	return c
 }
 
-func TestReadsAllNamespaces(t *testing.T) {
-	in, _, err := reader{source: connection{newFake(), clientfake.New()}, own: "default"}.read(context.Background())
-	require.NoError(t, err)
-	assert.Len(t, in.Slices, 1)
-	assert.Len(t, in.Claims, 2)
-	assert.Len(t, in.Nodes, 1)
-	assert.True(t, in.PodsKnown)
-	assert.False(t, in.Partial)
-	assert.Empty(t, in.Notes)
-}
-
-// Otherwise a piece that another namespace holds would look free.
-func TestReadsAllNamespacesEvenForOne(t *testing.T) {
-	in, _, err := reader{source: connection{newFake(), clientfake.New()}, namespace: "team-a"}.read(context.Background())
-	require.NoError(t, err)
-	assert.Len(t, in.Claims, 2)
-}
-
-func TestWithoutClusterWideRightTheOwnNamespaceIsShown(t *testing.T) {
-	client := newFake()
-	forbid(client, "resourceclaims", "")
-	in, _, err := reader{source: connection{client, clientfake.New()}, own: "team-a"}.read(context.Background())
-	require.NoError(t, err)
-	assert.True(t, in.Partial)
-	require.Len(t, in.Claims, 1)
-	assert.Equal(t, "two", in.Claims[0].Name)
-	assert.Contains(t, in.Notes[0], `in the namespace "team-a" only`)
-}
-
-func TestWithoutAnyRightToClaimsThePictureHasNoHolders(t *testing.T) {
-	client := newFake()
-	forbid(client, "resourceclaims", "", "default")
-	in, _, err := reader{source: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
-	require.NoError(t, err)
-	assert.True(t, in.Partial)
-	assert.Empty(t, in.Claims)
-	assert.Len(t, in.Slices, 1)
-	assert.Contains(t, in.Notes[0], "Holders and free capacity are not shown")
-}
-
-func TestExtrasAreOptional(t *testing.T) {
-	client := newFake()
-	for _, resource := range []string{"nodes", "pods", "deviceclasses"} {
-		forbid(client, resource, "", "default")
+// What a user may not read is missing, and told. Claims of all namespaces are read, also for the pods of
+// one: otherwise a piece that another namespace holds would look free.
+func TestRead(t *testing.T) {
+	type fails map[string]error // of a list, by the resource
+	for name, test := range map[string]struct {
+		forbidden map[string][]string // the namespaces, by the resource
+		fails     fails
+		from      reader
+		claims    int
+		partial   bool
+		note, err string
+	}{
+		"everything":           {from: reader{own: "default"}, claims: 2},
+		"for one namespace":    {from: reader{namespace: "team-a"}, claims: 2},
+		"claims of the own":    {forbidden: map[string][]string{"resourceclaims": {""}}, from: reader{own: "team-a"}, claims: 1, partial: true, note: `in the namespace "team-a" only`},
+		"no claims":            {forbidden: map[string][]string{"resourceclaims": {"", "default"}}, from: reader{own: "default"}, partial: true, note: "Holders and free capacity are not shown"},
+		"no slices":            {forbidden: map[string][]string{"resourceslices": {""}}, err: "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io"},
+		"an old cluster":       {fails: fails{"resourceslices": apierrors.NewNotFound(schema.GroupResource{}, "")}, err: "Kubernetes 1.36 or later"},
+		"not only rights":      {fails: fails{"resourceclaims": errors.New("etcd is away")}, err: "list ResourceClaims: etcd is away"},
+		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "nodes cannot be read, so it is not shown which are cordoned or not ready: you may not list nodes."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := newFake()
+			for resource, namespaces := range test.forbidden {
+				forbid(client, resource, namespaces...)
+			}
+			for resource, err := range test.fails {
+				client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+			}
+			test.from.source = connection{client, clientfake.New()}
+			in, _, err := test.from.read(t.Context())
+			if test.err != "" {
+				require.ErrorContains(t, err, test.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Len(t, in.Slices, 1)
+			assert.Len(t, in.Claims, test.claims)
+			assert.Equal(t, test.forbidden["pods"] == nil, in.PodsKnown)
+			assert.Equal(t, test.partial, in.Partial)
+			if test.note == "" {
+				assert.Len(t, in.Nodes, 1)
+				assert.Empty(t, in.Notes)
+				return
+			}
+			require.Len(t, in.Notes, 1)
+			assert.Contains(t, in.Notes[0], test.note)
+		})
 	}
-	in, _, err := reader{source: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
-	require.NoError(t, err)
-	assert.False(t, in.PodsKnown)
-	assert.Len(t, in.Claims, 2)
-	assert.Equal(t, []string{"nodes cannot be read, so it is not shown which are cordoned or not ready: you may not list nodes."}, in.Notes)
 }
 
 func TestDeviceTaintRules(t *testing.T) {
@@ -129,31 +128,6 @@ func TestDeviceTaintRules(t *testing.T) {
 	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
 }
 
-func TestWithoutRightToSlicesTheErrorSaysWhatToAskFor(t *testing.T) {
-	client := newFake()
-	forbid(client, "resourceslices", "")
-	_, _, err := reader{source: connection{client, clientfake.New()}}.read(context.Background())
-	require.ErrorContains(t, err, "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io")
-}
-
-func TestAnOldClusterIsNamed(t *testing.T) {
-	client := newFake()
-	client.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
-	})
-	_, _, err := reader{source: connection{client, clientfake.New()}}.read(context.Background())
-	require.ErrorContains(t, err, "Kubernetes 1.36 or later")
-}
-
-func TestAnErrorOtherThanForbiddenIsOne(t *testing.T) {
-	client := newFake()
-	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("etcd is away")
-	})
-	_, _, err := reader{source: connection{client, clientfake.New()}}.read(context.Background())
-	require.EqualError(t, err, "list ResourceClaims: etcd is away")
-}
-
 // pods is a page of a list.
 func pods(next string, names ...string) *corev1.PodList {
 	l := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: next}}
@@ -161,19 +135,6 @@ func pods(next string, names ...string) *corev1.PodList {
 		l.Items = append(l.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	return l
-}
-
-func TestListReadsAllPages(t *testing.T) {
-	got, err := list[corev1.Pod](t.Context(), "x=y", func(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
-		assert.Equal(t, "x=y", o.FieldSelector)
-		assert.Positive(t, o.Limit)
-		if o.Continue == "" {
-			return pods("more", "a", "b"), nil
-		}
-		return pods("", "c"), nil
-	})
-	require.NoError(t, err)
-	assert.Equal(t, pods("", "a", "b", "c").Items, got)
 }
 
 func TestListStartsAgainWhenThePlaceIsForgotten(t *testing.T) {
@@ -259,8 +220,9 @@ func TestSelector(t *testing.T) {
 func TestListReadsManyPages(t *testing.T) {
 	const all = 2300
 	asked := 0
-	got, err := list[corev1.Pod](t.Context(), "", func(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+	got, err := list[corev1.Pod](t.Context(), "x=y", func(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 		asked++
+		assert.Equal(t, "x=y", o.FieldSelector)
 		from := 0
 		if o.Continue != "" {
 			var err error

@@ -107,10 +107,7 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 		"reserved for another one": {{Resource: "pods", Name: "gone", UID: "gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.addNode("node-a")
-			w.profile("cpx")
-			w.settled("node-a", "")
+			w := idle(t)
 			w.wants("node-a", "cpx")
 			w.freeze()
 			w.pod("node-a", "late", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {

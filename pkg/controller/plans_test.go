@@ -337,14 +337,17 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 	}
 }
 
+// refusePlans has somebody's policy refuse the status of plans.
+func refusePlans(verb string, o client.Object) error {
+	if _, ok := o.(*v1alpha1.PartitionPlan); ok && verb == "status" {
+		return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
+	}
+	return nil
+}
+
 func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
 	w := planned(t, 2)
-	w.refuse = func(verb string, o client.Object) error {
-		if _, ok := o.(*v1alpha1.PartitionPlan); ok && verb == "status" {
-			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
-		}
-		return nil
-	}
+	w.refuse = refusePlans
 	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
 	w.passes(10, time.Second, "")
 	assert.Empty(t, w.have("cpx"))
@@ -411,12 +414,7 @@ func TestAPlanThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
 		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"none": ""}}
 	})
-	w.refuse = func(verb string, o client.Object) error {
-		if _, ok := o.(*v1alpha1.PartitionPlan); ok && verb == "status" {
-			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
-		}
-		return nil
-	}
+	w.refuse = refusePlans
 	w.startController()
 	w.wants("node-0", "cpx")
 	w.run("node-0", time.Minute, inProfile("cpx"))

@@ -101,13 +101,10 @@ func TestWhatDisturbsNobodyNeedsNoTaint(t *testing.T) {
 }
 
 func TestClientsArePausedAndStartedAgain(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
+	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "false")
 	w.label("node-a", "nvidia.com/gpu.deploy.nvsm", "paused-for-mig-change")
-	w.settled("node-a", "")
 	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
 	require.NoError(t, w.api.Create(t.Context(), client))
 
@@ -137,11 +134,8 @@ func clientPod(namespace, name, kind string) *corev1.Pod {
 
 // A tenant's pod with the nodeSelector of a client does not hold up a switch.
 func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
-	w := newWorld(t)
-	w.addNode("node-a")
-	w.profile("cpx")
+	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
-	w.settled("node-a", "")
 	for _, pod := range []*corev1.Pod{clientPod("team", "tenant", "DaemonSet"), clientPod("gpu-operator", "replica", "ReplicaSet")} {
 		require.NoError(t, w.api.Create(t.Context(), pod))
 	}

@@ -231,32 +231,6 @@ func TestHourlyLimit(t *testing.T) {
 	assert.True(t, w.pass(time.Minute))
 }
 
-// Pods of namespaces that do not allow it are not moved, and nodes that are being switched are not used.
-func TestUnavailable(t *testing.T) {
-	for name, change := range map[string]func(w *world){
-		"not allowed": func(w *world) { require.NoError(w.t, w.api.Delete(w.t.Context(), namespace())) },
-		"switching": func(w *world) {
-			for _, name := range []string{"node-0", "node-1"} {
-				var node v1alpha1.GPUNode
-				require.NoError(w.t, w.api.Get(w.t.Context(), types.NamespacedName{Name: name}, &node))
-				node.Status.State = v1alpha1.Draining
-				require.NoError(w.t, w.api.Status().Update(w.t.Context(), &node))
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.pod(small, "node-0")
-			w.pod(small, "node-1")
-			w.pod(large, "")
-			change(w)
-			assert.False(t, w.pass(time.Hour))
-			assert.Nil(t, w.attempt("node-0"))
-			assert.Nil(t, w.attempt("node-1"))
-		})
-	}
-}
-
 // Each search plans for pods of all namespaces, and for other pods of a namespace that has many.
 func TestRoundRobin(t *testing.T) {
 	pods := map[string][]*corev1.Pod{}

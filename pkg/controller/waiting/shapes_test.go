@@ -295,16 +295,6 @@ func TestPodsOfAnotherDriver(t *testing.T) {
 	}
 }
 
-// GPUs that the plugin withholds may have what is asked for.
-func TestWithheldGPUs(t *testing.T) {
-	w := newWorld(t, 0)
-	w.node("big", 2, 1)
-	w.looked(w.asks("p", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("gpu", wholeGPU, 2)}}))
-	require.Len(t, w.events(), 1)
-	assert.Contains(t, w.events()[0], "GPUsUnusable team-a/p: ")
-	assert.Contains(t, w.events()[0], "The only node with GPUs has GPUs that cannot be used now.")
-}
-
 func TestMetrics(t *testing.T) {
 	w := full(t)
 	w.looked(w.waiting("p", small), w.waiting("q", small))

@@ -171,32 +171,6 @@ func TestAConfigMapThatIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "read ConfigMap gpu-operator/mig")
 }
 
-// A label without a ConfigMap names a PartitionProfile; labels that disagree are a condition.
-func TestLabelsNamePartitionProfiles(t *testing.T) {
-	w := newWorld(t, follows(state.Tools{v1alpha1.FromDeviceConfigManager: {}, v1alpha1.FromKaiwo: {}, v1alpha1.FromNos: {}}))
-	w.addNode("node-a")
-	w.profile("cpx-nps4")
-	w.profile("spx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
-	w.label("node-a", names.LabelGPUConfigProfile, "CPX_NPS4")
-	n := w.run("node-a", time.Hour, inProfile("cpx-nps4"))
-	assert.Equal(t, v1alpha1.FromDeviceConfigManager, n.Status.Applied.Source)
-	assert.Equal(t, "success", w.node("node-a").Labels[names.LabelGPUConfigProfileState])
-
-	w.label("node-a", names.LabelKaiwoEnabled, "true")
-	w.label("node-a", names.LabelKaiwoProfile, "spx")
-	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
-		for _, c := range n.Status.Conditions {
-			if c.Type == names.ConditionOverruled && c.Reason == names.ReasonLabelsDisagree {
-				return strings.Contains(c.Message, names.LabelGPUConfigProfile+"=CPX_NPS4 has precedence over label "+names.LabelKaiwoProfile+"=spx")
-			}
-		}
-		return false
-	})
-	w.label("node-a", names.LabelProfile, "spx")
-	w.run("node-a", time.Hour, inProfile("spx"))
-	assert.Equal(t, "failure", w.node("node-a").Labels[names.LabelGPUConfigProfileState], "it is overruled")
-}
-
 // Kaiwo and nos bring what their labels can name, unless there are PartitionProfiles of the names.
 func TestProfilesThatProjectsBring(t *testing.T) {
 	w := newWorld(t, follows(state.Tools{v1alpha1.FromKaiwo: {}, v1alpha1.FromNos: {}}))

@@ -128,6 +128,10 @@ func TestPodsThatAskForTheSameShareTheAnswer(t *testing.T) {
 	assert.Equal(t, pods+2+pods, w.calls, "claims, nodes and events")
 	assert.Len(t, w.r.memory.shapes, 1)
 	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, w.byAnswer())
+	w.calls = 0
+	w.judge("node-1")
+	assert.Equal(t, 1, w.calls, "then only what changes is read")
+	require.Len(t, w.events(), pods)
 }
 
 func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
@@ -250,17 +254,6 @@ func TestRoomEndsAnAnswer(t *testing.T) {
 	require.Empty(t, w.r.memory.pods)
 }
 
-func TestNodesComeAndGo(t *testing.T) {
-	w, _ := told(t)
-	w.node("node-2", 1)
-	w.judge("node-2")
-	require.Empty(t, w.byAnswer(), "it has room now")
-	w.delete(w.gpuNode("node-2"))
-	w.judge("node-2")
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byAnswer())
-	require.Len(t, w.events(), 1, "it was told that before")
-}
-
 func TestAnswersThatNoNodeGives(t *testing.T) {
 	gate := func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a.b/c"}} }
 	ofTemplate := func(p *corev1.Pod) {
@@ -338,21 +331,6 @@ func TestAClaimThatComesLate(t *testing.T) {
 	w.see(p)
 	require.Len(t, w.events(), 2)
 	require.Equal(t, requests, w.r.allPods(t.Context(), nil))
-}
-
-// The node with the only room goes: the others are judged.
-func TestTheLastRoomGoes(t *testing.T) {
-	w := newWorld(t, 2)
-	w.claim("secret", "mine-0", wholeGPU, "node-0")
-	p := w.waiting("p", small)
-	w.see(p)
-	w.pass(time.Minute)
-	w.see(p)
-	w.judge("node-0") // it is not judged as long as node-1 has room
-	w.delete(w.gpuNode("node-1"))
-	w.judge("node-1")
-	require.Len(t, w.events(), 1)
-	assert.Contains(t, w.events()[0], "The only node with GPUs has none free.")
 }
 
 func TestWhatChanges(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -229,11 +228,4 @@ func (s *suite) records(node string) []string {
 		}
 	}
 	return uids
-}
-
-// setAMDFaults makes the simulated GPUs of node-c fail from now on.
-func (s *suite) setAMDFaults(faults amdgpu.Faults) {
-	s.t.Helper()
-	require.NoError(s.t, faults.Check())
-	s.byHandOn(nodeC, action{Faults: &faults})
 }

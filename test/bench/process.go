@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
 // patience is how long the plugin may take for anything.
@@ -98,7 +99,7 @@ func (h *host) start(ctx context.Context, inventory string) (*process, error) {
 		"--simulate-tools="+h.tools,
 		"--mps-dir="+h.mpsDir(),
 	)
-	p.cmd.Stderr = log
+	p.cmd.Stderr, p.cmd.SysProcAttr = log, controlplane.EndWithThis()
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

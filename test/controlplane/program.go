@@ -43,7 +43,7 @@ func (c *Cluster) StartProgram(ctx context.Context, name, path string, env []str
 	}
 	defer log.Close() //nolint:errcheck // the program has it
 	p.cmd = exec.CommandContext(ctx, path, args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = log, log, EndWithThis()
 	p.cmd.Env = append(os.Environ(), env...)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
@@ -55,6 +55,9 @@ func (c *Cluster) StartProgram(ctx context.Context, name, path string, env []str
 	go p.sample()
 	return p, nil
 }
+
+// EndWithThis ends a program when this process does, however it ends.
+func EndWithThis() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // Usage is what the program has used so far.
 func (p *Program) Usage() (Usage, error) { return usageOf(p.cmd.Process.Pid) }

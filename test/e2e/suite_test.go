@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
 const (
@@ -281,10 +282,17 @@ func (s *suite) eventually(what string, done func() (bool, string)) {
 
 // try runs one of the cluster's programs (kubectl, helm) or one of ours.
 func (s *suite) try(program string, args ...string) (string, error) {
-	path := filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
-	command := exec.CommandContext(s.ctx, "env", append([]string{"PATH=" + path, "KUBECONFIG=" + filepath.Join(s.cluster, "kubeconfig"), program}, args...)...)
-	out, err := command.CombinedOutput()
+	out, err := s.command(s.ctx, program, args...).CombinedOutput()
 	return string(out), err
+}
+
+// command is one of the cluster's programs or one of ours. It ends with the tests, also when they are
+// killed.
+func (s *suite) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	path := filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
+	command := exec.CommandContext(ctx, "env", append([]string{"PATH=" + path, "KUBECONFIG=" + filepath.Join(s.cluster, "kubeconfig"), program}, args...)...)
+	command.SysProcAttr = controlplane.EndWithThis()
+	return command
 }
 
 // kubectl runs kubectl, which must succeed.

@@ -40,9 +40,7 @@ var busyPage = regexp.MustCompile(`aria-label="Memory used: [1-9][\d.]* GiB now;
 // ends with the test.
 func (s *suite) inBackground(match string, program string, args ...string) string {
 	s.t.Helper()
-	path := filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
-	// kubectl replaces itself by its plugin, so ending it ends that.
-	command := exec.CommandContext(s.ctx, "env", append([]string{"PATH=" + path, "KUBECONFIG=" + filepath.Join(s.cluster, "kubeconfig"), program}, args...)...)
+	command := s.command(s.ctx, program, args...) // ending kubectl ends its plugin, by which it replaces itself
 	out, err := command.StdoutPipe()
 	require.NoError(s.t, err)
 	var complaints bytes.Buffer

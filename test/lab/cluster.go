@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
 const (
@@ -82,6 +83,13 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
+// newCluster has a folder, and nothing that runs.
+func newCluster(o Options) (*Cluster, error) {
+	ctrl.SetLogger(logr.Discard())
+	dir, err := os.MkdirTemp("", "lab")
+	return &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets}}, err
+}
+
 // Stop ends all programs of the cluster and removes its files.
 func (c *Cluster) Stop() error {
 	for _, p := range c.programs {
@@ -113,13 +121,18 @@ func (c *Cluster) starter(name string) (path string, err error) {
 }
 
 func (c *Cluster) kill(name string) {
-	text, err := os.ReadFile(filepath.Join(c.Dir, name+".pid"))
-	if err != nil {
-		return // it has not been started
-	}
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+	if pid, err := c.pid(name); err == nil { // it has been started
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// pid is the process of a program that envtest has started.
+func (c *Cluster) pid(name string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(c.Dir, name+".pid"))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 func (c *Cluster) startAPI(context.Context) (err error) {
@@ -191,7 +204,7 @@ func (c *Cluster) program(name string, args ...string) error {
 	}
 	defer log.Close()                                                 //nolint:errcheck // the program has it
 	p := exec.Command(filepath.Join(c.options.Assets, name), args...) //nolint:noctx // Stop ends it
-	p.Stdout, p.Stderr, p.SysProcAttr = log, log, endWithThis()
+	p.Stdout, p.Stderr, p.SysProcAttr = log, log, controlplane.EndWithThis()
 	if err := p.Start(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -93,15 +94,46 @@ func TestBrokenLedgerFile(t *testing.T) {
 	stop()
 	record := filepath.Join(m.config.DataDir(), "claims", "a.json")
 	require.NoError(t, os.WriteFile(record, []byte(`{"version":1,"cla`), 0o600))
+	m.write("kubelet/plugins/gpu.tranche.dev/claims/x.json", "\x00") // there is no copy of this one
 
 	k, _ = m.start()
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "LedgerFileBroken", ""), "lies now at "+record+".broken; its record was rebuilt from the claim's CDI file")
+	nodetest.AwaitEvent(t, m.api, "LedgerFileBroken", "claim x")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "LedgerFileBroken", "claim a"), "lies now at "+record+".broken; its record was rebuilt from the claim's CDI file")
 	assert.Equal(t, []string{small0, half0}, m.partitions())
 	k.mustPrepare(a)
 	require.Empty(t, k.unprepare(b))
 	require.Empty(t, k.unprepare(a))
 	m.nothingHeld()
 	k.works(b)
+}
+
+// A record that only a later version can use stays, with its partition and its CDI file, until that
+// version is back. Other GPUs can be used.
+func TestRecordThatNeedsALaterVersion(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	k, stop := m.start()
+	a := nodetest.Allocate(t, m.api, "a", small0)
+	k.mustPrepare(a)
+	stop()
+	file := filepath.Join(m.config.DataDir(), "claims", "a.json")
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, bytes.Replace(before, []byte(`"version":1`), []byte(`"version":2`), 1), 0o600))
+
+	k, stop = m.start()
+	nodetest.AwaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a has version 2")
+	require.Contains(t, k.unprepare(a), "run the newer version of Tranche on this node again")
+	b := nodetest.Allocate(t, m.api, "b", card1)
+	k.mustPrepare(b)
+	require.Empty(t, k.unprepare(b))
+	assert.Equal(t, []string{small0}, m.partitions())
+	assert.NotEmpty(t, m.spec("a"))
+	stop()
+
+	require.NoError(t, os.WriteFile(file, before, 0o600))
+	k, _ = m.start()
+	require.Empty(t, k.unprepare(a))
+	m.nothingHeld()
 }
 
 func TestFullDisk(t *testing.T) {

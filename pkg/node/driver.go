@@ -36,10 +36,10 @@ type driver struct {
 	uninstallation *uninstallation
 	// nudge is called after claims were prepared or released.
 	nudge func()
-	// trouble is told of claims that the hardware cannot prepare; may be nil.
+	// trouble is told of claims that the hardware cannot prepare.
 	trouble trouble
 	// failures is told which claims were prepared, which could not be, and when one has left
-	// something behind; may be nil.
+	// something behind.
 	failures interface {
 		failed(ctx context.Context, err error) (tainted bool)
 		worked(ctx context.Context, r ledger.Record)
@@ -135,19 +135,16 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 // Those because of a process do not count for rollouts either: users must not make one fail.
 func (d *driver) remember(ctx context.Context, c *resourceapi.ResourceClaim, before, record ledger.Record, err error) (tainted bool) {
 	failed := (*claim.StepError)(nil)
-	if d.trouble != nil {
-		switch {
-		case err == nil:
-			d.trouble.Prepared(c.UID)
-		case errors.As(err, &failed) && failed.Op == plan.OpCreate && !passes(failed) && !errors.Is(failed, gpu.ErrInUse):
-			d.trouble.Unprepared(c, err)
-		}
-	}
 	switch {
-	case d.failures == nil:
-	case err != nil:
+	case err == nil:
+		d.trouble.Prepared(c.UID)
+	case errors.As(err, &failed) && failed.Op == plan.OpCreate && !passes(failed) && !errors.Is(failed, gpu.ErrInUse):
+		d.trouble.Unprepared(c, err)
+	}
+	if err != nil {
 		return d.failures.failed(ctx, err)
-	case before.State != ledger.Prepared:
+	}
+	if before.State != ledger.Prepared {
 		d.failures.worked(ctx, record)
 	}
 	return false
@@ -185,9 +182,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	held, _ := d.claims.Ledger.Get(c.UID)
 	err := d.claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
 	d.metrics.Operation("unprepare", start, err)
-	if d.trouble != nil {
-		d.trouble.Prepared(c.UID)
-	}
+	d.trouble.Prepared(c.UID)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
@@ -202,7 +197,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // its devices could not be removed from the hardware.
 func (d *driver) tellLeftovers(ctx context.Context, held ledger.Record) {
 	all := d.claims.Leftovers(held.Claim)
-	if len(all) > 0 && d.failures != nil {
+	if len(all) > 0 {
 		d.failures.publishFailures(ctx)
 	}
 	for _, left := range all {

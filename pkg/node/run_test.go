@@ -71,6 +71,8 @@ func TestReleaseOfForgottenClaim(t *testing.T) {
 	nodetest.AwaitEvent(t, m.api, "LeftoverReleased", small0)
 	nodetest.AwaitEvent(t, m.api, "OrphanFileRemoved", "claim x")
 	m.nothingHeld()
-	require.Empty(t, m.files(filepath.Join(m.config.DataDir(), "dra-device-metadata"), "*"))
+	require.Eventually(t, func() bool {
+		return len(m.files(filepath.Join(m.config.DataDir(), "dra-device-metadata"), "*")) == 0
+	}, nodetest.Patience, nodetest.Tick)
 	k.works(nodetest.Allocate(t, m.api, "b", half0))
 }

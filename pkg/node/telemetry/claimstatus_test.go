@@ -27,7 +27,9 @@ func TestDeviceStatuses(t *testing.T) {
 	require.Len(t, devices, 1, "each device once, and only ours")
 	assert.Equal(t, mig0, *devices[0].Device)
 	c.Status.Allocation = nil
-	assert.Empty(t, deviceStatuses(c, metav1.ConditionTrue, "Prepared", "", nil))
+	api := nodetest.NewAPI(c)
+	NewClaimStatus(api).Failed(t.Context(), c, errors.New("not allocated"))
+	assert.Empty(t, api.Actions(), "nothing is written of a claim without devices")
 }
 
 // A slow write of an older status does not replace a newer one: of several that wait,

@@ -38,17 +38,6 @@ func TestUnknownInventory(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "a", small0))
 }
 
-func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	k, _ := m.start()
-	message := k.refused(nodetest.Allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
-	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on GPU "+card0+": the GPU")
-	assert.Contains(t, message, "delete the pod so that it is scheduled again")
-	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a does not have the GPU of this device")
-	m.nothingHeld()
-	k.works(nodetest.Allocate(t, m.api, "c", small0))
-}
-
 func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -255,19 +254,5 @@ func TestIgnoreOtherOwners(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI(nodetest.NVIDIASlice(resourceapi.Device{Name: "gpu-0"})))
 	m.config.IgnoreOtherOwners = true
 	_, _ = m.start()
-	awaitDevices(t, m.api, false, untainted)
-}
-
-// A GPU that falls off the bus keeps its devices, tainted: they may be
-// allocated. Later publications keep the taint.
-func TestLostGPUIsTainted(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	_, _ = m.start()
-	awaitDevices(t, m.api, false, untainted)
-	m.faults(nvdriver.Faults{Lost: []string{pci0}})
-	lost := func(d resourceapi.Device) bool { return strings.HasPrefix(d.Name, card0) }
-	tainted := func(d resourceapi.Device) bool { return untainted(d) != lost(d) }
-	awaitDevices(t, m.api, false, tainted)
-	m.faults(nvdriver.Faults{})
 	awaitDevices(t, m.api, false, untainted)
 }

@@ -142,8 +142,8 @@ func startLab(assets string) (*laboratory, error) {
 func (l *laboratory) startController(ctx context.Context, changes ...func(*lab.ControllerOptions)) (err error) {
 	o := lab.DefaultController()
 	o.Translate = claimtemplates.Projects
-	o.Explain.After, o.Explain.PerSecond = 5*time.Second, 50
-	o.Defragment.After, o.Defragment.MaxPods, o.Defragment.PerHour = 5*time.Second, 2, 10
+	o.Explain.After, o.Explain.PerSecond = time.Second, 50
+	o.Defragment.After, o.Defragment.MaxPods, o.Defragment.PerHour = time.Second, 2, 10
 	for _, change := range changes {
 		change(&o)
 	}

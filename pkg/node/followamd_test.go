@@ -136,3 +136,12 @@ func TestDriverLeftOut(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	k.works(nodetest.Allocate(t, s.api, "a", amdCard0))
 }
+
+func TestComputeModeOfProfile(t *testing.T) {
+	s := steer(newAMDMachine(t, nodetest.NewAPI()))
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "dpx", "[{amd: {computePartition: DPX}}]"))
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	assert.Equal(t, "DPX", s.mode())
+}

@@ -61,12 +61,10 @@ type Cluster struct {
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	ctrl.SetLogger(logr.Discard())
-	dir, err := os.MkdirTemp("", "lab")
+	c, err := newCluster(o)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets, ControlPlaneStartTimeout: startPatience}}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
@@ -87,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 func newCluster(o Options) (*Cluster, error) {
 	ctrl.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "lab")
-	return &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets}}, err
+	return &Cluster{Dir: dir, options: o, env: &envtest.Environment{BinaryAssetsDirectory: o.Assets, ControlPlaneStartTimeout: startPatience}}, err
 }
 
 // Stop ends all programs of the cluster and removes its files.

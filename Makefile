@@ -156,18 +156,18 @@ LAB = ./test/lab ./test/e2e
 
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
-	@$(MAKE) -j3 --no-print-directory test-race test-packages test-lab
+	@$(MAKE) -j2 --no-print-directory test-race test-lab test-packages
 	@$(MAKE) --no-print-directory test-modules
 
-# Parts of test-unit that run side by side. Tests wait more than they compute, so more of a
-# package run at once than there are cores. What simulated machines read is too much for the go
+# Parts of test-unit, two at a time: more would only starve each other. Tests of a package wait more
+# than they compute, so more of them run at once than there are cores. What simulated machines read is too much for the go
 # command to keep results by it: -count=1.
 .PHONY: test-race test-packages test-lab
 test-race:
-	@HELM=$(HELM) $(GO) test -race -count=1 -p 3 -parallel 4 -timeout 60m $(RACE)
+	@HELM=$(HELM) $(GO) test -race -count=1 -p 2 -parallel 4 -timeout 60m $(RACE)
 
 test-packages:
-	@HELM=$(HELM) $(GO) test -p 3 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
+	@HELM=$(HELM) $(GO) test -p 2 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
 
 test-lab:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/kubectl-tranche ./cmd/kubectl-tranche

@@ -66,15 +66,19 @@ test: test-unit test-e2e ## Run every test there is (the end-to-end tests need r
 build: export GOARCH = $(ARCH)
 build: export CGO_ENABLED = 1
 build: export CC = $(if $(filter $(HOST_ARCH),$(ARCH)),gcc,$(GCC_$(ARCH)))
-build: compiler ## Build the programs into bin/ (ARCH=arm64 BIN=<folder> for another architecture)
+build: compiler kubectl-tranche ## Build the programs into bin/ (ARCH=arm64 BIN=<folder> for another architecture)
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
 	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-simulator ./test/simulator/cmd/tranche-simulator
 	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-controller ./cmd/tranche-controller
 	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-web ./cmd/tranche-web
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/kubectl-tranche ./cmd/kubectl-tranche
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/simulated-nvidia-tools ./test/simulator/cmd/simulated-nvidia-tools
 	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+
+# Tests in a cluster of their own process run it, too.
+.PHONY: kubectl-tranche
+kubectl-tranche:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/kubectl-tranche ./cmd/kubectl-tranche
 
 # kubectl-tranche for systems other than Linux, as build/release/OS-ARCHITECTURE/kubectl-tranche.
 CLIENTS = $(foreach a,amd64 arm64,darwin-$(a)/kubectl-tranche windows-$(a)/kubectl-tranche.exe)
@@ -151,17 +155,17 @@ RACE += ./pkg/serve ./pkg/usage/scrape ./pkg/web/... ./cmd/kubectl-tranche ./cmd
 # Simulated machines are called by all of these.
 RACE += ./test/simulator/...
 
-# A cluster in one process (test/lab) for each test that runs; they need the programs of Kubernetes.
+# Their tests start clusters in their own process, and need the programs of Kubernetes.
 LAB = ./test/lab ./test/e2e
 
 .PHONY: test-unit
-test-unit: compiler cluster-parts ## Run the tests that need no cluster
+test-unit: compiler cluster-parts ## Run the tests that need no real cluster
 	@$(MAKE) -j2 --no-print-directory test-race test-lab test-packages
 	@$(MAKE) --no-print-directory test-modules
 
 # Parts of test-unit, two at a time: more would only starve each other. Tests of a package wait more
-# than they compute, so more of them run at once than there are cores. What simulated machines read is too much for the go
-# command to keep results by it: -count=1.
+# than they compute, so more of them run at once than there are cores. -count=1, because the go
+# command keeps results by what tests read, and simulated machines read without end.
 .PHONY: test-race test-packages test-lab
 test-race:
 	@HELM=$(HELM) $(GO) test -race -count=1 -p 2 -parallel 4 -timeout 60m $(RACE)
@@ -169,8 +173,7 @@ test-race:
 test-packages:
 	@HELM=$(HELM) $(GO) test -p 2 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
 
-test-lab:
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/kubectl-tranche ./cmd/kubectl-tranche
+test-lab: kubectl-tranche
 	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -count=1 -parallel 2 -timeout 60m $(LAB)
 
 # The other Go modules. Not all of test/cluster: cmd/kubernetes would build Kubernetes.
@@ -195,8 +198,7 @@ nightly: ## Run what takes too long for each change, and name the parts that fai
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 .PHONY: race
-race: compiler cluster-parts ## Run all tests that need no cluster with the race detector; long random walks are shorter
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/kubectl-tranche ./cmd/kubectl-tranche
+race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real cluster with the race detector; long random walks are shorter
 	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -short -p 4 -parallel 4 -timeout 120m ./...
 	@$(MAKE) --no-print-directory test-modules WITH="-race -short"
 

@@ -31,7 +31,7 @@ func (b *bench) amdFigures(ctx context.Context) []figures.Figure {
 		},
 		{
 			Name:    fmt.Sprintf("CPU time of Prepare + Unprepare of a CPX on a GPU in CPX at %d prepared, against a 1g", preparedOfEach),
-			Limit:   figures.AtMost(1.2, "×"),
+			Limit:   figures.AtMost(1.1, "×"),
 			Measure: func(context.Context) (figures.Reading, error) { return b.timeAMDPrepare(ctx) },
 		},
 		{

@@ -61,7 +61,7 @@ func (b *bench) pluginFigures(ctx context.Context) []figures.Figure {
 	return []figures.Figure{
 		figure("file replacements in Prepare + Unprepare of a MIG claim", figures.AtMost(6, "files"), func(r *pluginRun) (figures.Reading, error) { return r.replaced, r.noClaims }),
 		figure("file replacements in Prepare + Unprepare of a share with a daemon", figures.AtMost(6, "files"), func(r *pluginRun) (figures.Reading, error) { return r.replacedByShare, r.noClaims }),
-		figure("anonymous memory of the plugin with 8 H200, shared, and 8 MPS daemons", figures.AtMost(60, "MB"), func(r *pluginRun) (figures.Reading, error) { return r.memory, r.noClaims }),
+		figure("anonymous memory of the plugin with 8 H200, shared, and 8 MPS daemons", figures.AtMost(30, "MB"), func(r *pluginRun) (figures.Reading, error) { return r.memory, r.noClaims }),
 		figure("ResourceSlice writes at a restart on unchanged hardware", figures.AtMost(0, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.restart, nil }),
 		figure("ResourceSlice writes when one GPU changes", figures.AtMost(1, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.change, nil }),
 	}

@@ -32,7 +32,7 @@ func (b *bench) shareFigures() []figures.Figure {
 	return []figures.Figure{
 		{
 			Name:    fmt.Sprintf("CPU time of Prepare + Unprepare of a share without daemon at %d prepared, against a 1g", preparedOfEach),
-			Limit:   figures.AtMost(1.2, "×"),
+			Limit:   figures.AtMost(1.1, "×"),
 			Measure: b.timeSharePrepare,
 		},
 		{

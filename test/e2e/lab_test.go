@@ -123,7 +123,7 @@ func startLab(assets string) (*laboratory, error) {
 		return nil, errors.Join(err, c.Stop())
 	}
 	for name, inventory := range inventories {
-		n, err := c.AddNode(ctx, name, repository+"/pkg/publish/models/inventories/"+inventory+".yaml", nil)
+		n, err := c.AddNode(ctx, name, repository+"/pkg/publish/models/inventories/"+inventory+".yaml")
 		if err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}
@@ -158,7 +158,7 @@ func (l *laboratory) restartController(ctx context.Context, changes ...func(*lab
 func (l *laboratory) stop() error {
 	errs := []error{l.stopController()}
 	for _, n := range l.nodes {
-		errs = append(errs, n.StopPlugin())
+		errs = append(errs, n.Stop())
 	}
 	return errors.Join(append(errs, l.cluster.Stop())...)
 }

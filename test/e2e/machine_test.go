@@ -74,18 +74,6 @@ func (m machine) instances() int {
 	return n
 }
 
-// only is the one GPU instance of the machine and the address of its GPU.
-func (s *suite) only(m machine) (pci string, instance simulatedInstance) {
-	s.t.Helper()
-	require.Equal(s.t, 1, m.instances(), "%+v", m)
-	for _, g := range m.GPUs {
-		for _, i := range g.Instances {
-			pci, instance = g.PCI, i
-		}
-	}
-	return pci, instance
-}
-
 func (m machine) String() string {
 	var b strings.Builder
 	for n, g := range m.GPUs {

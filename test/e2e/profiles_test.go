@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // followProfile makes a node follow a profile of one rule, until the test ends.
@@ -86,22 +85,6 @@ func (s *suite) settled(node string) (lines []string) {
 		return !unlimited, strings.Join(lines, "\n")
 	})
 	return lines
-}
-
-// sharing is how a GPU of a node is shared: the attribute of its shares.
-func (s *suite) sharing(node, pci string) string {
-	s.t.Helper()
-	for _, slice := range s.slices(node) {
-		for i := range slice.Spec.Devices {
-			if gpu.OfDevice(slice.Spec.Devices[i].Name) != gpu.NameOf(pci) {
-				continue
-			}
-			if a, ok := slice.Spec.Devices[i].Attributes["sharing"]; ok {
-				return *a.StringValue
-			}
-		}
-	}
-	return "it has no shares"
 }
 
 // followDemoProfile makes node-a follow the profile that a demo has in its settings, if

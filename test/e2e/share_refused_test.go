@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,12 +76,6 @@ func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
 	for _, g := range s.machine(nodeB).GPUs {
 		assert.Zero(t, g.ComputeMode, g.PCI)
 	}
-}
-
-// why is what kubectl tranche says of a pod that does not run, in one line.
-func (s *suite) why(pod string) string {
-	s.t.Helper()
-	return strings.Join(strings.Fields(s.kubectl("tranche", "why", "-n", s.namespace, pod)), " ")
 }
 
 // shareDevices lists the shares that a node publishes.

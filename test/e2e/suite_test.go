@@ -158,9 +158,12 @@ func begin(t *testing.T, lab *laboratory, cluster string, nodes ...string) *suit
 	s.requireNothingLeft()
 	s.requireNothingAllocated()
 	for _, node := range s.nodes {
-		s.eventually(node+" publishes all its slices", func() (bool, string) { return completePools(s.slices(node)) })
-		s.eventually(node+" has no tainted device", func() (bool, string) {
-			tainted := taintedDevices(s.slices(node))
+		s.eventually(node+" publishes all its slices and taints no device", func() (bool, string) {
+			published := s.slices(node)
+			if ok, state := completePools(published); !ok {
+				return false, state
+			}
+			tainted := taintedDevices(published)
 			return len(tainted) == 0, strings.Join(tainted, " ")
 		})
 	}

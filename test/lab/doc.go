@@ -5,6 +5,6 @@
 // policies apply to what they write. A small kubelet takes the place of the nodes' own: it
 // prepares the claims of pods, says that pods run, and ends them (kubelet.go). Pods run nothing.
 //
-// A [Cluster] serves all tests of a package, one after another. Each test adds the nodes that it
-// needs and removes them.
+// A [Cluster] serves one test after another, and its nodes stay. Tests that run at once have a cluster
+// each.
 package lab

@@ -3,14 +3,11 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -23,8 +20,8 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator"
 )
 
-// lookInterval is how often a plugin looks at its GPUs: more often than every 5 s, as on a real node,
-// but nine plugins do so at once.
+// lookInterval is how often a plugin looks at its GPUs; on a real node, every 5 s. The plugins of all
+// nodes of all clusters of the process share its CPU time.
 const lookInterval = 500 * time.Millisecond
 
 // Where things lie on a node, below its folder.
@@ -48,15 +45,12 @@ type Node struct {
 	plugin  *running
 }
 
-// AddNode adds a node with the simulated GPUs of an inventory's file, which change without delay, with the labels that kubelets give
-// nodes and others. The plugin is not started.
-func (c *Cluster) AddNode(ctx context.Context, name, inventory string, labels map[string]string) (*Node, error) {
+// AddNode adds a node with the simulated GPUs of an inventory's file, which change without delay, and
+// the labels that kubelets give nodes. The plugin is not started.
+func (c *Cluster) AddNode(ctx context.Context, name, inventory string) (*Node, error) {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 	}}}
-	for key, value := range labels {
-		o.Labels[key] = value
-	}
 	o.Status = corev1.NodeStatus{
 		Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("250"),
@@ -165,22 +159,5 @@ func (n *Node) StopPlugin() error {
 	return p.stop()
 }
 
-// Remove ends kubelet and plugin and removes the node, what it published, and its files. Its pods
-// must be gone.
-func (n *Node) Remove(ctx context.Context) error {
-	errs := []error{n.StopPlugin(), n.kubelet.stop()}
-	core := n.cluster.Core
-	for _, err := range []error{
-		core.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}),
-		core.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + n.Name}),
-		n.cluster.Tranche.GPUNodes().Delete(ctx, n.Name, metav1.DeleteOptions{}),
-	} {
-		if !apierrors.IsNotFound(err) {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(append(errs, os.RemoveAll(n.Path()))...); err != nil {
-		return fmt.Errorf("remove %s: %w", n.Name, err)
-	}
-	return nil
-}
+// Stop ends the plugin and the kubelet.
+func (n *Node) Stop() error { return errors.Join(n.StopPlugin(), n.kubelet.stop()) }

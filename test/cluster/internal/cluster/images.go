@@ -3,13 +3,11 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tranche-dev/tranche/test/cluster/internal/machine"
@@ -20,15 +18,7 @@ func (c *Cluster) Load(ctx context.Context, archive string, nodes []string) erro
 	if len(nodes) == 0 {
 		nodes = c.settings.Nodes
 	}
-	var (
-		failures = make([]error, len(nodes))
-		wait     sync.WaitGroup
-	)
-	for i, name := range nodes {
-		wait.Go(func() { failures[i] = c.load(ctx, name, archive) })
-	}
-	wait.Wait()
-	return errors.Join(failures...)
+	return atOnce(nodes, func(name string) error { return c.load(ctx, name, archive) })
 }
 
 func (c *Cluster) load(ctx context.Context, name, archive string) error {

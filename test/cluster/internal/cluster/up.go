@@ -128,17 +128,24 @@ func (c *Cluster) linkTools() error {
 // startNodes starts all nodes up to their containerd, at the same time, and
 // returns their boots.
 func (c *Cluster) startNodes(ctx context.Context, router machine.Machine) (map[string]string, error) {
+	boots := map[string]string{}
+	for _, name := range c.settings.Nodes {
+		boots[name] = newBootID()
+	}
+	return boots, atOnce(c.settings.Nodes, func(name string) error { return c.startNode(ctx, router, name, boots[name]) })
+}
+
+// atOnce does something for all nodes at the same time.
+func atOnce(nodes []string, do func(name string) error) error {
 	var (
-		boots    = map[string]string{}
-		failures = make([]error, len(c.settings.Nodes))
+		failures = make([]error, len(nodes))
 		wait     sync.WaitGroup
 	)
-	for i, name := range c.settings.Nodes {
-		boots[name] = newBootID()
-		wait.Go(func() { failures[i] = c.startNode(ctx, router, name, boots[name]) })
+	for i, name := range nodes {
+		wait.Go(func() { failures[i] = do(name) })
 	}
 	wait.Wait()
-	return boots, errors.Join(failures...)
+	return errors.Join(failures...)
 }
 
 // startNode starts a node up to its containerd with the images it needs.

@@ -158,48 +158,56 @@ RACE += ./test/simulator/...
 # Their tests start clusters in their own process, and need the programs of Kubernetes.
 LAB = ./test/lab ./test/e2e
 
+# Debugging information takes half of the time to link, and `make verify` vets.
+TEST = $(GO) test -vet=off -ldflags=-w
+
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no real cluster
 	@$(MAKE) -j2 --no-print-directory test-race test-lab test-packages
-	@$(MAKE) --no-print-directory test-modules
+	@$(MAKE) --no-print-directory test-modules WITH=-short
 
 # Parts of test-unit, two at a time: more would only starve each other. Tests of a package wait more
 # than they compute, so more of them run at once than there are cores. -count=1, because the go
 # command keeps results by what tests read, and simulated machines read without end.
 .PHONY: test-race test-packages test-lab
 test-race:
-	@HELM=$(HELM) $(GO) test -race -count=1 -p 2 -parallel 4 -timeout 60m $(RACE)
+	@HELM=$(HELM) $(TEST) -short -race -count=1 -p 2 -parallel 4 -timeout 60m $(RACE)
 
 test-packages:
-	@HELM=$(HELM) $(GO) test -p 2 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
+	@HELM=$(HELM) $(TEST) -short -p 2 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
 
 test-lab: kubectl-tranche
-	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -count=1 -parallel 2 -timeout 60m $(LAB)
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -short -count=1 -parallel 2 -timeout 60m $(LAB)
 
 # The other Go modules. Not all of test/cluster: cmd/kubernetes would build Kubernetes.
 .PHONY: test-modules
 test-modules:
-	cd test/cluster && $(GO) test $(WITH) ./cmd/cluster/... ./internal/...
-	cd test/autoscalers && $(GO) test $(WITH) ./...
-	cd test/gitops && $(GO) test $(WITH) ./...
-	cd test/promql && $(GO) test $(WITH) ./...
-	cd test/browser && $(GO) test $(WITH) ./...
-	export HELM=$(HELM); cd release && $(GO) test $(WITH) ./...
+	cd test/cluster && $(TEST) $(WITH) ./cmd/cluster/... ./internal/...
+	cd test/autoscalers && $(TEST) $(WITH) ./...
+	cd test/gitops && $(TEST) $(WITH) ./...
+	cd test/promql && $(TEST) $(WITH) ./...
+	cd test/browser && $(TEST) $(WITH) ./...
+	export HELM=$(HELM); cd release && $(TEST) $(WITH) ./...
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
 	@test/e2e.sh $(TESTS)
 
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = race test-drivers test-clients test-release soak packing bench scale mutate
+NIGHTLY = test-long race test-drivers test-clients test-release soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
+.PHONY: test-long
+test-long: compiler cluster-parts kubectl-tranche ## Run all tests that need no real cluster, with whole matrices and random walks
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -count=1 -p 2 -parallel 4 -timeout 120m ./...
+	@$(MAKE) --no-print-directory test-modules
+
 .PHONY: race
-race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real cluster with the race detector; long random walks are shorter
-	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(GO) test -race -short -p 4 -parallel 4 -timeout 120m ./...
+race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real cluster with the race detector; matrices and random walks are shorter
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -race -short -p 4 -parallel 4 -timeout 120m ./...
 	@$(MAKE) --no-print-directory test-modules WITH="-race -short"
 
 # Those of pkg/node that create, find and destroy MIG partitions.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -96,6 +97,15 @@ var aftermaths = []aftermath{
 	}},
 }
 
+// aftermathsOf lists what happens after a death at the n-th point: everything, or each in turn.
+func aftermathsOf(c crashCase, n int) []aftermath {
+	all := slices.DeleteFunc(slices.Clone(aftermaths), func(a aftermath) bool { return c.brief && a.hardware })
+	if testing.Short() {
+		return []aftermath{all[n%len(all)]}
+	}
+	return all
+}
+
 // tally counts what the matrix found.
 type tally struct{ points, leaks, doubleGrants atomic.Int64 }
 
@@ -121,10 +131,7 @@ func TestCrashMatrix(t *testing.T) {
 		require.NotEmpty(t, prepare)
 		t.Run(c.name, func(t *testing.T) {
 			for n, point := range all {
-				for _, then := range aftermaths {
-					if c.brief && then.hardware {
-						continue
-					}
+				for _, then := range aftermathsOf(c, n) {
 					t.Run(fmt.Sprintf("%02d %s, %s", n, point, then.name), func(t *testing.T) {
 						crashAt(t, c, n, n < len(prepare), then, &count)
 					})

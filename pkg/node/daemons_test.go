@@ -48,7 +48,7 @@ func newMPSMachine(t *testing.T, api *fake.Clientset) *machine {
 	m := newMachine(t, api)
 	tools, err := buildTools()
 	require.NoError(t, err)
-	m.simulated.Tools, m.config.MPSLauncher = tools, nil
+	m.simulated.Root, m.simulated.Tools, m.config.MPSLauncher = m.path("sim"), tools, nil
 	t.Cleanup(func() { assert.NoError(t, m.config.endDaemons(nodetest.Quiet(context.Background()))) })
 	return m
 }

@@ -62,7 +62,7 @@ func TestMIGPartedDefaults(t *testing.T) {
 	applied := map[string]bool{}
 	for _, key := range models.NVIDIAModels() {
 		model, _ := models.NVIDIAModelByKey(key)
-		if !model.HasMIG() {
+		if !model.HasMIG() || testing.Short() && key != "A30-24GB" && key != "H100-80GB" {
 			continue
 		}
 		most := map[string]int{}
@@ -114,7 +114,11 @@ func TestMIGPartedDefaults(t *testing.T) {
 		}
 	}
 	t.Logf("no model has %d of them: %s", len(missing), strings.Join(missing, ", "))
-	assert.Greater(t, len(applied), 60)
+	least := 60
+	if testing.Short() {
+		least = 10
+	}
+	assert.Greater(t, len(applied), least)
 }
 
 // TestDeviceConfigManager: the modes that the device config manager would set on a node with two GPUs.

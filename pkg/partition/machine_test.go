@@ -31,6 +31,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
+	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
@@ -122,12 +123,7 @@ func inventoryOf(t *testing.T, model, extra string) string {
 }
 
 func newMachine(t *testing.T) *machine {
-	root, err := os.MkdirTemp("/dev/shm", "partition")
-	if err != nil {
-		root = t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
-	return &machine{t: t, root: root, left: -1}
+	return &machine{t: t, root: disk.TempDir(t), left: -1}
 }
 
 // restart is a new process of the plugin.

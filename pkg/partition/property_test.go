@@ -205,7 +205,11 @@ func mapValues[K comparable, V any](m map[K]V) []V {
 // do, those who were told that they may stay have what they had, and no partition is
 // there that nobody knows of.
 func TestRandomWalks(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newPlace(t, hopper, other, ampere, plain, mi300, mi300b, mi210)
 			p.hardware.gpu(ampere).resets = true

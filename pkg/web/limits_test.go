@@ -42,7 +42,7 @@ func TestStuckBrowsersTakeLittle(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	const many = 100
+	const many = 30
 	before := heap()
 	begun, end := make(chan int, many), make(chan struct{})
 	var running sync.WaitGroup

@@ -150,7 +150,7 @@ func (r *runner) test(ctx context.Context, c changed, pkg string, limit time.Dur
 	// The shell is the first process of the namespace: it waits for orphans, and a signal that a
 	// test sends to itself has its usual effect.
 	words := slices.Concat(r.wall, []string{"sh", "-c", `ulimit -d "$1" || exit; shift; "$@"; exit $?`, "sh", strconv.Itoa(r.memory << 10),
-		program, "-test.failfast", "-test.timeout=" + limit.String()})
+		program, "-test.short", "-test.failfast", "-test.timeout=" + limit.String()})
 	within, stop = context.WithTimeout(ctx, limit+r.slack)
 	defer stop()
 	command := r.command(within, c, r.packages[pkg].Dir, words...)

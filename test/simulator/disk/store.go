@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 )
 
 // Store reads and changes one state in a file. It is safe for concurrent use, by
@@ -153,17 +153,19 @@ func ReplaceFile(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600))
+	// Without fsync, unlike renameio: a simulated machine need not outlive the real one.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Cleanup() }()
-	if _, err := f.Write(data); err != nil {
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	modified := time.Unix(0, max(time.Now().UnixNano(), old.Modified+1))
 	if err := os.Chtimes(f.Name(), modified, modified); err != nil {
 		return err
 	}
-	return f.CloseAtomicallyReplace()
+	return os.Rename(f.Name(), path)
 }

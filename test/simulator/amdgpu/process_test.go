@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/test/simulator/disk"
 )
 
 // These tests run their binary a second time, on the root and for the mode that
@@ -39,7 +41,7 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 		}
 		return
 	}
-	root := t.TempDir()
+	root := disk.TempDir(t)
 	k := machineIn(t, "mi300x8", root)
 	var wait sync.WaitGroup
 	for range 2 {
@@ -66,7 +68,7 @@ func TestProcessKilledDuringSwitch(t *testing.T) {
 		return
 	}
 	for when, want := range map[string]string{"before": "SPX", "after": "CPX"} {
-		root := t.TempDir()
+		root := disk.TempDir(t)
 		k := machineIn(t, "mi300x8", root)
 		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Hang: when, Times: 1}}})
 		cmd := again(t, root, "CPX")

@@ -29,3 +29,19 @@ func TestEveryClaimHasRequests(t *testing.T) {
 		}
 	}
 }
+
+// A claim of the pod's own does not hide the one for its limits.
+func TestNameOfAnotherClaim(t *testing.T) {
+	pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name:      "main",
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+	}}}}
+	claims := Pod(Plain, pod).Claims
+	require.Len(t, claims, 1)
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "unrelated"}}
+	require.Empty(t, Pod(Plain, pod).Problems)
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: claims[0].Name}}
+	problems := Pod(Plain, pod).Problems
+	require.Len(t, problems, 1)
+	assert.Contains(t, problems[0], claims[0].Name+", which the claim for its limits gets")
+}

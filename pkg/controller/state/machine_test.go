@@ -205,6 +205,16 @@ func checkShape(t require.TestingT, step *Step) {
 	}
 }
 
+// A profile that is applied and comes from elsewhere now needs no switch.
+func TestAnAppliedProfileComesFromElsewhere(t *testing.T) {
+	n := inState(v1alpha1.Idle)
+	f := after(2*time.Second, wants("old"))
+	f.Choice.Desired.Source, f.Choice.Desired.Plan = v1alpha1.FromPlan, "p"
+	status := (&Machine{Deadlines: DefaultDeadlines()}).Next(n, f).Status
+	assert.Equal(t, v1alpha1.Idle, status.State)
+	assert.Equal(t, "Plan p", string(status.Applied.Source)+" "+status.Applied.Plan)
+}
+
 func TestRetriesBecomeRarer(t *testing.T) {
 	var waits []time.Duration
 	for attempt := int32(1); attempt <= 8; attempt++ {

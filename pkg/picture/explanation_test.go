@@ -1,0 +1,31 @@
+package picture
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+// Each line of what a pod holds and asks for names the claim, and how a device that is not well is.
+func TestExplanation(t *testing.T) {
+	e := &why.Explanation{
+		Summary: "Pod a waits.",
+		Holds: []why.Holding{
+			{Label: "1g.10gb", Device: "gpu-0", Pool: "node-a", Claim: "first"},
+			{Label: "3g.40gb", Device: "gpu-1", Pool: "node-a", Claim: "second", Health: "it is lost"},
+		},
+		Asks: []why.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
+	}
+	var b bytes.Buffer
+	require.NoError(t, DrawExplanation(&b, e, Options{Screen: terminal.Screen{Width: 120}}))
+	for _, want := range []string{
+		"Pod a waits.", "gpu-0 of node-a (claim first)\n", "gpu-1 of node-a (claim second): it is lost\n", "2 x 1g.10gb, claim third\n", "a whole GPU\n",
+	} {
+		assert.Contains(t, b.String(), want)
+	}
+}

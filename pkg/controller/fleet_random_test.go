@@ -13,16 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // Controllers that die, answers that get lost, nodes that never get on: no more nodes are
 // switched at once than may be, and in the end none is kept from its profile by another.
 func TestTheBudgetHoldsWhateverHappens(t *testing.T) {
-	runs := 20
-	if testing.Short() {
-		runs = 2
-	}
-	for seed := range uint64(runs) {
+	for seed := range uint64(short.Of(2, 20)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			const most = 2

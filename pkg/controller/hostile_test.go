@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // hostile is a tenant who wants to have others evicted. Its pods take what the scheduler would
@@ -142,12 +143,8 @@ func (h *hostile) leaves(name types.NamespacedName) error {
 // A tenant can write tolerations, budgets, finalizers and claims that outlive pods, and delete and
 // create pods at any time. Others' pods are evicted once for a switch, whatever the tenant does.
 func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
-	runs := 16
-	if testing.Short() {
-		runs = 4
-	}
 	value := names.RepartitioningTaintValue("cpx")
-	for seed := range uint64(runs) {
+	for seed := range uint64(short.Of(4, 16)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)

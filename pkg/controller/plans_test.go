@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // plan adds a plan, or changes its spec.
@@ -300,10 +301,7 @@ func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
 // The controller dies after each of its writes; no pod is evicted twice, and no more nodes are
 // on their way than may be.
 func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
-	each := 1
-	if testing.Short() {
-		each = 4
-	}
+	each := short.Of(4, 1)
 	for at := 0; ; at += each {
 		w := planned(t, 3)
 		w.pod("node-0", "web", gpuA, gpuA)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // chaos is a world in which anything can happen at any time.
@@ -245,11 +246,7 @@ func (c *chaos) checkedRound() {
 }
 
 func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
-	runs := 60
-	if testing.Short() {
-		runs = 12
-	}
-	for seed := range uint64(runs) {
+	for seed := range uint64(short.Of(8, 60)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // fleet runs many nodes as the manager would: each when its time has come, or when
@@ -70,10 +71,7 @@ func (f *fleet) lists(list client.ObjectList, o *client.ListOptions) bool {
 }
 
 func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
-	nodes := 1000
-	if testing.Short() {
-		nodes = 100
-	}
+	nodes := short.Of(100, 1000)
 	w := newWorld(t, func(w *world) { w.opts.MaxUnavailable = "10%" })
 	f := &fleet{world: w, due: map[string]time.Time{}}
 	w.wake, w.list, w.byHand = f.wakeNow, f.lists, true

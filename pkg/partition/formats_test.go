@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // readFormat converts a file of another project.
@@ -114,11 +115,7 @@ func TestMIGPartedDefaults(t *testing.T) {
 		}
 	}
 	t.Logf("no model has %d of them: %s", len(missing), strings.Join(missing, ", "))
-	least := 60
-	if testing.Short() {
-		least = 10
-	}
-	assert.Greater(t, len(applied), least)
+	assert.Greater(t, len(applied), short.Of(10, 60))
 }
 
 // TestDeviceConfigManager: the modes that the device config manager would set on a node with two GPUs.

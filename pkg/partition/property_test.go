@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // walker takes a node through random profiles, claims, kills and reboots.
@@ -205,11 +206,7 @@ func mapValues[K comparable, V any](m map[K]V) []V {
 // do, those who were told that they may stay have what they had, and no partition is
 // there that nobody knows of.
 func TestRandomWalks(t *testing.T) {
-	seeds := uint64(30)
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range seeds {
+	for seed := range uint64(short.Of(8, 30)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newPlace(t, hopper, other, ampere, plain, mi300, mi300b, mi210)
 			p.hardware.gpu(ampere).resets = true

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/short"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
@@ -156,10 +157,7 @@ func TestRebootOnSimulatedAmpere(t *testing.T) {
 
 // From each pair of modes to each other, and to no wish, on every model.
 func TestEveryWayOnSimulatedAMD(t *testing.T) {
-	for _, name := range []string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"} {
-		if testing.Short() && name != "mi300x8" {
-			continue
-		}
+	for _, name := range short.Some([]string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"}, 1) {
 		t.Run(name, func(t *testing.T) {
 			m := amdMachine(t, name)
 			modes, err := m.amd.Modes(t.Context(), m.gpus()[0].PCIAddress)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // wish is what a claim of a class asks of the hardware.
@@ -65,20 +66,12 @@ func TestRandomClaims(t *testing.T) {
 	for name, inv := range machines {
 		t.Run(name, func(t *testing.T) {
 			gpus := gpusOf(t, inv)
-			for seed := range seeds() {
+			for seed := range uint64(short.Of(1, 3)) {
 				c := clusterOf(t, gpus)
 				playRandomClaims(t, c, newHardware(t, inv), rand.New(rand.NewPCG(seed, 0)), 400)
 			}
 		})
 	}
-}
-
-// seeds is how many random orders are played on each machine.
-func seeds() uint64 {
-	if testing.Short() {
-		return 1
-	}
-	return 3
 }
 
 // ofOneModel tells whether all GPUs of a machine are alike: what holds for two of a

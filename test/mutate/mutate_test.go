@@ -121,6 +121,9 @@ func write(t *testing.T, files map[string]string) (dir string) {
 }
 
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make mutate is a part of make nightly, and so is this: it builds dozens of programs")
+	}
 	dir := write(t, small)
 	o := options{count: 1000, seed: 1, lab: "./test/lab", above: true, nearAim: 50, allAim: 99,
 		slack: time.Second, memory: 4096, patterns: []string{"./pkg/low"}}

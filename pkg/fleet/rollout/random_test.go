@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // storm is a fleet whose nodes do what reconciler and plugin do, and fail at random.
@@ -125,11 +126,7 @@ func (s *storm) happens() {
 func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 	const most, failures = 3, 2
 	worst, complete := 0, 0
-	runs := uint64(300)
-	if testing.Short() {
-		runs = 40
-	}
-	for seed := range runs {
+	for seed := range uint64(short.Of(40, 300)) {
 		s := &storm{rand: rand.New(rand.NewPCG(seed, 3)), damaged: map[string]bool{}}
 		s.fleet = newFleet(t, 12, v1alpha1.RolloutStrategy{
 			MaxUnavailable: intOrPercent(fmt.Sprint(most)), MaxFailures: intOrPercent(fmt.Sprint(failures)),

@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/short"
 )
 
 // sharedCluster has nodes of both vendors, with shares of GPUs and of partitions, one GPU that is
@@ -96,10 +97,7 @@ func TestClaimsFitAsOftenAsThePageSays(t *testing.T) {
 	}
 	empty := beside(t, classes, published, nil)
 	compiled := allocation.NewCache(100)
-	for seed := range uint64(4) {
-		if testing.Short() && seed%2 == 0 {
-			continue
-		}
+	for seed := range uint64(short.Of(2, 4)) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		scheduler := allocator.New(classes, published)
 		scheduler.Compiled = compiled

@@ -207,7 +207,7 @@ test-long: compiler cluster-parts kubectl-tranche ## Run all tests that need no 
 
 .PHONY: race
 race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real cluster with the race detector; matrices and random walks are shorter
-	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -race -short -p 4 -parallel 4 -timeout 120m ./...
+	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -race -short -count=1 -p 4 -parallel 4 -timeout 120m ./...
 	@$(MAKE) --no-print-directory test-modules WITH="-race -short"
 
 # Those of pkg/node that create, find and destroy MIG partitions.

@@ -37,19 +37,14 @@ finish() {
 
 # tests lists the tests that need a real cluster; with E2E_ALL=1 also those that otherwise run in one
 # process (go test ./test/e2e). Each demo is one, and the soak runs only when it is asked for. Those
-# with a cluster of their own (e2e-test.sh) come first, while no other cluster idles beside it. The demos
+# with a cluster of their own (startAlone, startRestricted) come first, while no other cluster idles beside it. The demos
 # come next, because one of them takes longer than any other test.
 tests() {
-  local own='^Test(Restricted.*|Migrations|OtherGPUs)$' all
-  all=$(listed)
-  grep -E "$own" <<<"$all"
-  grep -vE "$own" <<<"$all"
-}
-
-listed() {
+  local all
+  all=$(cd test/e2e && TRANCHE_E2E_LIST=1 ../../build/e2e.test -test.v)
+  sed -n 's/^runs alone: //p' <<<"$all" | sort -u
   for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
-  (cd test/e2e && TRANCHE_E2E_LIST=1 ../../build/e2e.test -test.v) |
-    sed -n "s/^runs on clusters: //p${E2E_ALL:+;s/^runs anywhere: //p}" | sort -u | grep -v '^TestDemos$' |
+  sed -n "s/^runs on clusters: //p${E2E_ALL:+;s/^runs anywhere: //p}" <<<"$all" | sort -u | grep -v '^TestDemos$' |
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi
 }
 

@@ -37,7 +37,7 @@ import (
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -89,7 +89,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		procRoot: nodetest.FakeProc(t, nil),
 	}}
 	m.simulated = &simulator.Machine{
-		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: disk.TempDir(t), Node: nodetest.NodeName,
+		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: memory.TempDir(t), Node: nodetest.NodeName,
 		Library: nvdriver.LibraryForTest(t.Name()),
 		NVIDIA:  nvidia.Vendor{HostRoot: "/", CDIHook: filepath.Join(dir, "hook"), CDIHookPath: m.hookPath()},
 		AMD:     amd.Vendor{HostRoot: "/", Marker: filepath.Join(m.config.DataDir(), "amdgpu-is-out"), BusyPatience: 300 * time.Millisecond},

@@ -31,7 +31,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
@@ -123,7 +123,7 @@ func inventoryOf(t *testing.T, model, extra string) string {
 }
 
 func newMachine(t *testing.T) *machine {
-	return &machine{t: t, root: disk.TempDir(t), left: -1}
+	return &machine{t: t, root: memory.TempDir(t), left: -1}
 }
 
 // restart is a new process of the plugin.

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // amdMachine is what GPUs of one model and memory mode can be cut into: the
@@ -55,7 +55,7 @@ func (m amdMachine) gpus(t *testing.T, count int) []publish.GPU {
 // of its kernel.
 func amdDriver(t *testing.T, inv *models.Inventory) *amd.Driver {
 	t.Helper()
-	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: disk.TempDir(t), Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: memory.TempDir(t), Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	driver, err := amd.New(amd.Config{Files: kernel, Logger: testr.New(t)})
 	require.NoError(t, err)

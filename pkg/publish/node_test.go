@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 const node = "node-a"
@@ -81,7 +81,7 @@ func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.G
 // through NVML. It needs no privileges.
 func nvidiaGPUsOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 	t.Helper()
-	found, err := nodes.NVIDIAGPUs(t.Context(), inv, node, disk.TempDir(t))
+	found, err := nodes.NVIDIAGPUs(t.Context(), inv, node, memory.TempDir(t))
 	require.NoError(t, err)
 	require.Len(t, found, len(inv.GPUs))
 	gpus := make([]publish.GPU, len(found))

@@ -42,7 +42,10 @@ func TestStuckBrowsersTakeLittle(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	const many = 30
+	many := 100
+	if testing.Short() {
+		many = 30
+	}
 	before := heap()
 	begun, end := make(chan int, many), make(chan struct{})
 	var running sync.WaitGroup

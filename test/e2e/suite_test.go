@@ -95,7 +95,7 @@ func startOnCluster(t *testing.T) *suite {
 // off.
 func startRestricted(t *testing.T, gate string) *suite {
 	t.Helper()
-	listed(t, "on clusters")
+	listed(t, "alone")
 	if os.Getenv(restrictedVariable) != gate {
 		t.Skip("make test-e2e starts a cluster without " + gate + " and runs this test")
 	}
@@ -106,7 +106,7 @@ func startRestricted(t *testing.T, gate string) *suite {
 // it was installed (test/e2e-test.sh).
 func startAlone(t *testing.T) *suite {
 	t.Helper()
-	listed(t, "on clusters")
+	listed(t, "alone")
 	if os.Getenv(aloneVariable) != t.Name() {
 		t.Skip("make test-e2e starts a cluster for this test and runs it")
 	}

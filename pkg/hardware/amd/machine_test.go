@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // machine is a simulated node with a driver on it.
@@ -97,7 +97,7 @@ func simulated(t *testing.T, name string, change ...func(*models.Inventory)) *ma
 	for _, f := range change {
 		f(inv)
 	}
-	m := &machine{t: t, inventory: inv, root: disk.TempDir(t)}
+	m := &machine{t: t, inventory: inv, root: memory.TempDir(t)}
 	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.root, Seed: "node", Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	m.files = &counted{Files: kernel}

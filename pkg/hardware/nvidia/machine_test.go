@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -36,7 +36,7 @@ func withLibrary(t *testing.T, name, library string, change ...func(*Config)) *m
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Library: library, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	return machineWith(t, root, lib, change...)

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -223,7 +223,7 @@ func startHandles(t *testing.T, model string) handles {
 	t.Helper()
 	inv, err := models.LoadInventory(ofModel(t, model, ""))
 	require.NoError(t, err)
-	lib, err := nvdriver.New(inv, nvdriver.Options{Root: disk.TempDir(t), Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: memory.TempDir(t), Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, lib.Init())
 	h := handles{lib: lib, profile: &nvml.GpuInstanceProfileInfo{Id: 19, InstanceCount: 7}, kind: &nvml.ComputeInstanceProfileInfo{Id: 0, InstanceCount: 1}}

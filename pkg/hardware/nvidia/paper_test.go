@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/short"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -54,7 +54,7 @@ func TestGPUsOnPaper(t *testing.T) {
 
 func readThroughNVML(t *testing.T, inv *models.Inventory, seed string) []gpu.GPU {
 	t.Helper()
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	m := machineWith(t, root, lib)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 const (
@@ -132,7 +132,7 @@ func TestLoadFailsNTimes(t *testing.T) {
 		"key rejected": "modprobe: ERROR: could not insert 'amdgpu': Key was rejected by service\n",
 		"not found":    "modprobe: FATAL: Module amdgpu not found in directory /lib/modules/6.8.0-simulated\n",
 	} {
-		root := disk.TempDir(t)
+		root := memory.TempDir(t)
 		k := machineIn(t, "mi300x8", root)
 		set(t, k, Faults{Driver: []DriverFault{{Step: "load", Error: name, Times: 2}}})
 		works(t, k, "amdgpu") // to load what is loaded is no step
@@ -180,7 +180,7 @@ func TestModprobeTakesTime(t *testing.T) {
 	inv, err := models.LoadInventory("mi300x8")
 	require.NoError(t, err)
 	inv.AMDDriver.Delays.LoadDriver = 3 * time.Second
-	k, err := New(inv, Options{Root: disk.TempDir(t), Sleep: func(d time.Duration) { slept = append(slept, d) }, Logf: t.Logf})
+	k, err := New(inv, Options{Root: memory.TempDir(t), Sleep: func(d time.Duration) { slept = append(slept, d) }, Logf: t.Logf})
 	require.NoError(t, err)
 	set(t, k, Faults{Driver: []DriverFault{
 		{Step: "unload", Delay: metav1.Duration{Duration: 2 * time.Second}},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 const second = "0000:26:00.0" // of mi300x8
@@ -32,7 +32,7 @@ func mode(t *testing.T, k *Kernel, pci string) string {
 
 func TestWriteFailsNTimes(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EBUSY, unix.EINVAL, unix.EIO, unix.EPERM} {
-		root := disk.TempDir(t)
+		root := memory.TempDir(t)
 		k := machineIn(t, "mi300x8", root)
 		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Error: Errno(errno), Times: 2}}})
 		assert.ErrorIs(t, switchTo(k, first, "CPX"), errno)
@@ -91,7 +91,7 @@ func TestWriteThatChangesNothing(t *testing.T) {
 
 func TestHangingWrite(t *testing.T) {
 	for when, during := range map[string]string{"before": "SPX", "after": "CPX"} {
-		root := disk.TempDir(t)
+		root := memory.TempDir(t)
 		k, other := machineIn(t, "mi300x8", root), machineIn(t, "mi300x8", root)
 		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Hang: when, Times: 1}}})
 		done := make(chan error)
@@ -117,7 +117,7 @@ func TestDelayedWrite(t *testing.T) {
 	inv, err := models.LoadInventory("mi300x8")
 	require.NoError(t, err)
 	var slept time.Duration
-	k, err := New(inv, Options{Root: disk.TempDir(t), Sleep: func(d time.Duration) { slept += d }})
+	k, err := New(inv, Options{Root: memory.TempDir(t), Sleep: func(d time.Duration) { slept += d }})
 	require.NoError(t, err)
 	set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Delay: metav1.Duration{Duration: time.Hour}}}})
 	require.NoError(t, switchTo(k, first, "CPX"))
@@ -178,7 +178,7 @@ func TestLateRenderNodes(t *testing.T) {
 	require.NoError(t, err)
 	now := time.Unix(1_000_000, 0)
 	sleep := func(d time.Duration) { now = now.Add(d) }
-	k, err := New(inv, Options{Root: disk.TempDir(t), Sleep: sleep, Now: func() time.Time { return now }, Logf: t.Logf})
+	k, err := New(inv, Options{Root: memory.TempDir(t), Sleep: sleep, Now: func() time.Time { return now }, Logf: t.Logf})
 	require.NoError(t, err)
 	set(t, k, Faults{Nodes: []NodeFault{{GPU: first, Missing: "render", Late: metav1.Duration{Duration: time.Minute}}}})
 	require.NoError(t, switchTo(k, first, "DPX"))
@@ -197,7 +197,7 @@ func TestLateRenderNodes(t *testing.T) {
 func TestDelaysOfTheInventory(t *testing.T) {
 	inv := parsed(t, "gpus: [{model: MI300X, pci: ['0000:05:00.0']}]\namd: {delays: {switchMode: 1ms, renderNodes: 1h}}")
 	now := time.Now()
-	k, err := New(inv, Options{Root: disk.TempDir(t), Now: func() time.Time { return now }})
+	k, err := New(inv, Options{Root: memory.TempDir(t), Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	require.NoError(t, switchTo(k, first, "DPX"))
 	_, err = k.Stat("/dev/dri/renderD129")
@@ -297,7 +297,7 @@ func TestHalfWrittenFaultsChangeNothing(t *testing.T) {
 	logged := 0
 	inv, err := models.LoadInventory("mi300x8")
 	require.NoError(t, err)
-	k, err := New(inv, Options{Root: disk.TempDir(t), Logf: func(string, ...any) { logged++ }})
+	k, err := New(inv, Options{Root: memory.TempDir(t), Logf: func(string, ...any) { logged++ }})
 	require.NoError(t, err)
 	set(t, k, Faults{Lost: []string{first}})
 	assert.Len(t, gpuNodes(t, k, ""), 7)
@@ -342,7 +342,7 @@ func TestBrokenFaultsNameTheKey(t *testing.T) {
 		_, err := ParseFaults([]byte("amd:\n  " + text))
 		assert.ErrorContains(t, err, want, text)
 	}
-	assert.ErrorContains(t, SetFaults(disk.TempDir(t), Faults{Lost: []string{"x"}}), `amd.lost[0]: "x"`)
+	assert.ErrorContains(t, SetFaults(memory.TempDir(t), Faults{Lost: []string{"x"}}), `amd.lost[0]: "x"`)
 }
 
 func FuzzParseFaults(f *testing.F) {

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // machine opens a built-in inventory in a folder of its own.
 func machine(t *testing.T, name string) *Kernel {
 	t.Helper()
-	return machineIn(t, name, disk.TempDir(t))
+	return machineIn(t, name, memory.TempDir(t))
 }
 
 func machineIn(t *testing.T, name, root string) *Kernel {

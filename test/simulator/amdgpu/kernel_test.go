@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 const first = "0000:05:00.0" // of mi300x8
@@ -204,7 +204,7 @@ func TestConfigSelectorSwitchesNothing(t *testing.T) {
 }
 
 func TestVirtualFunction(t *testing.T) {
-	k := open(t, parsed(t, "gpus: [{model: MI300X, virtualFunction: true, computeMode: DPX, pci: ['0000:05:00.0']}]"), disk.TempDir(t))
+	k := open(t, parsed(t, "gpus: [{model: MI300X, virtualFunction: true, computeMode: DPX, pci: ['0000:05:00.0']}]"), memory.TempDir(t))
 	assert.Equal(t, "0x74b5", read(t, k, of(first, "device")))
 	assert.Equal(t, "DPX", read(t, k, of(first, "current_compute_partition")))
 	assert.ErrorIs(t, switchTo(k, first, "SPX"), unix.EACCES)
@@ -234,7 +234,7 @@ func TestAPUHasOneMemoryMode(t *testing.T) {
 }
 
 func TestGPUThatCannotBeCut(t *testing.T) {
-	k := open(t, parsed(t, "gpus: [{model: MI210, count: 2}]"), disk.TempDir(t))
+	k := open(t, parsed(t, "gpus: [{model: MI210, count: 2}]"), memory.TempDir(t))
 	pci := k.inventory.AMD[0].PCI
 	for _, absent := range []string{"current_compute_partition", "current_memory_partition", "compute_partition_config"} {
 		_, err := k.Stat(of(pci, absent))

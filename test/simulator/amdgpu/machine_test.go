@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestMemoryModeNeedsReload(t *testing.T) {
@@ -62,12 +62,12 @@ func TestReloadAndRebootEndProcesses(t *testing.T) {
 		assert.Empty(t, names(t, k, "/sys/class/kfd/kfd/proc"), name)
 		assert.Equal(t, "SPX", read(t, k, of(first, "current_compute_partition")), name)
 		assert.Len(t, names(t, k, "/sys/bus/pci/drivers/amdgpu"), 8, "seven GPUs and the module: what is lost stays lost")
-		assert.ErrorContains(t, restart(disk.TempDir(t)), "no simulated AMD GPUs", name)
+		assert.ErrorContains(t, restart(memory.TempDir(t)), "no simulated AMD GPUs", name)
 	}
 }
 
 func TestStateSurvivesAndIsShared(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	k := machineIn(t, "mi300x8", root)
 	require.NoError(t, switchTo(k, first, "CPX"))
 	before := gpuNodes(t, k, "")
@@ -93,7 +93,7 @@ func TestStateSurvivesAndIsShared(t *testing.T) {
 }
 
 func TestOtherInventories(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	k := machineIn(t, "mi300x8", root)
 	require.NoError(t, switchTo(k, first, "CPX"))
 	load := func(k *Kernel) uint64 {
@@ -131,7 +131,7 @@ func TestOtherInventories(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
-	_, err = New(inv, Options{Root: disk.TempDir(t)})
+	_, err = New(inv, Options{Root: memory.TempDir(t)})
 	assert.ErrorContains(t, err, "the inventory has none")
 	inv, err = models.LoadInventory("mi300x8")
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestNewRefuses(t *testing.T) {
 		_, err = New(inv, Options{Root: root})
 		assert.ErrorContains(t, err, "Options.Root is")
 	}
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "amdgpu.json"), []byte("{"), 0o600))
 	_, err = New(inv, Options{Root: root})
 	assert.ErrorContains(t, err, "remove the file to start afresh")
@@ -147,7 +147,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err = New(inv, Options{Root: root})
 	assert.ErrorContains(t, err, "version 99, this program reads 1")
 	assert.True(t, Exists(root))
-	assert.False(t, Exists(disk.TempDir(t)))
+	assert.False(t, Exists(memory.TempDir(t)))
 }
 
 func TestBusyGPU(t *testing.T) {
@@ -178,7 +178,7 @@ func TestBusyGPU(t *testing.T) {
 	assert.ErrorIs(t, switchTo(old, "0001:0a:00.0", "CPX"), unix.EBUSY, "older drivers ask about the host")
 	assert.ErrorContains(t, StartProcess(old.root, Process{PID: 2, GPUs: []string{first}}), "gpus[0]: no AMD GPU at")
 	assert.ErrorContains(t, StartProcess(old.root, Process{}), "pid: 0")
-	assert.ErrorContains(t, StartProcess(disk.TempDir(t), Process{PID: 1}), "no simulated AMD GPUs")
+	assert.ErrorContains(t, StartProcess(memory.TempDir(t), Process{PID: 1}), "no simulated AMD GPUs")
 }
 
 func TestMemoryOfProcesses(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // TestGPUsOnPaper: what an inventory says about AMD's GPUs is what our driver
@@ -46,7 +46,7 @@ func TestGPUsOnPaper(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			paper := slices.DeleteFunc(inv.Hardware("node-a"), func(g gpu.GPU) bool { return g.Vendor != gpu.AMD })
-			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: disk.TempDir(t), Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
+			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: memory.TempDir(t), Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
 			require.NoError(t, err)
 			assert.Equal(t, paper, gpus(t, kernel))
 			for i, c := range inv.AMD {

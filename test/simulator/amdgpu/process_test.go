@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // These tests run their binary a second time, on the root and for the mode that
@@ -41,7 +41,7 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 		}
 		return
 	}
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	k := machineIn(t, "mi300x8", root)
 	var wait sync.WaitGroup
 	for range 2 {
@@ -68,7 +68,7 @@ func TestProcessKilledDuringSwitch(t *testing.T) {
 		return
 	}
 	for when, want := range map[string]string{"before": "SPX", "after": "CPX"} {
-		root := disk.TempDir(t)
+		root := memory.TempDir(t)
 		k := machineIn(t, "mi300x8", root)
 		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Hang: when, Times: 1}}})
 		cmd := again(t, root, "CPX")

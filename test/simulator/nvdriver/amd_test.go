@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // The AMD GPU of h100x2-mi300x2 that the tests switch.
@@ -53,7 +53,7 @@ func TestBothVendorsRebootAsOne(t *testing.T) {
 		},
 	} {
 		t.Run(order, func(t *testing.T) {
-			root := disk.TempDir(t)
+			root := memory.TempDir(t)
 			n, k := start(root)
 			boot := bootID(t, root)
 			require.Equal(t, strings.TrimSpace(boot), fileOf(t, k, bootIDFile))
@@ -78,7 +78,7 @@ func TestBothVendorsRebootAsOne(t *testing.T) {
 }
 
 func TestRebootOfAMDAlone(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	k := amdIn(t, root, "mi300x8")
 	boot := bootID(t, root)
 	require.NoError(t, k.WriteFile("/sys/bus/pci/devices/0000:05:00.0/current_compute_partition", []byte("CPX")))
@@ -86,12 +86,12 @@ func TestRebootOfAMDAlone(t *testing.T) {
 	assert.NotEqual(t, boot, bootID(t, root))
 	assert.Equal(t, "SPX", fileOf(t, k, "/sys/bus/pci/devices/0000:05:00.0/current_compute_partition"))
 	assert.ErrorContains(t, ReloadDriver(root), "no simulated machine")
-	assert.ErrorContains(t, Reboot(disk.TempDir(t)), "no simulated machine")
+	assert.ErrorContains(t, Reboot(memory.TempDir(t)), "no simulated machine")
 }
 
 // Other GPUs of NVIDIA's mean that the machine was switched off, for AMD's too.
 func TestOtherGPUsOfNVIDIARestartAMD(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	machineIn(t, "h100x2-mi300x2", root)
 	k := amdIn(t, root, "h100x2-mi300x2")
 	require.NoError(t, k.WriteFile(amdGPU, []byte("CPX")))
@@ -102,7 +102,7 @@ func TestOtherGPUsOfNVIDIARestartAMD(t *testing.T) {
 
 // One file has the faults of both vendors.
 func TestFaultsOfBothVendors(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "h100x2-mi300x2", root)
 	k := amdIn(t, root, "h100x2-mi300x2")
 	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{Lost: []string{"0000:26:00.0"}}))
@@ -127,7 +127,7 @@ func TestFaultsOfBothVendors(t *testing.T) {
 // NVIDIA's GPUs, with what runs on them, as they are.
 func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
 	const name = "h100x2-mi300x2"
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, name, root)
 	k := amdIn(t, root, name)
 	d := handleOf(t, n, 0)
@@ -138,7 +138,7 @@ func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
 	require.NoError(t, err)
 	boot := bootID(t, root)
 
-	module := &kmod.Module{Name: "amdgpu", Run: k.Modprobe, ReadFile: k.ReadFile, Marker: filepath.Join(disk.TempDir(t), "out")}
+	module := &kmod.Module{Name: "amdgpu", Run: k.Modprobe, ReadFile: k.ReadFile, Marker: filepath.Join(memory.TempDir(t), "out")}
 	driver, err := amd.New(amd.Config{Files: k, HostDevRoot: root, Reload: module.Reload})
 	require.NoError(t, err)
 	require.NoError(t, driver.SetMemoryPartition(t.Context(), "NPS4"))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // text reads a C string.
@@ -26,7 +26,7 @@ func text(s []int8) string {
 func TestGPUThatTellsNoMemory(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: GB10}]"))
 	require.NoError(t, err)
-	n, err := New(inv, Options{Root: disk.TempDir(t), Seed: "node-a", Logf: t.Logf})
+	n, err := New(inv, Options{Root: memory.TempDir(t), Seed: "node-a", Logf: t.Logf})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
 	d := handleOf(t, n, 0)
@@ -108,7 +108,7 @@ func TestGPUWithoutMIG(t *testing.T) {
 }
 
 func TestProcesses(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "h100x8", root)
 	d := handleOf(t, n, 0)
 	migOn(t, d)
@@ -139,11 +139,11 @@ func TestProcesses(t *testing.T) {
 	assert.Equal(t, []uint32{42}, on(d))
 	assert.ErrorContains(t, AddProcess(root, Process{GPU: "0000:00:00.0", PID: 1}), "no GPU at 0000:00:00.0")
 	assert.ErrorContains(t, AddProcess(root, Process{GPU: pciOf(d)}), "pid: 0")
-	assert.ErrorContains(t, AddProcess(disk.TempDir(t), Process{GPU: pciOf(d), PID: 1}), "no simulated machine")
+	assert.ErrorContains(t, AddProcess(memory.TempDir(t), Process{GPU: pciOf(d), PID: 1}), "no simulated machine")
 }
 
 func TestComputeMode(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	require.Equal(t, nvml.SUCCESS, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
 	mode, ret := d.GetComputeMode()

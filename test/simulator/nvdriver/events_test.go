@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestXIDEvents(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "h100x8", root)
 	d, other := handleOf(t, n, 0), handleOf(t, n, 1)
 	two := 2
@@ -47,7 +47,7 @@ func TestXIDEvents(t *testing.T) {
 }
 
 func TestEventArrivesWhileWaiting(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "l4x4", root)
 	d := handleOf(t, n, 0)
 	set, _ := n.EventSetCreate()

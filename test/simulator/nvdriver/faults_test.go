@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestCallFailsNTimes(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	d := handleOf(t, n, 0)
 	gi := makeGI(t, d, "1g.5gb", 0)
@@ -46,7 +46,7 @@ func TestCallFailsNTimes(t *testing.T) {
 }
 
 func TestFaultWithoutTimesStaysUntilRemoved(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "faults.yaml"), []byte(`
 calls:
@@ -64,7 +64,7 @@ calls:
 }
 
 func TestDelayAndHang(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	inv, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
 	delays := make(chan time.Duration, 2)
@@ -93,7 +93,7 @@ func TestDelayAndHang(t *testing.T) {
 }
 
 func TestLostGPU(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	d := handleOf(t, n, 2)
 	gi := makeGI(t, d, "1g.5gb", 0)
@@ -120,7 +120,7 @@ func tryCreate(d nvml.Device) (nvml.GpuInstance, nvml.Return) {
 }
 
 func TestInitFails(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "l4x4", root)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "Init", GPU: "*", Error: Return(nvml.ERROR_DRIVER_NOT_LOADED), Times: 1}}}))
 	assert.Equal(t, nvml.ERROR_DRIVER_NOT_LOADED, n.Init())
@@ -151,11 +151,11 @@ func TestBrokenFaultsNameTheKey(t *testing.T) {
 		_, err := ParseFaults([]byte(yaml))
 		assert.ErrorContains(t, err, want, yaml)
 	}
-	assert.Error(t, SetFaults(disk.TempDir(t), Faults{Lost: []string{"x"}}))
+	assert.Error(t, SetFaults(memory.TempDir(t), Faults{Lost: []string{"x"}}))
 }
 
 func TestHalfWrittenFaultsChangeNothing(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	logged := 0
 	n.faults.Report = func(error) { logged++ }
@@ -186,7 +186,7 @@ func TestErrorsByNameAndNumber(t *testing.T) {
 
 // A library can fail as a whole.
 func TestFaultOfEveryCall(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	d := handleOf(t, n, 0)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "*", GPU: "*", Error: Return(nvml.ERROR_UNKNOWN)}}}))
@@ -200,7 +200,7 @@ func TestFaultOfEveryCall(t *testing.T) {
 
 // A process that NVML does not list keeps the GPU in use.
 func TestUnlistedProcess(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), PID: 77, Unlisted: true}}}))
 	listed, ret := d.GetComputeRunningProcesses()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // rdev returns the numbers of a character device.
@@ -25,7 +26,7 @@ func rdev(t *testing.T, path string) (major, minor uint32) {
 }
 
 func TestDeviceNodes(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "h100x8", root)
 	needNodes(t, n)
 	st, err := n.store.Read()
@@ -48,7 +49,7 @@ func TestDeviceNodes(t *testing.T) {
 }
 
 func TestMajorsAreKept(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	devices := func() string {
 		machineIn(t, "l4x4", root)
 		return content(t, root, "proc/devices")
@@ -59,7 +60,7 @@ func TestMajorsAreKept(t *testing.T) {
 }
 
 func TestProcFiles(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "h100x8", root)
 	uuid, _ := handleOf(t, n, 2).GetUUID()
 	information := content(t, root, "proc/driver/nvidia/gpus/0000:52:00.0/information")
@@ -74,7 +75,7 @@ func TestProcFiles(t *testing.T) {
 }
 
 func TestCapabilitiesFollowInstances(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	d := handleOf(t, n, 1)
 	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu1/mig")
@@ -110,7 +111,7 @@ func TestCapabilitiesFollowInstances(t *testing.T) {
 // TestFilesAreRepairedAtTheStart: whatever a killed process left, New makes
 // the files match the state, and leaves those alone that do.
 func TestFilesAreRepairedAtTheStart(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeCI(t, makeGI(t, d, "1g.5gb", 0))
 	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
@@ -135,7 +136,7 @@ func TestFilesAreRepairedAtTheStart(t *testing.T) {
 }
 
 func TestDiskFullIsAnAnswer(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
 	require.NoError(t, os.RemoveAll(caps))
@@ -148,7 +149,7 @@ func TestDiskFullIsAnAnswer(t *testing.T) {
 }
 
 func TestTopologyAttributes(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	machineIn(t, "h100x8", root)
 	sys := deviceattribute.WithFSFromRoot(filepath.Join(root, "sys"))
 	for pci, want := range map[string]struct {

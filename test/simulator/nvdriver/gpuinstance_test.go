@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestCreateGPUInstanceRefusals(t *testing.T) {
@@ -69,7 +69,7 @@ func TestWhatFitsTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inv, err := models.ParseInventory([]byte("gpus: [{model: " + tt.model + ", migMode: enabled}]"))
 			require.NoError(t, err)
-			d := handleOf(t, open(t, inv, disk.TempDir(t)), 0)
+			d := handleOf(t, open(t, inv, memory.TempDir(t)), 0)
 			for _, p := range tt.fit {
 				makeGI(t, d, p.name, p.start)
 			}
@@ -166,7 +166,7 @@ func TestHandlesGoStale(t *testing.T) {
 }
 
 func TestDestroyInUse(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	gi := makeGI(t, d, "1g.5gb", 0)
 	ci := makeCI(t, gi)

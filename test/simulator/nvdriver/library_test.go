@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // Each library answers NOT_SUPPORTED to the numbers that it knows and INVALID_ARGUMENT beyond.
@@ -29,7 +29,7 @@ func TestLibraries(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			inv, err := models.LoadInventory("h100x8")
 			require.NoError(t, err)
-			n, err := New(inv, Options{Root: disk.TempDir(t), Library: driver, Sleep: func(time.Duration) {}, Logf: t.Logf})
+			n, err := New(inv, Options{Root: memory.TempDir(t), Library: driver, Sleep: func(time.Duration) {}, Logf: t.Logf})
 			require.NoError(t, err)
 			require.Equal(t, nvml.SUCCESS, n.Init())
 			t.Cleanup(func() { n.Shutdown() })

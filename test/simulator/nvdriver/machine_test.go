@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func bootID(t *testing.T, root string) string {
@@ -27,7 +28,7 @@ func content(t *testing.T, root, path string) string {
 }
 
 func TestRebootLosesInstances(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	inv, err := models.ParseInventory([]byte("gpus: [{model: A100-40GB, count: 2, migMode: enabled}, {model: H100-80GB, migMode: enabled}, {model: L4-24GB}]"))
 	require.NoError(t, err)
 	n := open(t, inv, root)
@@ -69,7 +70,7 @@ func TestRebootLosesInstances(t *testing.T) {
 }
 
 func TestDriverReloadKeepsTheBootID(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, d, "1g.5gb", 0)
 	before := bootID(t, root)
@@ -88,7 +89,7 @@ func TestDriverReloadKeepsTheBootID(t *testing.T) {
 }
 
 func TestNewDriverVersionIsADriverReload(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, d, "1g.5gb", 0)
 	before := bootID(t, root)
@@ -106,7 +107,7 @@ func TestNewDriverVersionIsADriverReload(t *testing.T) {
 }
 
 func TestOtherGPUsAreAnotherMachine(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	old := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, old, "1g.5gb", 0)
 	before := bootID(t, root)
@@ -124,7 +125,7 @@ func TestOtherGPUsAreAnotherMachine(t *testing.T) {
 }
 
 func TestNothingOfTheHostIsRemoved(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	path := filepath.Join(root, "driver/mine")
 	require.NoError(t, disk.WriteFile(path, "x"))
 	machineIn(t, "l4x4", root)
@@ -136,7 +137,7 @@ func TestNothingOfTheHostIsRemoved(t *testing.T) {
 
 func TestRebootNeedsAMachine(t *testing.T) {
 	for _, f := range []func(string) error{Reboot, ReloadDriver, func(r string) error { return ResetGPU(r, "0000:1b:00.0") }, func(r string) error { return RemoveProcess(r, 1) }} {
-		assert.ErrorContains(t, f(disk.TempDir(t)), "no simulated machine in")
+		assert.ErrorContains(t, f(memory.TempDir(t)), "no simulated machine in")
 	}
 }
 
@@ -144,7 +145,7 @@ func TestRebootNeedsAMachine(t *testing.T) {
 func TestRebootWithADescribedGPU(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: 15839Mi, computeUnits: 84}]"))
 	require.NoError(t, err)
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	open := func() *NVML {
 		n, err := New(inv, Options{Root: root, Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
 		require.NoError(t, err)

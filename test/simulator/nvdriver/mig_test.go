@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
@@ -48,7 +48,7 @@ func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
 }
 
 func TestMIGModeWithAClientStaysPending(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
@@ -62,7 +62,7 @@ func TestMIGModeWithAClientStaysPending(t *testing.T) {
 }
 
 func TestMIGModeOnAmpereResetsTheGPU(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
@@ -98,13 +98,13 @@ func TestMIGModeOfAGPUThatCannotBeReset(t *testing.T) {
 		"reboot": func(root, _ string) error { return Reboot(root) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := disk.TempDir(t)
+			root := memory.TempDir(t)
 			d := pending(t, root)
 			require.NoError(t, restart(root, pciOf(d)))
 			assert.Equal(t, [2]int{0, 0}, modes(t, d))
 		})
 	}
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := pending(t, root)
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, nvml.SUCCESS, ret)
@@ -117,7 +117,7 @@ func TestMIGModeOfAGPUThatCannotBeReset(t *testing.T) {
 }
 
 func TestRefusedResetsAreCounted(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true, Times: 2}}}))
 	for _, want := range []nvml.Return{nvml.ERROR_RESET_REQUIRED, nvml.ERROR_RESET_REQUIRED, nvml.SUCCESS} {
@@ -130,7 +130,7 @@ func TestRefusedResetsAreCounted(t *testing.T) {
 func TestProfileInfoV3HasTheName(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
 	require.NoError(t, err)
-	d, ok := handleOf(t, open(t, inv, disk.TempDir(t)), 0).(interface {
+	d, ok := handleOf(t, open(t, inv, memory.TempDir(t)), 0).(interface {
 		GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
 	})
 	require.True(t, ok)

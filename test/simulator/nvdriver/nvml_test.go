@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 func TestNothingWorksBeforeInit(t *testing.T) {
 	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
-	n, err := New(inv, Options{Root: disk.TempDir(t)})
+	n, err := New(inv, Options{Root: memory.TempDir(t)})
 	require.NoError(t, err)
 	_, ret := n.DeviceGetCount()
 	assert.Equal(t, nvml.ERROR_UNINITIALIZED, ret)
@@ -96,7 +96,7 @@ func TestUUIDsDependOnTheNode(t *testing.T) {
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	uuids := func(seed string) []string {
-		n, err := New(inv, Options{Root: disk.TempDir(t), Seed: seed})
+		n, err := New(inv, Options{Root: memory.TempDir(t), Seed: seed})
 		require.NoError(t, err)
 		var all []string
 		for _, d := range n.devices {
@@ -123,7 +123,7 @@ func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
 
 // What a reset by nvidia-smi leaves behind is put right when NVML is opened again.
 func TestResetBySMI(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	d := handleOf(t, n, 0)
 	makeCI(t, makeGI(t, d, "1g.5gb", 0))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // recoveryOf reads the recovery action and the answer of the field.
@@ -30,7 +31,7 @@ func TestRecoveryActionsLastUntilTheyAreDone(t *testing.T) {
 		"reboot": func(root, _ string) error { return Reboot(root) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := disk.TempDir(t)
+			root := memory.TempDir(t)
 			n := machineIn(t, "h100x8", root)
 			d, other := handleOf(t, n, 0), handleOf(t, n, 1)
 			require.NoError(t, SetFaults(root, Faults{
@@ -59,7 +60,7 @@ func TestRecoveryActionsLastUntilTheyAreDone(t *testing.T) {
 func TestOldDriversHaveNoRecoveryAction(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"))
 	require.NoError(t, err)
-	n := open(t, inv, disk.TempDir(t))
+	n := open(t, inv, memory.TempDir(t))
 	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
 	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, handleOf(t, n, 0).GetFieldValues(values), "it knows none of the fields")
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, nvml.Return(values[0].NvmlReturn))
@@ -76,7 +77,7 @@ func TestBrokenRecoveryNamesTheKey(t *testing.T) {
 }
 
 func TestNoTwoLoadsShareAnInode(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	machineIn(t, "l4x4", root)
 	seen := map[uint64]bool{}
 	for range 5 {
@@ -92,7 +93,7 @@ func TestNoTwoLoadsShareAnInode(t *testing.T) {
 }
 
 func TestMemoryOfProcesses(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	two := 2
 	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))

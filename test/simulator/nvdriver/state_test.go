@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 func TestStateSurvivesARestartOfTheProcess(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "h100x8", root), 5)
 	migOn(t, d)
 	makeCI(t, makeGI(t, d, "2g.20gb", 2))
@@ -44,7 +44,7 @@ func TestStateSurvivesARestartOfTheProcess(t *testing.T) {
 // TestTwoLibrariesShareAGPU: of calls at once for the same placement exactly
 // one wins, and no change of another GPU is lost.
 func TestTwoLibrariesShareAGPU(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	a, b := machineIn(t, "a100-40x8", root), machineIn(t, "a100-40x8", root)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -83,7 +83,7 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 		}
 		return
 	}
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	var wg sync.WaitGroup
 	for range 2 {
@@ -112,7 +112,7 @@ func TestChangesOfAGPUTakeTurns(t *testing.T) {
 	inside := 0
 	enough := make(chan struct{})
 	var once sync.Once
-	n, err := New(inv, Options{Root: disk.TempDir(t), Sleep: func(d time.Duration) {
+	n, err := New(inv, Options{Root: memory.TempDir(t), Sleep: func(d time.Duration) {
 		assert.Equal(t, 200*time.Millisecond, d)
 		mu.Lock()
 		inside++
@@ -150,7 +150,7 @@ func TestDelaysAreTheInventorys(t *testing.T) {
 delays: {setMigMode: 1ms, createGPUInstance: 2ms, createComputeInstance: 3ms, destroyComputeInstance: 4ms, destroyGPUInstance: 5ms}`))
 	require.NoError(t, err)
 	var slept []time.Duration
-	n, err := New(inv, Options{Root: disk.TempDir(t), Sleep: func(d time.Duration) { slept = append(slept, d) }})
+	n, err := New(inv, Options{Root: memory.TempDir(t), Sleep: func(d time.Duration) { slept = append(slept, d) }})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
 	d := handleOf(t, n, 0)
@@ -165,7 +165,7 @@ delays: {setMigMode: 1ms, createGPUInstance: 2ms, createComputeInstance: 3ms, de
 
 // TestKilledDuringACall: the driver finishes what a killed process asked for.
 func TestKilledDuringACall(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	inv, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
 	n, err := New(inv, Options{Root: root, Sleep: func(time.Duration) { panic("killed") }})
@@ -178,7 +178,7 @@ func TestKilledDuringACall(t *testing.T) {
 }
 
 func TestBrokenState(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	n := machineIn(t, "a100-40x8", root)
 	inv, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestBrokenState(t *testing.T) {
 }
 
 func TestStateFileIsReadable(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeCI(t, makeGI(t, d, "1g.5gb", 3))
 	data, err := os.ReadFile(filepath.Join(root, "state.json"))

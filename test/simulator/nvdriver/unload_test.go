@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // The module stays while somebody uses it. Without it nothing opens, and what was cut
 // is gone; loaded again it is another load.
 func TestUnloadDriver(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	parse := func(version string) *models.Inventory {
 		inv, err := models.ParseInventory([]byte("driverVersion: " + version + "\ngpus: [{model: H100-80GB, migMode: enabled}]"))
 		require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestUnloadDriver(t *testing.T) {
 }
 
 func TestLibraryMissing(t *testing.T) {
-	root := disk.TempDir(t)
+	root := memory.TempDir(t)
 	missing, err := LibraryMissing(root)
 	require.NoError(t, err)
 	assert.False(t, missing)

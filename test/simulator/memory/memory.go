@@ -1,4 +1,5 @@
-package disk
+// Package memory gives tests folders for simulated machines.
+package memory
 
 import (
 	"os"
@@ -7,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// memory is where Linux keeps files in memory.
-const memory = "/dev/shm"
+// shm is where Linux keeps files in memory.
+const shm = "/dev/shm"
 
 // TempDir is a folder for the files of a simulated machine, in memory where that can be, and
 // removed at the end of the test. ext4 does not use the inodes of files that were just removed
@@ -16,7 +17,7 @@ const memory = "/dev/shm"
 // machines replace files by the thousand. MPS daemons have another /dev/shm and see nothing of it.
 func TempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(memory, "simulated")
+	dir, err := os.MkdirTemp(shm, "simulated")
 	if err != nil {
 		return t.TempDir()
 	}

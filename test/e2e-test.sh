@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs one end-to-end test, for e2e.sh: e2e-test.sh FOLDER-OF-RESULTS TEST. The test runs
-# on cluster E2E_SLOT, which is started if it is not up, or on a small cluster of its own,
-# on which a feature gate is off or GPUs are others.
+# on cluster E2E_SLOT, which is started if it is not up, or on a cluster of its own with
+# other GPUs.
 set -euo pipefail
 results=$1 name=$2
 log=$results/${name//\//-}.log
@@ -13,14 +13,6 @@ run() ( # DIRECTORY
   cd test/e2e
   TRANCHE_E2E_CLUSTER=$1 ../../build/e2e.test -test.v -test.timeout 60m -test.run "^${name//\//\$/^}\$"
 )
-
-without() { # GATE [gates that depend on it]
-  dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00 # not local: the trap is run outside
-  trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
-  bin/cluster down --dir "$dir" >/dev/null
-  test/up.sh "$dir" h100x8 "$(IFS=,; echo "${*/%/=false}")" || return 1
-  TRANCHE_E2E_RESTRICTED=$1 run "$dir"
-}
 
 alone() { # INVENTORIES [helm arguments]
   dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
@@ -43,11 +35,7 @@ everything() {
 code=0
 (
   case $name in
-    TestRestrictedWithoutPartitionableDevices) without DRAPartitionableDevices ;;
-    TestRestrictedWithoutConsumableCapacity) without DRAConsumableCapacity ;;
-    TestRestrictedWithoutDeviceTaints) without DRADeviceTaints DRADeviceTaintRules ;;
     TestMigrations) alone a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 ;;
-    TestOtherGPUs) alone two-models,mi300a4,mi355x8 "${common[@]}" --set-file simulate.inventories.two-models=test/e2e/two-models.yaml ;;
     *) everything ;;
   esac
 ) >"$log" 2>&1 || code=$?

@@ -37,7 +37,7 @@ finish() {
 
 # tests lists the tests that need a real cluster; with E2E_ALL=1 also those that otherwise run in one
 # process (go test ./test/e2e). Each demo is one, and the soak runs only when it is asked for. Those
-# with a cluster of their own (startAlone, startRestricted) come first, while no other cluster idles beside it. The demos
+# with a cluster of their own (startAlone) come first, while no other cluster idles beside it. The demos
 # come next, because one of them takes longer than any other test.
 tests() {
   local all
@@ -52,8 +52,8 @@ tests() {
 command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 ||
   echo "LEFT OUT: the web page in a browser. chromium could not be installed."
 make --no-print-directory cluster-parts image
-go test -c -o build/e2e.test ./test/e2e
-(cd test/browser && go test -c -o ../../build/browser.test .)
+go test -c -ldflags=-w -o build/e2e.test ./test/e2e
+(cd test/browser && go test -c -ldflags=-w -o ../../build/browser.test .)
 for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do # what an earlier run may have left
   [ ! -d "$dir" ] || bin/cluster down --dir "$dir" >/dev/null
 done

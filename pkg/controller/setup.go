@@ -92,7 +92,7 @@ func trimNode(o any) (any, error) {
 	}
 	out := &corev1.Node{TypeMeta: n.TypeMeta}
 	out.Name, out.UID, out.ResourceVersion, out.Labels = n.Name, n.UID, n.ResourceVersion, n.Labels
-	out.Spec.Taints = n.Spec.Taints
+	out.Spec.Taints, out.Spec.Unschedulable = n.Spec.Taints, n.Spec.Unschedulable
 	// What device plugins serve.
 	for name, amount := range n.Status.Allocatable {
 		if strings.Contains(string(name), "/") {

@@ -48,14 +48,14 @@ func TestTheCachesKeepLittle(t *testing.T) {
 		Name: "a", ResourceVersion: "1", Labels: map[string]string{names.LabelProfile: "cpx", "kubernetes.io/hostname": "a"},
 		Annotations: map[string]string{"much": "text"},
 	}}
-	n.Spec.Taints = []corev1.Taint{{Key: "a"}}
+	n.Spec.Taints, n.Spec.Unschedulable = []corev1.Taint{{Key: "a"}}, true
 	n.Status.Images = make([]corev1.ContainerImage, 50)
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}, {Type: corev1.NodeDiskPressure}}
 	got, err := trimNode(n)
 	require.NoError(t, err)
 	want := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: n.Labels}}
 	want.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	want.Spec.Taints = n.Spec.Taints
+	want.Spec.Taints, want.Spec.Unschedulable = n.Spec.Taints, true
 	assert.Equal(t, want, got)
 	same, err := trimNode("a tombstone")
 	require.NoError(t, err)

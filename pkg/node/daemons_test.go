@@ -69,14 +69,14 @@ func (m *machine) runningDaemons() []string {
 	return names
 }
 
-// killDaemon ends a daemon as the kernel would when memory is short.
-func (m *machine) killDaemon(name string) {
+// daemonPID is the process of a running MPS daemon.
+func (m *machine) daemonPID(name string) int {
 	m.t.Helper()
 	data, err := os.ReadFile(filepath.Join(m.config.mpsDir(), name, "pid"))
 	require.NoError(m.t, err)
 	var daemon struct{ PID int }
 	require.NoError(m.t, json.Unmarshal(data, &daemon))
-	require.NoError(m.t, syscall.Kill(daemon.PID, syscall.SIGKILL))
+	return daemon.PID
 }
 
 // Where the driver brings MPS, a claim has a daemon of its own, which goes with it.
@@ -113,15 +113,11 @@ func TestDaemonOutlivesThePlugin(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	a := nodetest.Allocate(t, m.api, "a", fraction0)
 	k.mustPrepare(a)
-	pid := filepath.Join(m.config.mpsDir(), "a", "pid")
-	before, err := os.ReadFile(pid)
-	require.NoError(t, err)
+	before := m.daemonPID("a")
 	stop()
 	k, _ = m.start()
 	k.mustPrepare(a)
-	after, err := os.ReadFile(pid)
-	require.NoError(t, err)
-	assert.Equal(t, string(before), string(after))
+	assert.Equal(t, before, m.daemonPID("a"))
 	require.Empty(t, k.unprepare(a))
 	m.nothingHeld()
 }
@@ -139,12 +135,14 @@ func TestDaemonDies(t *testing.T) {
 	require.NoError(t, err)
 	m.awaitHealth(stream, fraction0, drahealth.HealthStatus_HEALTHY)
 
-	m.killDaemon("a")
+	neighbor := m.daemonPID("b")
+	require.NoError(t, syscall.Kill(m.daemonPID("a"), syscall.SIGKILL), "as the kernel does when memory is short")
 	assert.Equal(t, daemonDied, m.awaitHealth(stream, fraction0, drahealth.HealthStatus_UNHEALTHY))
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "MPSDaemonDied", ""), "Nothing limits the memory of the shares of claim team/claim-a, pod pod-a: ")
 	nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "MPSDaemonDied", "share of claim claim-a")
 	nodetest.AwaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a was restarted; it serves claim team/claim-a, pod pod-a")
 	m.awaitHealth(stream, fraction0, drahealth.HealthStatus_HEALTHY)
+	assert.Equal(t, neighbor, m.daemonPID("b"))
 	require.Empty(t, k.unprepare(a))
 	require.Empty(t, k.unprepare(b))
 	m.nothingHeld()

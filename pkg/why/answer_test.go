@@ -214,3 +214,23 @@ func TestOldEventsAreNoAnswer(t *testing.T) {
 		})
 	}
 }
+
+// A cordoned node has a field, a taint, or both, and a pod may tolerate it, as the scheduler sees it.
+func TestCordonedNode(t *testing.T) {
+	taint := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	for name, spec := range map[string]corev1.NodeSpec{
+		"the field": {Unschedulable: true}, "the taint": {Taints: []corev1.Taint{taint}}, "both": {Unschedulable: true, Taints: []corev1.Taint{taint}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.in.Nodes[0].Spec = spec
+			pod := w.pod(request("gpu", small))
+			e := w.explain()
+			assert.Equal(t, why.NodesExcluded, e.Answer)
+			require.Len(t, e.Nodes, 1)
+			assert.Equal(t, []string{"the node is cordoned."}, e.Nodes[0].Reasons)
+			pod.Spec.Tolerations = []corev1.Toleration{{Key: taint.Key, Operator: corev1.TolerationOpExists}}
+			assert.Equal(t, why.RoomNow, w.explain().State)
+		})
+	}
+}

@@ -33,7 +33,7 @@ func (c *world) excludePod(n *Node, node *corev1.Node) {
 	tolerated := func(t corev1.Taint) bool {
 		return slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(logr.Discard(), &t, true) })
 	}
-	for _, t := range node.Spec.Taints {
+	for _, t := range schedulingTaints(node) {
 		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerated(t) {
 			continue
 		}
@@ -63,6 +63,16 @@ func (c *world) excludePod(n *Node, node *corev1.Node) {
 			say("the pod's volume %s (PersistentVolumeClaim %s) can be reached from other nodes only: %s.", v.Name, v.Claim, terms(v.Nodes))
 		}
 	}
+}
+
+// schedulingTaints are the taints that the scheduler heeds. A cordoned node has a field for it, to
+// which the node lifecycle controller adds a taint a moment later.
+func schedulingTaints(node *corev1.Node) []corev1.Taint {
+	cordoned := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	if !node.Spec.Unschedulable || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&cordoned) }) {
+		return node.Spec.Taints
+	}
+	return append(slices.Clone(node.Spec.Taints), cordoned)
 }
 
 // volumes are the pod's that are PersistentVolumeClaims.

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -38,8 +39,11 @@ type laboratory struct {
 	stopController func() error
 }
 
-// inventories are the GPUs of the nodes.
-var inventories = map[string]string{nodeA: "h100x8", nodeB: "l4x4", nodeC: "mi300x8"}
+// usualMachines are the inventories of the nodes that most tests have.
+var usualMachines = map[string]string{nodeA: inventory("h100x8"), nodeB: inventory("l4x4"), nodeC: inventory("mi300x8")}
+
+// inventory is the file of one that the chart brings.
+func inventory(name string) string { return repository + "/pkg/publish/models/inventories/" + name + ".yaml" }
 
 // laboratories are those that no test uses, and nil for each that may be started: as many as tests
 // run at once (go test -parallel).
@@ -53,10 +57,7 @@ func start(t *testing.T) *suite {
 	if os.Getenv(clusterVariable) != "" {
 		return startOnCluster(t)
 	}
-	assets := os.Getenv(lab.AssetsVariable)
-	if assets == "" {
-		t.Skip(lab.AssetsVariable + " names no folder with the programs of Kubernetes: make test-unit does")
-	}
+	assets := labAssets(t)
 	t.Parallel()
 	l := <-laboratories
 	t.Cleanup(func() {
@@ -69,10 +70,35 @@ func start(t *testing.T) *suite {
 	})
 	if l == nil {
 		var err error
-		l, err = startLab(assets)
+		l, err = startLab(assets, usualMachines)
 		require.NoError(t, err)
 	}
 	return begin(t, l, l.cluster.Dir, nodeA, nodeB, nodeC)
+}
+
+// startWith gives a test a laboratory of its own: with machines (inventories by node) that others do
+// not have, or with feature gates turned off.
+func startWith(t *testing.T, machines map[string]string, gatesOff ...string) *suite {
+	t.Helper()
+	listed(t, "in a lab")
+	assets := labAssets(t)
+	t.Parallel()
+	other := <-laboratories // no more tests at once than with those
+	t.Cleanup(func() { laboratories <- other })
+	l, err := startLab(assets, machines, gatesOff...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.stop()) })
+	return begin(t, l, l.cluster.Dir, slices.Sorted(maps.Keys(machines))...)
+}
+
+// labAssets is the folder of the programs of Kubernetes.
+func labAssets(t *testing.T) string {
+	t.Helper()
+	assets := os.Getenv(lab.AssetsVariable)
+	if assets == "" {
+		t.Skip(lab.AssetsVariable + " names no folder with the programs of Kubernetes: make test-unit does")
+	}
+	return assets
 }
 
 // listed ends a test that is only asked where it runs.
@@ -108,13 +134,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func startLab(assets string) (*laboratory, error) {
+func startLab(assets string, machines map[string]string, gatesOff ...string) (*laboratory, error) {
 	ctx := context.Background()
 	values := []string{"--values", repository + "/demo/values.yaml"}
 	for _, file := range settingsFiles() {
 		values = append(values, "--values", file)
 	}
-	c, err := lab.Start(ctx, lab.Options{Assets: assets, Chart: chart, Values: append(values, "--values", "values.yaml")})
+	c, err := lab.Start(ctx, lab.Options{Assets: assets, Chart: chart, Values: append(values, "--values", "values.yaml"), GatesOff: gatesOff})
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +148,8 @@ func startLab(assets string) (*laboratory, error) {
 	if err := l.startController(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
-	for name, inventory := range inventories {
-		n, err := c.AddNode(ctx, name, repository+"/pkg/publish/models/inventories/"+inventory+".yaml")
+	for name, file := range machines {
+		n, err := c.AddNode(ctx, name, file)
 		if err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}

@@ -8,12 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Nodes that the shared clusters do not have: node-a has A100s and H100s, node-b MI300As with
+// Machines that no other test has: node-a has A100s and H100s, node-b MI300As with
 // six compute dies each, which can be divided in three, and node-c MI355Xs, whose memory can be
 // divided in two.
 func TestOtherGPUs(t *testing.T) {
-	s := startAlone(t)
-	s.useValues()
+	s := startWith(t, map[string]string{nodeA: "two-models.yaml", nodeB: inventory("mi300a4"), nodeC: inventory("mi355x8")})
 	t.Run("two models", func(t *testing.T) { s.on(t).twoModels() })
 	t.Run("TPX", func(t *testing.T) { s.on(t).thirds() })
 	t.Run("NPS2", func(t *testing.T) { s.on(t).halvedMemory() })

@@ -11,11 +11,13 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
+var oneNode = map[string]string{nodeA: inventory("h100x8")}
+
 // An API server without DRAPartitionableDevices drops the counters that keep
 // partitions apart. Whole GPUs are offered then, each once, and an event says
 // why there is nothing else.
 func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
-	s := startRestricted(t, "DRAPartitionableDevices")
+	s := startWith(t, oneNode, "DRAPartitionableDevices")
 	s.waitNodeEvent(nodeA, "PartitionsNotPublished", "DRAPartitionableDevices is off", "whole GPUs only", "Turn the gate on")
 	devices := 0
 	for _, slice := range s.slices(nodeA) {
@@ -45,7 +47,7 @@ func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
 // Without consumable capacity nobody could hold a part of a device: there are no
 // shares, an event says why, and all else is as ever.
 func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
-	s := startRestricted(t, "DRAConsumableCapacity")
+	s := startWith(t, oneNode, "DRAConsumableCapacity")
 	s.waitNodeEvent(nodeA, "SharesNotPublished", "DRAConsumableCapacity is off", "Turn the gate on")
 	assert.Empty(t, s.shareDevices(nodeA))
 	s.sharePod("share", classFractionShare, nil)
@@ -70,11 +72,10 @@ func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
 // Without taints of devices, the devices that a switch would taint are not published,
 // unless a claim holds them, and a taint keeps new pods off the node.
 func TestRestrictedWithoutDeviceTaints(t *testing.T) {
-	s := startRestricted(t, "DRADeviceTaints")
+	s := startWith(t, oneNode, "DRADeviceTaints", "DRADeviceTaintRules")
 	s.waitNodeEvent(nodeA, "TaintsNotPublished", "DRADeviceTaints is off", "Turn the gate on")
 	all := s.deviceCount()
 	pod := s.slowPod(nodeA, "held", classWhole, 600) // the profile keeps no whole GPU
-	t.Cleanup(func() { s.killProcesses(pod) })       // it has so much time to end
 	held := s.allocated(pod, "").Device
 	s.setProfile("cut-in-three", cutInThree)
 	s.labelProfile(nodeA, "cut-in-three")
@@ -91,7 +92,7 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	}
 	assert.Equal(t, []string{held}, published)
 
-	s.killProcesses(pod)
+	s.delete("held")
 	s.waitFollows(nodeA, "cut-in-three")
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 	s.setProfileLabel(nodeA, "")

@@ -28,8 +28,6 @@ import (
 const (
 	// clusterVariable names the folder of the cluster to test on.
 	clusterVariable = "TRANCHE_E2E_CLUSTER"
-	// restrictedVariable names the feature gate that is off there, if any.
-	restrictedVariable = "TRANCHE_E2E_RESTRICTED"
 	// aloneVariable names the only test that is for the cluster, if there is one.
 	aloneVariable = "TRANCHE_E2E_ALONE"
 	// repository is the clone's root, seen from this folder.
@@ -77,9 +75,6 @@ func startOnCluster(t *testing.T) *suite {
 	if cluster == "" {
 		t.Skip(clusterVariable + " names no cluster: make test-e2e starts one and runs this test")
 	}
-	if restricted := os.Getenv(restrictedVariable); restricted != "" {
-		t.Skip("this cluster is for the tests without " + restricted)
-	}
 	if alone := os.Getenv(aloneVariable); alone != "" {
 		t.Skip("this cluster is for " + alone)
 	}
@@ -89,17 +84,6 @@ func startOnCluster(t *testing.T) *suite {
 		s.settled(node)
 	}
 	return s
-}
-
-// startRestricted is start for a cluster of one node on which a feature gate is
-// off.
-func startRestricted(t *testing.T, gate string) *suite {
-	t.Helper()
-	listed(t, "alone")
-	if os.Getenv(restrictedVariable) != gate {
-		t.Skip("make test-e2e starts a cluster without " + gate + " and runs this test")
-	}
-	return begin(t, nil, os.Getenv(clusterVariable), nodeA)
 }
 
 // startAlone is start for a cluster with other GPUs, whose release still has the values with which

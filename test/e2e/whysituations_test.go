@@ -48,7 +48,7 @@ type answered struct {
 // What the scheduler, other controllers and the API server say of objects that wait has its answer: for
 // administrators, and for tenants, who are told what they cannot see. Each answer is in the tests of pkg/why.
 func TestWhySituations(t *testing.T) {
-	s := startOnCluster(t)
+	s := start(t)
 	other := s.otherNamespace("holders")
 	s.prepareSituations(other)
 	all := slices.Concat(podSituations(), deviceSituations(), ownerSituations(), tenantSituations(other.namespace))

@@ -40,6 +40,17 @@ type Options struct {
 	// Chart is the folder of the chart, Values are more arguments of `helm install`.
 	Chart  string
 	Values []string
+	// GatesOff are feature gates of Kubernetes that are turned off.
+	GatesOff []string
+}
+
+// gates is the programs' argument of feature gates.
+func (o *Options) gates() string {
+	var all []string
+	for _, gate := range o.GatesOff {
+		all = append(all, gate+"=false")
+	}
+	return strings.Join(all, ",")
 }
 
 // Cluster is one that runs.
@@ -141,6 +152,9 @@ func (c *Cluster) startAPI(context.Context) (err error) {
 	if c.env.ControlPlane.GetAPIServer().Path, err = c.starter(apiServer); err != nil {
 		return err
 	}
+	if gates := c.options.gates(); gates != "" {
+		c.env.ControlPlane.GetAPIServer().Configure().Append("feature-gates", gates)
+	}
 	config, err := c.env.Start()
 	if err != nil {
 		return err
@@ -166,11 +180,12 @@ func (c *Cluster) startAPI(context.Context) (err error) {
 }
 
 // controllers are those of Kubernetes that end what the tests begin: they make claims of
-// templates and pods of workloads, evict pods of tainted devices, count disruptions and quotas, and
-// remove what has no owner.
+// templates and pods of workloads, evict pods of tainted devices, count disruptions and quotas,
+// remove what has no owner, and give the role view its rules.
 var controllers = []string{
 	"resourceclaim-controller", "device-taint-eviction-controller", "disruption-controller", "garbage-collector-controller",
-	"namespace-controller", "deployment-controller", "replicaset-controller", "job-controller", "resourcequota-controller",
+	"namespace-controller", "deployment-controller", "replicaset-controller", "statefulset-controller", "job-controller",
+	"resourcequota-controller", "clusterrole-aggregation-controller",
 }
 
 // schedulerConfig makes the scheduler look again soon at pods that did not fit.
@@ -183,14 +198,14 @@ podMaxBackoffSeconds: 1
 `
 
 func (c *Cluster) startPrograms(context.Context) error {
-	config := filepath.Join(c.Dir, "scheduler.yaml")
+	config, gates := filepath.Join(c.Dir, "scheduler.yaml"), "--feature-gates="+c.options.gates()
 	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, c.Kubeconfig()), 0o600); err != nil {
 		return err
 	}
 	return errors.Join(
-		c.program("kube-scheduler", "--config="+config, "--secure-port=0"),
+		c.program("kube-scheduler", "--config="+config, "--secure-port=0", gates),
 		c.program("kube-controller-manager", "--kubeconfig="+c.Kubeconfig(), "--leader-elect=false", "--secure-port=0",
-			"--kube-api-qps=1000", "--kube-api-burst=1000", "--controllers="+strings.Join(controllers, ",")),
+			"--kube-api-qps=1000", "--kube-api-burst=1000", gates, "--controllers="+strings.Join(controllers, ",")),
 	)
 }
 

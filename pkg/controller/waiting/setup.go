@@ -180,7 +180,8 @@ func nodeChanged(e event.UpdateEvent) bool {
 		return true
 	}
 	same := equality.Semantic.DeepEqual
-	return !same(before.Labels, now.Labels) || !same(before.Spec.Taints, now.Spec.Taints) || !same(before.Status.Allocatable, now.Status.Allocatable)
+	return !same(before.Labels, now.Labels) || before.Spec.Unschedulable != now.Spec.Unschedulable ||
+		!same(before.Spec.Taints, now.Spec.Taints) || !same(before.Status.Allocatable, now.Status.Allocatable)
 }
 
 // nodesFrom makes requests for nodes, as long as pods wait for one.

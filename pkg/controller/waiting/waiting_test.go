@@ -344,8 +344,10 @@ func TestWhatChanges(t *testing.T) {
 	ready := n.DeepCopy()
 	ready.ResourceVersion, ready.Status.Conditions = "2", []corev1.NodeCondition{{Type: corev1.NodeReady}}
 	assert.False(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
-	ready.Spec.Taints = []corev1.Taint{{Key: "a"}}
-	assert.True(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
+	for _, change := range []corev1.NodeSpec{{Taints: []corev1.Taint{{Key: "a"}}}, {Unschedulable: true}} {
+		ready.Spec = change
+		assert.True(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
+	}
 	for _, f := range []func(event.UpdateEvent) bool{podChanged, nodeChanged} {
 		assert.True(t, f(event.UpdateEvent{}))
 	}

@@ -8,10 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
-	"github.com/tranche-dev/tranche/test/packing/fleet"
 	"github.com/tranche-dev/tranche/test/packing/options"
-	"github.com/tranche-dev/tranche/test/packing/order"
 	"github.com/tranche-dev/tranche/test/packing/policy"
 	"github.com/tranche-dev/tranche/test/packing/workload"
 )
@@ -23,8 +20,6 @@ type settings struct {
 	workload, policy     string
 	// reserve is how many GPUs of each node some policies keep for whole GPUs.
 	reserve int
-	// orders is how many orders of devices are tried. 0: none.
-	orders int
 	// podList is the pod list of the trace, from which the table is derived. Empty: nothing is.
 	podList string
 	// out is the folder for plots. Without it, none are drawn.
@@ -40,7 +35,6 @@ func main() {
 	flags.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
 	flags.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
 	flags.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
-	options.Number(flags, &s.orders, "orders", 0, 0, "search for a better order of a GPU's devices by so many tries, and replay nothing")
 	flags.StringVar(&s.out, "out", "", "write SVG plots to this folder")
 	flags.StringVar(&s.podList, "derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
 	err := options.Parse(flags, os.Args[1:])
@@ -59,8 +53,6 @@ func (s settings) run(ctx context.Context) error {
 	switch {
 	case s.podList != "":
 		return deriveTable(s.podList)
-	case s.orders > 0:
-		return searchOrders(ctx, s.orders)
 	case s.reserve < 0 || s.reserve > workload.GPUsPerNode:
 		return fmt.Errorf("-reserve is %d, and a node has %d GPUs", s.reserve, workload.GPUsPerNode)
 	}
@@ -97,14 +89,4 @@ func deriveTable(podList string) error {
 		return fmt.Errorf("%s: %w", podList, err)
 	}
 	return nil
-}
-
-func searchOrders(ctx context.Context, tries int) error {
-	l, err := fleet.Published(ctx, fleet.Chart, false)
-	if err != nil {
-		return err
-	}
-	progress := terminal.NewProgress(os.Stderr)
-	defer progress.Done()
-	return order.Search(ctx, os.Stdout, l, tries, progress.Say)
 }

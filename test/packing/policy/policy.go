@@ -45,6 +45,3 @@ func All(reserve int) []Policy {
 	}
 	return all
 }
-
-// Stock is what the stock scheduler does for pods that prefer nodes with other such pods.
-func Stock(w workload.Workload, seed uint64) Placer { return scheduled(podAffinity)(w, seed) }

@@ -18,10 +18,6 @@ type settings struct {
 	nodes, claims, seeds int
 	loads                []float64
 	workload, policy     string
-	// reserve is how many GPUs of each node some policies keep for whole GPUs.
-	reserve int
-	// podList is the pod list of the trace, from which the table is derived. Empty: nothing is.
-	podList string
 	// out is the folder for plots. Without it, none are drawn.
 	out string
 }
@@ -34,9 +30,7 @@ func main() {
 	options.Number(flags, &s.seeds, "seeds", 3, 1, "how often each replay is repeated with other claims")
 	flags.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
 	flags.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
-	flags.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
 	flags.StringVar(&s.out, "out", "", "write SVG plots to this folder")
-	flags.StringVar(&s.podList, "derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
 	err := options.Parse(flags, os.Args[1:])
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,12 +44,6 @@ func main() {
 }
 
 func (s settings) run(ctx context.Context) error {
-	switch {
-	case s.podList != "":
-		return deriveTable(s.podList)
-	case s.reserve < 0 || s.reserve > workload.GPUsPerNode:
-		return fmt.Errorf("-reserve is %d, and a node has %d GPUs", s.reserve, workload.GPUsPerNode)
-	}
 	all, err := workload.All()
 	if err != nil {
 		return err
@@ -64,7 +52,7 @@ func (s settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	policies, err := options.Chosen("-policy", s.policy, policy.All(s.reserve), func(p policy.Policy) string { return p.Name })
+	policies, err := options.Chosen("-policy", s.policy, policy.All(), func(p policy.Policy) string { return p.Name })
 	if err != nil {
 		return err
 	}
@@ -77,16 +65,4 @@ func (s settings) run(ctx context.Context) error {
 		return nil
 	}
 	return results.Plots(s.out)
-}
-
-func deriveTable(podList string) error {
-	in, err := os.Open(podList)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if err := workload.Derive(in, os.Stdout); err != nil {
-		return fmt.Errorf("%s: %w", podList, err)
-	}
-	return nil
 }

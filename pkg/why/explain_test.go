@@ -184,33 +184,3 @@ func TestJSON(t *testing.T) {
 	assert.Equal(t, []string{"team-b: train-0, train-1"}, e.Nodes[0].Requests[0].Holders)
 	assert.Equal(t, why.Lacking, e.Nodes[1].Verdict)
 }
-
-// The sentence of a node that is full says whether there is room for fewer.
-func TestSentenceAboutRoom(t *testing.T) {
-	for want, tt := range map[string]struct{ count, room int64 }{
-		"it asks for 3 × whole GPU, and there is room for 2 at once: of 4 whole GPUs, 2 are taken and 2 free.": {3, 2},
-		"the scheduler's allocator finds no way to give it: of 4 whole GPUs, 2 are taken and 2 free.":          {2, 2},
-	} {
-		s := supply{what: kind{text: "whole GPU", whole: true}, places: 4, taken: 2, free: 2, room: tt.room, most: 4}
-		s.Count = tt.count
-		assert.Equal(t, want, s.sentence(Full, nil))
-	}
-}
-
-// A constraint without requests is about all of them. Of the others, only requests of the claim
-// count, also by their alternatives.
-func TestConstraintsOf(t *testing.T) {
-	of := func(attribute resourceapi.FullyQualifiedName, requests ...string) resourceapi.DeviceConstraint {
-		return resourceapi.DeviceConstraint{Requests: requests, MatchAttribute: &attribute}
-	}
-	d := resourceapi.DeviceClaim{
-		Requests:    []resourceapi.DeviceRequest{{Name: "a"}, {Name: "b"}},
-		Constraints: []resourceapi.DeviceConstraint{of("x/all"), of("x/one", "a", "gone"), of("x/alternative", "b/small"), of("x/none", "gone", "gone/small")},
-	}
-	got := map[resourceapi.FullyQualifiedName][]string{}
-	for _, c := range constraintsOf(d) {
-		got[*c.MatchAttribute] = c.Requests
-	}
-	assert.Equal(t, map[resourceapi.FullyQualifiedName][]string{"x/all": nil, "x/one": {"a"}, "x/alternative": {"b/small"}}, got)
-	assert.Len(t, d.Constraints[1].Requests, 2, "the claim is unchanged")
-}

@@ -236,7 +236,7 @@ func TestInterrupted(t *testing.T) {
 	client := fake.NewClientset(slice("node-a"), node("node-a", corev1.ConditionTrue))
 	onOrder(client, func(*fake.Clientset) { cancel() })
 	c := configOf(t, client, noDefinitions())
-	c.Deadline = time.Minute
+	c.Deadline, c.Look = time.Minute, 0 // the pace is the usual one
 	require.Error(t, Run(ctx, c))
 	order, configMap := orderOn(t, client)
 	require.NotNil(t, configMap)

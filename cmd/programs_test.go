@@ -1,5 +1,5 @@
-// Package cmd_test checks what the programs are linked with, and that kubectl-tranche compiles for
-// the machines of its users.
+// Package cmd_test checks what the programs are linked with, and that kubectl-tranche is for the
+// machines of its users.
 package cmd_test
 
 import (

@@ -43,10 +43,25 @@ func (s *server) remember(path string) {
 	s.asked = append(s.asked, path)
 }
 
-func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
+// serverThat is an API server that answers in a way of its own.
+func serverThat(t *testing.T, answers func(s *server, w http.ResponseWriter, r *http.Request)) *server {
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.remember(r.URL.Path + "?" + r.URL.RawQuery)
+		answers(s, w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// send answers with an object.
+func send(w http.ResponseWriter, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(object)
+}
+
+func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
+	return serverThat(t, func(s *server, w http.ResponseWriter, r *http.Request) {
 		list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"}}
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/resourceslices"):
@@ -62,23 +77,20 @@ func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
 			http.Error(w, "no", http.StatusForbidden)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(list)
-	}))
-	t.Cleanup(s.Close)
-	return s
+		send(w, list)
+	})
 }
 
 // answer sends a pod, or says that there is none.
 func answer(w http.ResponseWriter, pod *corev1.Pod) {
-	w.Header().Set("Content-Type", "application/json")
 	if pod == nil {
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
 		_ = json.NewEncoder(w).Encode(apierrors.NewNotFound(corev1.Resource("pods"), "").Status())
 		return
 	}
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	_ = json.NewEncoder(w).Encode(pod)
+	send(w, pod)
 }
 
 // kubeconfig writes a file with a context for each server. The current context
@@ -240,15 +252,13 @@ func TestServerVersions(t *testing.T) {
 // An API server that does not answer is not waited for when the user ends the program.
 func TestVersionEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &server{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := serverThat(t, func(_ *server, _ http.ResponseWriter, r *http.Request) {
 		cancel()
 		select {
 		case <-r.Context().Done():
 		case <-t.Context().Done():
 		}
-	}))
-	t.Cleanup(s.Close)
+	})
 	var out bytes.Buffer
 	cmd := newCommand(&out)
 	cmd.SetArgs([]string{"version", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one"})

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,9 +12,7 @@ import (
 
 // namesServer is an API server that has names, by path.
 func namesServer(t *testing.T, names map[string][]string) *server {
-	s := &server{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.remember(r.URL.Path + "?" + r.URL.RawQuery)
+	return serverThat(t, func(_ *server, w http.ResponseWriter, r *http.Request) {
 		all, known := names[r.URL.Path]
 		if !known {
 			http.Error(w, "no", http.StatusForbidden)
@@ -28,11 +24,8 @@ func namesServer(t *testing.T, names map[string][]string) *server {
 				TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: metav1.ObjectMeta{Name: name},
 			})
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(list)
-	}))
-	t.Cleanup(s.Close)
-	return s
+		send(w, list)
+	})
 }
 
 func TestCompletion(t *testing.T) {
@@ -99,19 +92,17 @@ func TestCompletion(t *testing.T) {
 // A server that hangs is not waited for longer than somebody who pressed a key waits.
 func TestCompletionHasADeadline(t *testing.T) {
 	assert.LessOrEqual(t, completionDeadline.Seconds(), 3.0)
-	s := &server{}
 	hang := make(chan struct{})
-	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		s.remember(r.URL.Path)
+	s := serverThat(t, func(_ *server, _ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-hang:
 		case <-r.Context().Done():
 		}
-	}))
+	})
 	out, err := run(t, "__complete", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "--node", "")
 	close(hang)
 	s.Close() // it waits for requests
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, ":4\n"), out)
-	assert.NotContains(t, s.asked, "/api/v1/nodes", "the time is for all that is asked")
+	assert.NotContains(t, strings.Join(s.asked, " "), "/api/v1/nodes", "the time is for all that is asked")
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
-
-var updateConverted = flag.Bool("update-converted", false, "write the golden file of TestConvert")
 
 const migConfig = `apiVersion: v1
 kind: ConfigMap
@@ -50,13 +47,7 @@ func TestConvert(t *testing.T) {
 	require.EqualError(t, err, `standard input: ConfigMap gpu-operator/mig-parted-config, key config.yaml: mig-configs.parts-of-parts[0].mig-devices["1c.3g.20gb"]: `+
 		"is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share the partition with sharing.partitions of the PartitionProfile (line 17)")
 	got := strings.ReplaceAll(out.String(), dcmFile, "config.json")
-	const golden = "testdata/converted.yaml"
-	if *updateConverted {
-		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err, "run the test with -update-converted")
-	assert.Equal(t, string(want), got)
+	golden(t, "converted.yaml", got)
 	for _, document := range strings.Split(got, "---\n")[1:] {
 		_, err := profile.Parse("f", []byte(document))
 		require.NoError(t, err)

@@ -194,8 +194,7 @@ func (s *server) serve(path string, object any) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(object)
+		send(w, object)
 	})
 }
 

@@ -26,13 +26,7 @@ func TestTemplates(t *testing.T) {
 	require.NoError(t, os.WriteFile(machine, []byte("gpus: [{model: A30-24GB, migMode: enabled}, {model: L4-24GB}]"), 0o600))
 	out, err := run(t, "templates", "--model", machine, "--node-name", "gpu-pool-1")
 	require.NoError(t, err)
-	golden := filepath.Join("testdata", "templates.yaml")
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(out), 0o600))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), out, "%s is out of date: run with -update and read the difference", golden)
+	golden(t, "templates.yaml", out)
 }
 
 // TestTemplatesOfEveryInventory: complete pools, the same in either format.

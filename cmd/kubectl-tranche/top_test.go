@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -21,7 +19,6 @@ import (
 // usageServer is an API server with two nodes, whose plugins answer, and a third whose plugin
 // does not.
 func usageServer(t *testing.T) *server {
-	s := &server{}
 	metrics := map[string]string{
 		"plugin-a": `tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 1073741824
 tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 0.25
@@ -30,12 +27,7 @@ tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a
 tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 `,
 	}
-	reply := func(w http.ResponseWriter, kind string, v any) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(v)
-	}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.remember(r.URL.Path)
+	return serverThat(t, func(s *server, w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/proxy/metrics"):
 			for name, text := range metrics {
@@ -50,7 +42,7 @@ tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 			for _, node := range []string{"a", "b", "c"} {
 				list.Items = append(list.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tranche-system", Name: "plugin-" + node}, Spec: corev1.PodSpec{NodeName: "node-" + node}})
 			}
-			reply(w, "PodList", list)
+			send(w, list)
 		case strings.HasSuffix(r.URL.Path, "/nodes"):
 			list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 			switch r.URL.Query().Get("labelSelector") {
@@ -59,17 +51,15 @@ tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 			case "pool=x":
 				list.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}}}
 			}
-			reply(w, "NodeList", list)
+			send(w, list)
 		case strings.HasSuffix(r.URL.Path, "/deviceclasses") && !s.hidesClasses:
 			list := resourceapi.DeviceClassList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClassList"}}
 			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationNamespace: "tranche-system"}}}}
-			reply(w, "DeviceClassList", list)
+			send(w, list)
 		default:
 			http.Error(w, "no", http.StatusForbidden)
 		}
-	}))
-	t.Cleanup(s.Close)
-	return s
+	})
 }
 
 func TestTop(t *testing.T) {
@@ -140,5 +130,5 @@ func TestTopNeedsTheNamespace(t *testing.T) {
 	require.ErrorContains(t, err, "name it with --system-namespace")
 	_, err = run(t, append(base, "--system-namespace", "gpus")...)
 	require.NoError(t, err)
-	assert.Contains(t, s.asked, "/api/v1/namespaces/gpus/pods")
+	assert.Contains(t, strings.Join(s.asked, " "), "/api/v1/namespaces/gpus/pods?")
 }

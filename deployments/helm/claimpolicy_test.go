@@ -4,13 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/admission"
 )
 
 // allocated is a claim that holds devices, each given by its driver and its pool.
@@ -87,18 +84,9 @@ func TestClaimStatusPolicy(t *testing.T) {
 		"deletes one":               {"DELETE", "", "node-a", mine, nil, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is DELETE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request := &admissionv1.AdmissionRequest{Operation: admissionv1.Operation(test.operation), SubResource: test.subresource, UserInfo: authenticationv1.UserInfo{Username: "x"}}
-			if test.tokenNode != "" {
-				request.UserInfo.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {test.tokenNode}}
-			}
-			versioned := &admission.VersionedAttributes{}
-			if test.before != nil {
-				versioned.VersionedOldObject = admission.NewLazyObject(test.before)
-			}
-			if test.after != nil {
-				versioned.VersionedObject = admission.NewLazyObject(test.after)
-			}
-			require.Equal(t, test.want, evaluate(t, policy.spec, nil, request, versioned))
+			require.Equal(t, test.want, policy.refusal(write{
+				operation: test.operation, subresource: test.subresource, from: test.tokenNode, before: test.before, after: test.after,
+			}))
 		})
 	}
 }

@@ -165,11 +165,11 @@ func TestMemoryModes(t *testing.T) {
 
 	policy := policyNamed(t, objects, "-node-modules")
 	module := object{"metadata": object{"name": "node-a"}}
-	require.Empty(t, refusalOf(t, policy.spec, "DELETE", "node-a", module, module))
+	require.Empty(t, policy.refusal(write{operation: "DELETE", from: "node-a", before: module}))
 	const refused = "tranche-kubelet-plugin on node '%s' may delete the NodeModulesConfig of that node only, and this is %s of 'node-a'"
 	for _, test := range [][]string{{"DELETE", "node-b"}, {"DELETE", ""}, {"UPDATE", "node-a"}, {"CREATE", "node-a"}} {
 		want := strings.Replace(strings.Replace(refused, "%s", test[1], 1), "%s", test[0], 1)
-		require.Equal(t, want, refusalOf(t, policy.spec, test[0], test[1], module, module))
+		require.Equal(t, want, policy.refusal(write{operation: test[0], from: test[1], before: module, after: module}))
 	}
 }
 

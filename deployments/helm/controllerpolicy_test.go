@@ -6,23 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/api/names"
 )
-
-// requireRefusal asks a policy twice: where all is dynamic, and as the API server does.
-func requireRefusal(t *testing.T, p policy, want, operation string, before, after runtime.Object) {
-	t.Helper()
-	input := map[string]any{"request": map[string]any{"operation": operation, "userInfo": map[string]any{"username": "x"}}}
-	for name, o := range map[string]runtime.Object{"oldObject": before, "object": after} {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		require.NoError(t, err)
-		input[name] = content
-	}
-	require.Equal(t, want, p.firstRefusal(input, operation))
-	require.Equal(t, want, refusalOf(t, p.spec, operation, "", before, after), "in the API server's evaluator")
-}
 
 func requireOfController(t *testing.T, p policy) {
 	t.Helper()
@@ -107,10 +93,11 @@ func TestControllerNodesPolicy(t *testing.T) {
 		"finalizer":                  {bare(), with(func(n *corev1.Node) { n.Finalizers = []string{"x/y"} }), rest},
 		"owner":                      {bare(), with(func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }), rest},
 	} {
-		t.Run(name, func(t *testing.T) { requireRefusal(t, policy, test.want, "UPDATE", test.before, test.after) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, policy.refusal(replacing(test.before, test.after))) })
 	}
-	requireRefusal(t, policy, "tranche-controller may change nodes only, and this is CREATE", "CREATE", bare(), bare())
-	requireRefusal(t, policy, "tranche-controller may change nodes only, and this is DELETE", "DELETE", bare(), bare())
+	for _, operation := range []string{"CREATE", "DELETE"} {
+		require.Equal(t, "tranche-controller may change nodes only, and this is "+operation, policy.refusal(write{operation: operation, before: bare(), after: bare()}))
+	}
 }
 
 // TestNothingToPause: the list may be empty.
@@ -120,19 +107,7 @@ func TestNothingToPause(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"tranche.dev/gpu-client": value}}}
 	}
 	policy := policyNamed(t, objects, "-controller-nodes")
-	requireRefusal(t, policy, "", "UPDATE", node(names.PausedValue), node("true"))
-	requireRefusal(t, policy, "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: ", "UPDATE", node("true"), node(names.PausedValue))
-}
-
-// TestPoliciesName: the policies speak of the taint and the labels that the controller
-// writes.
-func TestPoliciesName(t *testing.T) {
-	for _, suffix := range []string{"-controller-nodes"} {
-		spec := policyNamed(t, decode(t, render(t, chart)), suffix).spec
-		text := ""
-		for _, v := range spec.Validations {
-			text += v.Expression
-		}
-		require.Contains(t, text, `"`+names.TaintRepartitioning+`"`)
-	}
+	require.Empty(t, policy.refusal(replacing(node(names.PausedValue), node("true"))))
+	require.Equal(t, "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: ",
+		policy.refusal(replacing(node("true"), node(names.PausedValue))))
 }

@@ -78,13 +78,7 @@ func TestGPUNodePolicy(t *testing.T) {
 		"deletes from nowhere":    {"DELETE", "", nil, noNode},
 	} {
 		t.Run(name, func(t *testing.T) {
-			user := object{"username": "x"}
-			if test.token != "" {
-				user["extra"] = object{"authentication.kubernetes.io/node-name": []string{test.token}}
-			}
-			input := object{"request": object{"operation": test.operation, "userInfo": user}, "object": test.after, "oldObject": before}
-			require.Equal(t, test.want, policy.firstRefusal(maps.Clone(input), test.operation))
-			require.Equal(t, test.want, refusalOf(t, policy.spec, test.operation, test.token, before, test.after), "in the API server's evaluator")
+			require.Equal(t, test.want, policy.refusal(write{operation: test.operation, from: test.token, before: before, after: test.after}))
 		})
 	}
 }

@@ -5,24 +5,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// nodePolicy is the policy that keeps a plugin to the labels of its own node.
-func nodePolicy(t *testing.T) policy {
-	t.Helper()
-	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart, "--set", "nodeLabels=true"))) {
-		if p.Name == "tranche-node-labels" {
-			return policyOf(t, p)
-		}
-	}
-	require.Fail(t, "there is none")
-	return policy{}
-}
-
 func TestNodePolicy(t *testing.T) {
-	policy := nodePolicy(t)
+	policy := policyNamed(t, decode(t, render(t, chart, "--set", "nodeLabels=true")), "-node-labels")
 	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
 	require.False(t, policy.appliesTo("system:node:node-a"))
 
@@ -57,13 +44,7 @@ func TestNodePolicy(t *testing.T) {
 		"labels where none": {"node-a", object{"metadata": object{"name": "node-a", "annotations": object{"a": "b"}}, "spec": object{"podCIDR": "10.0.0.0/24"}}, foreignLabel},
 	} {
 		t.Run(name, func(t *testing.T) {
-			user := object{"username": "x"}
-			if test.token != "" {
-				user["extra"] = object{"authentication.kubernetes.io/node-name": []string{test.token}}
-			}
-			require.Equal(t, test.want, policy.firstRefusal(object{
-				"request": object{"operation": "UPDATE", "name": "node-a", "userInfo": user}, "object": test.after, "oldObject": before,
-			}, "UPDATE"))
+			require.Equal(t, test.want, policy.refusal(write{operation: "UPDATE", from: test.token, before: before, after: test.after}))
 		})
 	}
 }

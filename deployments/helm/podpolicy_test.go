@@ -4,30 +4,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
 )
 
 // Where replicas are requested one by one, a pod that requests more is refused with the
 // container and the resource.
 func TestAtMostOne(t *testing.T) {
-	policies := func(args ...string) (spec *admissionregistrationv1.ValidatingAdmissionPolicySpec) {
-		objects := decode(t, render(t, chart, args...))
-		requireBound(t, objects)
-		for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](objects) {
-			if p.Name == "tranche-at-most-one" {
-				spec = &p.Spec
-			}
-		}
-		return spec
+	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart))) {
+		require.NotContains(t, p.Name, "at-most-one")
 	}
-	require.Nil(t, policies())
-	spec := policies("--set-json", `legacyResources.atMostOne=["nvidia.com/gpu","nvidia.com/mig-1g.5gb"]`)
-	require.NotNil(t, spec)
+	objects := decode(t, render(t, chart, "--set-json", `legacyResources.atMostOne=["nvidia.com/gpu","nvidia.com/mig-1g.5gb"]`))
+	requireBound(t, objects)
+	policy := policyNamed(t, objects, "-at-most-one")
 	container := func(name, resourceName, quantity string) corev1.Container {
 		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{
 			corev1.ResourceName(resourceName): resource.MustParse(quantity), "cpu": resource.MustParse("4"),
@@ -46,10 +36,7 @@ func TestAtMostOne(t *testing.T) {
 			"container init requests 2k of nvidia.com/gpu: a container can request one (chart value legacyResources.atMostOne)"},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: test.init, Containers: test.main}}
-		gvk := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
-		require.Equal(t, test.want, evaluate(t, *spec, spec.MatchConditions, &admissionv1.AdmissionRequest{}, &admission.VersionedAttributes{
-			Attributes:    admission.NewAttributesRecord(pod, nil, gvk, "default", "x", schema.GroupVersionResource{}, "", admission.Create, nil, false, nil),
-			VersionedKind: gvk, VersionedObject: admission.NewLazyObject(pod),
-		}), name)
+		require.True(t, policy.concerns(creating(pod)), name)
+		require.Equal(t, test.want, policy.refusal(creating(pod)), name)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 type (
@@ -118,22 +120,32 @@ func TestSharePolicy(t *testing.T) {
 	} {
 		for kind, made := range map[string]object{"claim": test.claim, "template": templateOf(test.claim)} {
 			t.Run(kind+" "+name, func(t *testing.T) {
-				require.True(t, policy.concerns(made))
-				require.Equal(t, test.want, policy.firstRefusal(object{"object": made}, "CREATE"))
+				require.True(t, policy.concerns(creating(made)))
+				require.Equal(t, test.want, policy.refusal(creating(made)))
 			})
 		}
 	}
 }
 
-// concerns tells whether the policy's conditions let it look at an object.
-func (p policy) concerns(made object) bool {
-	p.t.Helper()
-	for _, condition := range p.spec.MatchConditions {
-		if p.eval(condition.Expression, object{"object": made}) != true {
-			return false
-		}
+// TestSharePolicyOfTypedClaims: the API server writes quantities in its own way.
+func TestSharePolicyOfTypedClaims(t *testing.T) {
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
+	amounts := map[resourceapi.QualifiedName]resource.Quantity{"fraction": resource.MustParse("0.3333"), "compute": resource.MustParse("25")}
+	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+		Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
+			DeviceClassName: byFraction, Capacity: &resourceapi.CapacityRequirements{Requests: amounts},
+		}}},
+	}}}
+	const refused = "request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 333300u, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"
+	template := &resourceapi.ResourceClaimTemplate{Spec: resourceapi.ResourceClaimTemplateSpec{Spec: claim.Spec}}
+	for _, made := range []any{claim, template} {
+		require.True(t, policy.concerns(creating(made)))
+		require.Equal(t, refused, policy.refusal(creating(made)))
 	}
-	return true
+	amounts["fraction"] = resource.MustParse("0.333")
+	require.Empty(t, policy.refusal(creating(claim)))
+	amounts["memory"] = resource.MustParse("1Gi")
+	require.Contains(t, policy.refusal(creating(claim)), "asks for memory 1Gi")
 }
 
 // TestSharePolicyLeavesOthersAlone: it does not look at claims for anything else,
@@ -149,8 +161,8 @@ func TestSharePolicyLeavesOthersAlone(t *testing.T) {
 		"a name like ours":  claimFor(exactly("gpu", "gpu-memory-share.tranche.devx", "memory", "0")),
 		"alternatives":      claimFor(firstOf("gpu", ask("gpu.tranche.dev"), ask("gpu-mig.tranche.dev"))),
 	} {
-		require.False(t, policy.concerns(claim), name)
-		require.False(t, policy.concerns(templateOf(claim)), name)
+		require.False(t, policy.concerns(creating(claim)), name)
+		require.False(t, policy.concerns(creating(templateOf(claim))), name)
 	}
 }
 
@@ -162,11 +174,12 @@ func TestEveryShareClassIsChecked(t *testing.T) {
 	for name, class := range deviceClasses(t) {
 		expression := class.Spec.Selectors[0].CEL.Expression
 		isShare := regexpShare.MatchString(expression)
-		require.Equal(t, isShare, policy.concerns(claimFor(exactly("gpu", name))), name)
+		require.Equal(t, isShare, policy.concerns(creating(claimFor(exactly("gpu", name)))), name)
 		if isShare {
 			found++
 			basis := regexpShare.FindStringSubmatch(expression)[1]
-			require.Empty(t, policy.firstRefusal(object{"object": claimFor(exactly("gpu", name, basis, map[string]any{"memory": "1Gi", "fraction": "1"}[basis]))}, "CREATE"), name)
+			amount := map[string]string{"memory": "1Gi", "fraction": "1"}[basis]
+			require.Empty(t, policy.refusal(creating(claimFor(exactly("gpu", name, basis, amount)))), name)
 		}
 	}
 	require.Equal(t, 8, found)

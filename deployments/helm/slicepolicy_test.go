@@ -4,19 +4,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/utils/ptr"
 )
-
-// otherClaims stands for a token that says things, but not its node: one that
-// was made by `kubectl create token`.
-const otherClaims = "other claims"
 
 // aSlice is a ResourceSlice as a plugin publishes it, with changes.
 func aSlice(driver, node, pool string, changes ...func(*resourceapi.ResourceSlice)) *resourceapi.ResourceSlice {
@@ -67,26 +60,9 @@ func ownedBy(kind, name string) func(*resourceapi.ResourceSlice) {
 	}
 }
 
-// writeSlice asks a policy about a write in the API server's evaluator.
-func writeSlice(t *testing.T, p policy, operation, tokenNode string, before, after *resourceapi.ResourceSlice) string {
-	t.Helper()
-	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Operation(operation), UserInfo: authenticationv1.UserInfo{Username: "x"}}
-	switch tokenNode {
-	case "":
-		// The API server leaves the field out where there is nothing in it.
-	case otherClaims:
-		request.UserInfo.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/credential-id": {"JTI=x"}}
-	default:
-		request.UserInfo.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {tokenNode}}
-	}
-	versioned := &admission.VersionedAttributes{}
-	if operation != "CREATE" {
-		versioned.VersionedOldObject = admission.NewLazyObject(before)
-	}
-	if operation != "DELETE" {
-		versioned.VersionedObject = admission.NewLazyObject(after)
-	}
-	return evaluate(t, p.spec, nil, request, versioned)
+// sliceWrite is a write of a slice with a token that names a node.
+func sliceWrite(operation, from string, before, after *resourceapi.ResourceSlice) write {
+	return write{operation: operation, from: from, before: before, after: after}
 }
 
 func TestSlicePolicy(t *testing.T) {
@@ -142,14 +118,14 @@ func TestSlicePolicy(t *testing.T) {
 			t.Run(operation+" "+name, func(t *testing.T) {
 				before := test.slice.DeepCopy()
 				before.Finalizers, before.OwnerReferences = nil, nil
-				require.Equal(t, test.want, writeSlice(t, policy, operation, test.tokenNode, before, test.slice))
+				require.Equal(t, test.want, policy.refusal(sliceWrite(operation, test.tokenNode, before, test.slice)))
 			})
 		}
 	}
 
 	// What others gave a slice stays when the plugin updates it.
 	kept := aSlice(driver, "node-a", "node-a", finalizer, ownedBy("Namespace", "x"))
-	require.Empty(t, writeSlice(t, policy, "UPDATE", "node-a", kept, kept))
+	require.Empty(t, policy.refusal(sliceWrite("UPDATE", "node-a", kept, kept)))
 }
 
 // TestPoolsPolicy: a kubelet's certificate does not let one into the pools of other nodes.
@@ -172,28 +148,28 @@ func TestPoolsPolicy(t *testing.T) {
 		"no node, no pool":    {aSlice(driver, "", "/gpu", everywhere), refused + "no single node and of pool '/gpu'"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.True(t, policy.concernsSlice("CREATE", nil, test.slice))
-			require.Equal(t, test.want, writeSlice(t, policy, "CREATE", "", nil, test.slice))
+			require.True(t, policy.concerns(sliceWrite("CREATE", "", nil, test.slice)))
+			require.Equal(t, test.want, policy.refusal(sliceWrite("CREATE", "", nil, test.slice)))
 			before := aSlice(driver, "node-a", test.slice.Spec.Pool.Name, generation(99))
-			require.True(t, policy.concernsSlice("UPDATE", before, test.slice))
-			require.Equal(t, test.want, writeSlice(t, policy, "UPDATE", "", before, test.slice))
+			require.True(t, policy.concerns(sliceWrite("UPDATE", "", before, test.slice)))
+			require.Equal(t, test.want, policy.refusal(sliceWrite("UPDATE", "", before, test.slice)))
 		})
 	}
 
 	// The plugin of another driver, on a node that somebody has taken over.
 	own, before := aSlice(driver, "node-a", "node-a"), aSlice(driver, "node-a", "node-a", generation(99))
 	for _, operation := range []string{"CREATE", "UPDATE", "DELETE"} {
-		require.True(t, policy.concernsSlice(operation, before, own), operation)
-		require.Contains(t, writeSlice(t, policy, operation, "node-b", before, own), "only ResourceSlices of driver gpu.tranche.dev that belong to the pod's node", operation)
+		require.True(t, policy.concerns(sliceWrite(operation, "", before, own)), operation)
+		require.Contains(t, policy.refusal(sliceWrite(operation, "node-b", before, own)), "only ResourceSlices of driver gpu.tranche.dev that belong to the pod's node", operation)
 		for _, from := range []string{"", otherClaims, "node-a"} {
-			require.Empty(t, writeSlice(t, policy, operation, from, before, own), "%s from %q", operation, from)
+			require.Empty(t, policy.refusal(sliceWrite(operation, from, before, own)), "%s from %q", operation, from)
 		}
 	}
 
 	other := aSlice("gpu.nvidia.com", "node-a", "rack-7")
-	require.False(t, policy.concernsSlice("CREATE", nil, other), "other drivers name their pools as they like")
+	require.False(t, policy.concerns(sliceWrite("CREATE", "", nil, other)), "other drivers name their pools as they like")
 	stray := aSlice(driver, "node-a", "node-b")
-	require.False(t, policy.concernsSlice("UPDATE", aSlice(driver, "node-a", "node-b", finalizer), stray), "garbage collection may finish")
+	require.False(t, policy.concerns(sliceWrite("UPDATE", "", aSlice(driver, "node-a", "node-b", finalizer), stray)), "garbage collection may finish")
 }
 
 // TestUninstallSlicesPolicy: the job of helm uninstall deletes slices of ours, if it may delete
@@ -206,18 +182,8 @@ func TestUninstallSlicesPolicy(t *testing.T) {
 	require.False(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
 	const refused = "tranche-uninstall may only delete ResourceSlices, and only those of driver gpu.tranche.dev"
 	ours, theirs := aSlice(driver, "node-a", "node-a"), aSlice("gpu.nvidia.com", "node-a", "node-a")
-	require.Empty(t, writeSlice(t, policy, "DELETE", "node-b", ours, nil))
-	require.Equal(t, refused, writeSlice(t, policy, "DELETE", "node-b", theirs, nil))
-	require.Equal(t, refused, writeSlice(t, policy, "CREATE", "node-b", nil, ours))
-	require.Equal(t, refused, writeSlice(t, policy, "UPDATE", "node-b", ours, ours))
-}
-
-// concernsSlice tells whether the policy's conditions let it look at a write.
-func (p policy) concernsSlice(operation string, before, after *resourceapi.ResourceSlice) bool {
-	p.t.Helper()
-	conditions := policy{t: p.t}
-	for _, c := range p.spec.MatchConditions {
-		conditions.spec.Validations = append(conditions.spec.Validations, admissionregistrationv1.Validation{Expression: c.Expression, Message: c.Name})
-	}
-	return writeSlice(p.t, conditions, operation, "", before, after) == ""
+	require.Empty(t, policy.refusal(sliceWrite("DELETE", "node-b", ours, nil)))
+	require.Equal(t, refused, policy.refusal(sliceWrite("DELETE", "node-b", theirs, nil)))
+	require.Equal(t, refused, policy.refusal(sliceWrite("CREATE", "node-b", nil, ours)))
+	require.Equal(t, refused, policy.refusal(sliceWrite("UPDATE", "node-b", ours, ours)))
 }

@@ -13,41 +13,29 @@ import (
 )
 
 func TestRolloutOf(t *testing.T) {
+	const progressing, complete = names.ConditionProgressing, names.ConditionComplete
+	plan := func() *gpunodes.Plan {
+		return gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4})
+	}
+	changed := plan()
+	changed.Generation = 2
 	for name, test := range map[string]struct {
-		plan    func(*gpunodes.Plan) *gpunodes.Plan
+		plan    *gpunodes.Plan
 		want    RolloutResult
 		unknown bool
 	}{
-		"goes on": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, true, names.ReasonRollingOut, "")
-		}},
-		"complete": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, false, names.ReasonComplete, "").Says(names.ConditionComplete, true, names.ReasonComplete, "")
-		}, want: RolloutComplete},
-		"undone": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, false, names.ReasonUndone, "").Says(names.ConditionComplete, false, names.ReasonUndone, "")
-		}, want: RolloutUndone},
-		"stopped": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, false, names.ReasonTooManyFailures, "1 node failed")
-		}, want: RolloutStopped},
-		"is undone": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, true, names.ReasonUndoing, "")
-		}},
-		"paused": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, false, names.ReasonPaused, "")
-		}},
-		"invalid": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			return p.Says(names.ConditionProgressing, false, names.ReasonInvalidWindow, "")
-		}, want: RolloutInvalid},
-		"not seen": {plan: func(p *gpunodes.Plan) *gpunodes.Plan { return p }, unknown: true},
-		"changed since": {plan: func(p *gpunodes.Plan) *gpunodes.Plan {
-			p.Generation = 2
-			return p.Says(names.ConditionComplete, true, names.ReasonComplete, "").Says(names.ConditionProgressing, false, names.ReasonComplete, "")
-		}, unknown: true},
+		"goes on":       {plan: plan().Says(progressing, true, names.ReasonRollingOut, "")},
+		"complete":      {plan: plan().Says(progressing, false, names.ReasonComplete, "").Says(complete, true, names.ReasonComplete, ""), want: RolloutComplete},
+		"undone":        {plan: plan().Says(progressing, false, names.ReasonUndone, "").Says(complete, false, names.ReasonUndone, ""), want: RolloutUndone},
+		"stopped":       {plan: plan().Says(progressing, false, names.ReasonTooManyFailures, "1 node failed"), want: RolloutStopped},
+		"is undone":     {plan: plan().Says(progressing, true, names.ReasonUndoing, "")},
+		"paused":        {plan: plan().Says(progressing, false, names.ReasonPaused, "")},
+		"invalid":       {plan: plan().Says(progressing, false, names.ReasonInvalidWindow, ""), want: RolloutInvalid},
+		"not seen":      {plan: plan(), unknown: true},
+		"changed since": {plan: changed.Says(complete, true, names.ReasonComplete, "").Says(progressing, false, names.ReasonComplete, ""), unknown: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := test.plan(gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4}))
-			r, known := RolloutOf(&p.PartitionPlan)
+			r, known := RolloutOf(&test.plan.PartitionPlan)
 			assert.Equal(t, test.unknown, !known)
 			assert.Equal(t, test.want, r.Result)
 			assert.Equal(t, "balanced", r.Profile)

@@ -52,6 +52,26 @@ func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *f
 	return w, n
 }
 
+// switching is a world with a node that is in a state of its way from the profile old to cpx, and
+// has what keeps it there for a while.
+func switching(t *testing.T, state v1alpha1.State, change ...func(*v1alpha1.PartitionProfile)) (*world, *fakeNode) {
+	w, node := begun(t, change...)
+	node.slow = time.Second
+	switch state {
+	case v1alpha1.Tainted:
+		w.refuse = refuseNodes
+	case v1alpha1.Draining:
+		w.evict = refuse("no")
+	case v1alpha1.Verifying:
+		node.wrong = true
+	case v1alpha1.RollingBack:
+		node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
+	}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(state))
+	return w, node
+}
+
 // stays checks that a node has ended in its old profile.
 func (w *world) stays(n *v1alpha1.GPUNode, profile string) {
 	w.t.Helper()

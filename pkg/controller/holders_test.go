@@ -87,16 +87,6 @@ func TestAClaimThatToleratesTheTaintDoesNotComeBack(t *testing.T) {
 	}
 }
 
-func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
-	w := idle(t)
-	w.pod("node-a", "web", gpuA, gpuA)
-	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	assert.False(t, hasNodeTaint(w.node("node-a")), "only the GPUs that change are disturbed")
-	w.run("node-a", time.Minute, inProfile("cpx"))
-	assert.Zero(t, w.writes["patch *v1.Node"])
-}
-
 // A GPU is not changed under a pod that the cache does not know of yet: its claim would
 // have devices that there are no more.
 func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {

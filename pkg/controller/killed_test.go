@@ -20,14 +20,7 @@ import (
 func TestThePluginGoneMidSwitch(t *testing.T) {
 	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying} {
 		t.Run(string(state), func(t *testing.T) {
-			w, node := begun(t)
-			w.wants("node-a", "cpx")
-			if state == v1alpha1.Draining {
-				w.evict = refuse("no")
-			}
-			node.slow = 2 * time.Second
-			node.wrong = state == v1alpha1.Verifying
-			w.run("node-a", time.Minute, is(state))
+			w, node := switching(t, state)
 			node.dead = true
 			w.evict = nil
 			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
@@ -43,10 +36,7 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 }
 
 func TestTheNodeDeletedMidSwitch(t *testing.T) {
-	w, _ := begun(t)
-	w.wants("node-a", "cpx")
-	w.evict = refuse("no")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w, _ := switching(t, v1alpha1.Draining)
 	w.round("node-a")
 	require.NotEmpty(t, w.taintedGPUs("node-a"))
 	require.True(t, w.busy("node-a"))
@@ -168,15 +158,8 @@ func TestAReportInTheLastMomentCostsNoWrites(t *testing.T) {
 func TestTheAPIServerAwayForAMinute(t *testing.T) {
 	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
 		t.Run(string(state), func(t *testing.T) {
-			w, node := begun(t)
-			node.slow = time.Second
-			if state == v1alpha1.RollingBack {
-				node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
-			}
-			node.wrong = state == v1alpha1.Verifying
-			w.wants("node-a", "cpx")
-			w.run("node-a", time.Minute, is(state))
-			node.wrong = false
+			w, node := switching(t, state)
+			node.wrong, w.evict = false, nil
 			back := w.clock.Now().Add(time.Minute)
 			w.refuse = func(string, client.Object) error {
 				if w.clock.Now().Before(back) {

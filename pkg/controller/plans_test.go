@@ -199,23 +199,6 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 	assert.Len(t, w.have(names.DefaultProfile), 3)
 }
 
-func TestPauseAndResume(t *testing.T) {
-	w := planned(t, 3)
-	w.pod("node-0", "web", gpuA, gpuA)
-	w.pod("node-1", "other", gpuA, gpuA)
-	w.pod("node-2", "third", gpuA, gpuA)
-	w.evict = refuse("no")
-	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
-	w.rolls("p", time.Minute, func(*v1alpha1.PartitionPlanStatus) bool { return len(w.tainted) > 0 })
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true })
-	w.evict = nil
-	w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 1 })
-	w.passes(60, time.Second, "")
-	assert.Len(t, w.have("cpx"), 1, "the one that had begun goes on, no other begins")
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false })
-	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
-}
-
 func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	w := planned(t, 4)
 	w.wants("node-0", "spx")
@@ -269,18 +252,6 @@ func TestANodeThatJoins(t *testing.T) {
 	w.run("node-2", time.Minute, inProfile("cpx"))
 	s := w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Selected == 3 })
 	assert.Equal(t, names.ReasonPaused, progressing(s), "it gets its profile in spite of that")
-}
-
-func TestAPlanWaitsForItsWindow(t *testing.T) {
-	w := planned(t, 2)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
-		s.Strategy.Windows = []v1alpha1.Window{{Start: "13:00", End: "14:00"}}
-	})
-	w.rolls("p", time.Minute, because(names.ReasonOutsideWindow))
-	assert.Empty(t, w.have("cpx"))
-	w.clock.Step(time.Hour)
-	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
-	assert.Len(t, w.have("cpx"), 2)
 }
 
 func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {

@@ -29,20 +29,7 @@ func refuseNodes(verb string, o client.Object) error {
 func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 	for _, state := range []v1alpha1.State{v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
 		t.Run(string(state), func(t *testing.T) {
-			w, node := begun(t, withNodeTaint)
-			node.slow = time.Second
-			switch state {
-			case v1alpha1.Tainted:
-				w.refuse = refuseNodes
-			case v1alpha1.Draining:
-				w.evict = refuse("no")
-			case v1alpha1.Verifying:
-				node.wrong = true
-			case v1alpha1.RollingBack:
-				node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
-			}
-			w.wants("node-a", "cpx")
-			w.run("node-a", time.Minute, is(state))
+			w, node := switching(t, state, withNodeTaint)
 			w.round("node-a")
 			w.refuse = refuseNodes
 			node.dead = true
@@ -63,10 +50,7 @@ func withNodeTaint(p *v1alpha1.PartitionProfile) {
 }
 
 func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
-	w, _ := begun(t, withNodeTaint)
-	w.evict = refuse("no")
-	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w, _ := switching(t, v1alpha1.Draining, withNodeTaint)
 	w.round("node-a")
 	w.refuse = refuseNodes
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })

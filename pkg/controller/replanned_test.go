@@ -131,62 +131,34 @@ func TestANodeIsRebootedOnce(t *testing.T) {
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }
 
-// What does not fit is tried again when what a plan depends on is something else.
-func TestAnotherBasisIsPlannedAgain(t *testing.T) {
-	w, node := begun(t)
-	node.basis = "memoryModes=false"
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if node.basis == "memoryModes=true" {
-			return "", "", ""
-		}
-		return v1alpha1.TaskRefused, names.ReasonProfileDoesNotFit, "set amd.memoryModes=true"
-	}
-	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Failed))
-	node.basis = "memoryModes=true"
-	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-}
-
-// A pod that came in the last moment has a device that there is not any more.
+// A pod that came in the last moment has a device that there is not any more. A pod that got a device
+// of the new profile stays. So it is, too, if free devices were not published because another claim
+// tolerates the taint.
 func TestAPodWhoseDeviceIsGoneLeaves(t *testing.T) {
-	w, node := begun(t)
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Applying && !w.podThere("stray") {
-			node.gone = []string{gpuA + "-mig-1g-10gb-6"}
-			node.kept = node.gone
-			w.pod("node-a", "stray", gpuA, gpuA+"-mig-1g-10gb-6")
-			w.pod("node-a", "fine", gpuA, gpuA)
-			node.kept = append(node.kept, gpuA)
-		}
-		return "", "", ""
+	for name, tolerates := range map[string]bool{"devices are tainted": false, "devices are withheld": true} {
+		t.Run(name, func(t *testing.T) {
+			w, node := begun(t)
+			if tolerates {
+				w.pod("node-a", "tolerates", gpuA, gpuA+deviceOf, func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
+					c.Status.Allocation.Devices.Results[0].Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+				})
+			}
+			withheld := false
+			node.answer = func(sw *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+				if s == v1alpha1.Applying && !w.podThere("stray") {
+					withheld = sw.Withhold
+					node.gone = []string{gpuA + "-mig-1g-10gb-6"}
+					node.kept = []string{gpuA, gpuA + "-mig-1g-10gb-6"}
+					w.pod("node-a", "stray", gpuA, gpuA+"-mig-1g-10gb-6")
+					w.pod("node-a", "fine", gpuA, gpuA)
+				}
+				return "", "", ""
+			}
+			w.wants("node-a", "cpx")
+			w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+			assert.Equal(t, tolerates, withheld)
+			assert.False(t, w.podThere("stray"))
+			assert.True(t, w.podThere("fine"))
+		})
 	}
-	w.wants("node-a", "cpx")
-	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-	assert.False(t, w.podThere("stray"))
-	assert.True(t, w.podThere("fine"))
-}
-
-// It leaves, too, if free devices were not published because another claim tolerates the taint. A
-// pod that gets a device of the new profile meanwhile stays.
-func TestAPodWhoseDeviceIsGoneLeavesAlthoughDevicesWereWithheld(t *testing.T) {
-	w, node := begun(t)
-	w.pod("node-a", "tolerates", gpuA, gpuA+deviceOf, func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
-		c.Status.Allocation.Devices.Results[0].Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
-	})
-	withheld := false
-	node.answer = func(sw *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Applying && !w.podThere("stray") {
-			withheld = sw.Withhold
-			node.gone = []string{gpuA + "-mig-1g-10gb-6"}
-			node.kept = []string{gpuA, gpuA + "-mig-1g-10gb-6"}
-			w.pod("node-a", "stray", gpuA, gpuA+"-mig-1g-10gb-6")
-			w.pod("node-a", "fine", gpuA, gpuA)
-		}
-		return "", "", ""
-	}
-	w.wants("node-a", "cpx")
-	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-	assert.True(t, withheld)
-	assert.False(t, w.podThere("stray"))
-	assert.True(t, w.podThere("fine"))
 }

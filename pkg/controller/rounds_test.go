@@ -1,14 +1,20 @@
 package controller
 
 import (
+	"context"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -123,4 +129,40 @@ func (w *world) clean(node string) {
 	}
 	n := w.node(node)
 	assert.False(w.t, leftover(n, DefaultPauseLabels), "taints %v, labels %v", n.Spec.Taints, n.Labels)
+}
+
+// freeze has the controller's caches stay as they are now, until thaw.
+func (w *world) freeze() {
+	var objects []client.Object
+	for _, list := range []client.ObjectList{
+		&corev1.NodeList{}, &corev1.PodList{}, &resourceapi.ResourceClaimList{}, &resourceapi.ResourceSliceList{}, &resourceapi.DeviceClassList{},
+		&v1alpha1.GPUNodeList{}, &v1alpha1.PartitionProfileList{}, &v1alpha1.PartitionPlanList{},
+	} {
+		require.NoError(w.t, w.api.List(w.t.Context(), list))
+		require.NoError(w.t, meta.EachListItem(list, func(o runtime.Object) error {
+			objects = append(objects, o.DeepCopyObject().(client.Object))
+			return nil
+		}))
+	}
+	w.stale = newAPI(w.api.Scheme(), objects...)
+}
+
+func (w *world) thaw() { w.stale = nil }
+
+// cached answers what the controller asks its caches, where they are late.
+func (w *world) cached() interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if w.stale != nil {
+				c = w.stale
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if w.stale != nil {
+				c = w.stale
+			}
+			return c.List(ctx, l, opts...)
+		},
+	}
 }

@@ -29,12 +29,14 @@ func TestASwitch(t *testing.T) {
 
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	assert.Equal(t, map[string]string{gpuA: "cpx"}, w.taintedGPUs("node-a"))
+	assert.False(t, hasNodeTaint(w.node("node-a")), "the claim goes with its pod")
 	assert.Equal(t, names.ReasonSwitching, ready(n).Reason)
 
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
 	assert.False(t, w.podThere("web"))
 	assert.True(t, w.podThere("other"), "only the GPU that changes is disturbed")
+	assert.Zero(t, w.writes["patch *v1.Node"])
 	assert.Equal(t, "profile cpx is applied, as set by the node's label tranche.dev/profile", ready(n).Message)
 	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
 	require.Len(t, n.Status.History, 1)
@@ -83,21 +85,6 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 	total += len(w.events.texts) - before - len(gpus)
 	t.Logf("%d writes: %v", total, w.writes)
 	assert.LessOrEqual(t, total, 40)
-}
-
-func TestWhatDisturbsNobodyNeedsNoTaint(t *testing.T) {
-	w := newWorld(t)
-	n := w.addNode("node-a")
-	n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return nil }
-	w.profile("time-sliced-10")
-	w.settled("node-a", "")
-	w.pod("node-a", "web", gpuA, gpuA)
-	w.wants("node-a", "time-sliced-10")
-	got := w.run("node-a", time.Minute, inProfile("time-sliced-10"))
-	assert.True(t, w.podThere("web"))
-	assert.Zero(t, got.Status.History[0].Evicted)
-	assert.Zero(t, w.node("node-a").Spec.Taints)
-	assert.Len(t, got.Status.History, 1)
 }
 
 func TestClientsArePausedAndStartedAgain(t *testing.T) {

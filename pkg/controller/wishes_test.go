@@ -40,15 +40,8 @@ func TestTheProfileChangedAgainInTheMiddle(t *testing.T) {
 		records int
 	}{{v1alpha1.Planning, 2}, {v1alpha1.Draining, 3}, {v1alpha1.Applying, 3}, {v1alpha1.Verifying, 3}} {
 		t.Run(string(tt.state), func(t *testing.T) {
-			w, node := begun(t)
-			node.slow = time.Second
-			if tt.state == v1alpha1.Draining {
-				w.evict = refuse("no")
-			}
-			node.wrong = tt.state == v1alpha1.Verifying
+			w, node := switching(t, tt.state)
 			w.profile("spx")
-			w.wants("node-a", "cpx")
-			w.run("node-a", time.Minute, is(tt.state))
 			w.wants("node-a", "spx")
 			w.evict, node.wrong = nil, false
 			n := w.run("node-a", time.Minute, inProfile("spx"))

@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/follow"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -227,4 +228,123 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
 	assert.Equal(t, names.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
 	assert.Contains(t, task.Message, "was rebooted 2 times for profile all-1g.10gb")
+}
+
+// A GPU in MIG mode without partitions is offered to nobody. One that is unchanged has the
+// devices that it had, also after a restart, and for a claim that holds one.
+func TestEnabledBesideUnchanged(t *testing.T) {
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	k, stop := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	before := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}]")
+	task := s.ask(v1alpha1.Applying, nothing, before)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	a := nodetest.Allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+
+	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: Enabled}}, {unchanged: true}]")
+	task = s.ask(v1alpha1.Planning, before, enabled)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, card1, task.Changes[0].GPU)
+	task = s.ask(v1alpha1.Applying, before, enabled)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	published := func() bool {
+		return len(devicesOn(t, s.machine, card0)) == 7 && len(devicesOn(t, s.machine, card1)) == 0
+	}
+	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "other devices than those of the unchanged GPU are published")
+	s.await("the mode is not reported", func(r *v1alpha1.NodeReport) bool {
+		return len(r.GPUs) == 2 && r.GPUs[1].Mode == "MIG on" && r.GPUs[1].Problem == ""
+	})
+	stop()
+	k, _ = s.start()
+	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "a restart changes what is published")
+	k.mustPrepare(a)
+	require.Empty(t, k.unprepare(a))
+	assert.Len(t, s.partitions(), 7)
+}
+
+// Claims that the hardware cannot prepare are reported until they can be, or go; those that ask
+// for something wrong, or find a process in the way, are not.
+func TestClaimsThatTheHardwareCannotPrepareAreReported(t *testing.T) {
+	s := steerAMD(t)
+	k, _ := s.start()
+	assert.Equal(t, "SPX NPS1", s.modes())
+	require.NotEmpty(t, k.refused(nodetest.Allocate(t, s.api, "wrong", amdCard0+"-tpx-1")))
+	s.amdFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: amdAddress, File: computeFile, Process: &amdgpu.Process{PID: 77, Name: "rocminfo", GPUs: []string{amdAddress}}}}})
+	require.NotEmpty(t, k.refused(nodetest.Allocate(t, s.api, "busy", cpx3)))
+	_ = amdgpu.EndProcess(s.simulated.Root, 77)
+
+	s.amdFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: amdAddress, Partitions: []int{3}, Missing: "kfd"}}})
+	c, gone := nodetest.Allocate(t, s.api, "a", cpx3), nodetest.Allocate(t, s.api, "gone", cpx3)
+	require.NotEmpty(t, k.refused(c))
+	require.NotEmpty(t, k.refused(gone))
+	r := s.await("the claims are not reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unprepared) == 2 })
+	assert.Equal(t, "claim-a", r.Unprepared[0].Name)
+	assert.Contains(t, r.Unprepared[0].Message, "KFD has only 7 of the 8 partitions")
+	since := r.Unprepared[0].Since
+	require.NotEmpty(t, k.refused(c))
+	require.Empty(t, k.unprepare(gone))
+	r = s.await("a claim that is gone is reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unprepared) == 1 })
+	assert.True(t, since.Equal(&r.Unprepared[0].Since))
+
+	s.amdFaults(amdgpu.Faults{})
+	require.Eventually(t, func() bool { return k.prepare(c)["a"].Error == "" }, nodetest.Patience, nodetest.Tick)
+	s.await("a claim that works is reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unprepared) == 0 })
+	require.Empty(t, k.unprepare(c))
+}
+
+// An unhealthy GPU is reported with the time at which it was found, also by the next plugin.
+func TestUnhealthyGPUsAreReported(t *testing.T) {
+	s := steerAMD(t)
+	_, stop := s.start()
+	assert.Equal(t, "SPX NPS1", s.modes())
+	s.amdFaults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: amdAddress, Uncorrectable: 2}}})
+	sick := func(r *v1alpha1.NodeReport) bool { return len(r.Unhealthy) == 1 && r.Unhealthy[0].Name == amdCard0 }
+	since := s.await("the GPU is not reported", sick).Unhealthy[0].Since
+	stop()
+	s.start()
+	s.await("the restart is not reported", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	assert.True(t, since.Equal(&s.await("the GPU is not reported", sick).Unhealthy[0].Since))
+	s.amdFaults(amdgpu.Faults{})
+	s.await("a healthy GPU is reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unhealthy) == 0 })
+}
+
+// steadyBasis checks that a claim, and what it changes on its GPU, does not change the
+// basis of plans.
+func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
+	t := s.t
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now
+	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.InputHash != "" })
+	assert.NotEqual(t, modeWith, before.GPUs[0].Mode)
+	a := nodetest.Allocate(t, s.api, "basis", device)
+	k.mustPrepare(a)
+	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.GPUs[0].Mode == modeWith })
+	assert.Equal(t, before.InputHash, held.InputHash)
+	require.Empty(t, k.unprepare(a))
+	return before.InputHash
+}
+
+func TestBasisOfNVIDIA(t *testing.T) {
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	k, stop := s.start()
+	basis := s.steadyBasis(k, small0, "MIG on")
+	stop()
+	_, stop = s.start()
+	same := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
+	assert.Equal(t, basis, same.InputHash, "a restart changes nothing")
+	stop()
+	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
+	s.start()
+	s.await("a setting of the plugin does not count", func(r *v1alpha1.NodeReport) bool { return r.InputHash != basis })
+}
+
+func TestBasisOfAMD(t *testing.T) {
+	s := steerAMD(t)
+	k, _ := s.start()
+	basis := s.steadyBasis(k, cpx3, "CPX NPS1")
+	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	s.await("the memory mode does not count", func(r *v1alpha1.NodeReport) bool { return r.InputHash != basis })
 }

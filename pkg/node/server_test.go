@@ -62,3 +62,13 @@ func TestServeHTTP(t *testing.T) {
 		return err != nil
 	}, nodetest.Patience, nodetest.Tick, "the server goes on after the plugin's end")
 }
+
+// Also a plugin that measures nothing tells which GPUs there are.
+func TestGPUsWithoutMeasurements(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	m.config.HTTPAddress = freeAddress(t)
+	m.start()
+	_, body := get(t, "http://"+m.config.HTTPAddress+"/metrics")
+	assert.Contains(t, body, `tranche_gpu_info{`)
+	assert.NotContains(t, body, `tranche_fb_total_bytes`)
+}

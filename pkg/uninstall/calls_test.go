@@ -1,7 +1,6 @@
 package uninstall
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -50,19 +49,12 @@ func (c *calls) do(t *testing.T, program func(context.Context, Config) error) (m
 		&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}})...)
 	ours := clientfake.New(gpuNode("node-a", v1alpha1.Idle),
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}})
-	objects := metadataOf(t, client, ours)
-	for _, verb := range []string{"create", "update"} {
-		client.PrependReactor(verb, "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-			withdraw(client)
-			return false, nil, nil
-		})
-	}
+	config := configOf(t, client, ours)
+	config.Look, config.Settle = time.Millisecond, 5*time.Millisecond
+	onOrder(client, withdraw)
 	client.PrependReactor("*", "*", c.react)
 	ours.PrependReactor("*", "*", c.react)
-	err := program(t.Context(), Config{
-		Client: client, Ours: ours, Objects: objects, Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
-		Controller: "tranche-controller", Scheduler: "tranche-scheduler", Deadline: impatient, Out: &bytes.Buffer{}, Look: time.Millisecond, Settle: 5 * time.Millisecond,
-	})
+	err := program(t.Context(), config)
 	return c.made, err
 }
 

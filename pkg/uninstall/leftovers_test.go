@@ -173,11 +173,7 @@ func TestLeftoversStay(t *testing.T) {
 		return true, nil, errors.New("no")
 	})
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
-	err := Run(t.Context(), Config{
-		Client: client, Ours: nodes, Objects: metadataOf(t, client, nodes), Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
-		Controller: "tranche-controller", Scheduler: "tranche-scheduler", Deadline: impatient, Out: &strings.Builder{}, Look: impatient / 10, Settle: impatient / 10,
-	})
-	require.ErrorContains(t, err, "node-a")
+	require.ErrorContains(t, Run(t.Context(), configOf(t, client, nodes)), "node-a")
 	assert.Equal(t, []int32{2, 3}, replicas(t, client), "controller and scheduler go on")
 	order, _ := orderOn(t, client)
 	assert.False(t, order.Active, "so do the plugins")

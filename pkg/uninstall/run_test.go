@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +18,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -72,20 +77,33 @@ func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *cli
 	client := fake.NewClientset(append(objects, set)...)
 	client.PrependReactor("list", "pods", podsOfNode(client))
 	if obedient != nil {
-		for _, verb := range []string{"create", "update"} {
-			client.PrependReactor(verb, "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-				obedient(client)
-				return false, nil, nil
-			})
-		}
+		onOrder(client, obedient)
 	}
 	var out bytes.Buffer
-	err := Run(t.Context(), Config{
+	c := configOf(t, client, ours)
+	c.Force, c.Out = force, &out
+	err := Run(t.Context(), c)
+	return client, out.String(), err
+}
+
+// configOf is the configuration of the chart's Job, in a hurry.
+func configOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client) Config {
+	t.Helper()
+	return Config{
 		Client: client, Ours: ours, Objects: metadataOf(t, client, ours), Namespace: "gpus", Release: "tranche", Revision: 7,
 		ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller", Scheduler: "tranche-scheduler",
-		Force: force, Deadline: impatient, Out: &out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
-	})
-	return client, out.String(), err
+		Deadline: impatient, Out: &bytes.Buffer{}, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
+	}
+}
+
+// onOrder has something happen when the plugins are told to withdraw.
+func onOrder(client *fake.Clientset, happens func(*fake.Clientset)) {
+	for _, verb := range []string{"create", "update"} {
+		client.PrependReactor(verb, "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+			happens(client)
+			return false, nil, nil
+		})
+	}
 }
 
 // podsOfNode lists the pods of the node that is asked for, as an API server does.
@@ -136,10 +154,8 @@ func TestNothingHeld(t *testing.T) {
 func TestTellsWhatItWaitsFor(t *testing.T) {
 	client := fake.NewClientset(slice("node-a"))
 	var told string
-	c := Config{
-		Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Namespace: "gpus", Deadline: impatient, Out: &bytes.Buffer{},
-		Progress: func(format string, args ...any) { told = fmt.Sprintf(format, args...) }, Look: 10 * time.Millisecond,
-	}
+	c := configOf(t, client, noDefinitions())
+	c.Progress = func(format string, args ...any) { told = fmt.Sprintf(format, args...) }
 	require.Error(t, c.withdraw(t.Context(), &orderGiver{Config: &c}))
 	assert.Equal(t, "Waiting until the plugins have withdrawn the GPUs; ResourceSlice node-a-slice is left, for one.", told)
 }
@@ -218,13 +234,30 @@ func TestLate(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset(slice("node-a"), node("node-a", corev1.ConditionTrue))
-	client.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-		cancel()
-		return false, nil, nil
-	})
-	err := Run(ctx, Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Namespace: "gpus", ConfigMap: "c", DaemonSet: "d", Deadline: time.Minute, Out: &bytes.Buffer{}})
-	require.Error(t, err)
+	onOrder(client, func(*fake.Clientset) { cancel() })
+	c := configOf(t, client, noDefinitions())
+	c.Deadline, c.Look = time.Minute, 0 // the pace is the usual one
+	require.Error(t, Run(ctx, c))
 	order, configMap := orderOn(t, client)
 	require.NotNil(t, configMap)
 	assert.False(t, order.Active)
+}
+
+// An API server answers a change of the scale with a Scale, not with the Deployment.
+func TestScale(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, "PATCH /apis/apps/v1/namespaces/gpus/deployments/tranche-controller/scale", r.Method+" "+r.URL.Path)
+		assert.Equal(t, "application/merge-patch+json", r.Header.Get("Content-Type"))
+		assert.JSONEq(t, `{"spec":{"replicas":0}}`, string(body))
+		w.Header().Set("Content-Type", "application/json")
+		_, err = io.WriteString(w, `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"tranche-controller"},"spec":{},"status":{"replicas":2}}`)
+		assert.NoError(t, err)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	c := &Config{Client: client, Namespace: "gpus"}
+	require.NoError(t, c.scale(t.Context(), "tranche-controller", 0))
 }

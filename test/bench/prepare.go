@@ -43,28 +43,16 @@ func (b *bench) prepareFigures(ctx context.Context) []figures.Figure {
 	var all []figures.Figure
 	for _, n := range prepared {
 		all = append(all, figures.Figure{
-			Name:  fmt.Sprintf("Prepare + Unprepare at %d prepared, against %d file replacements", n, replacements),
-			Limit: figures.AtMost(3, "×"),
-			Measure: func(context.Context) (figures.Reading, error) {
-				t, err := run()
-				if err != nil {
-					return figures.Reading{}, err
-				}
-				return against(t.pair[n], t.files[n]), nil
-			},
+			Name:    fmt.Sprintf("Prepare + Unprepare at %d prepared, against %d file replacements", n, replacements),
+			Limit:   figures.AtMost(3, "×"),
+			Measure: figures.From(run, func(t *prepareTimes) figures.Reading { return against(t.pair[n], t.files[n]) }),
 		})
 	}
 	few, many := prepared[0], prepared[len(prepared)-1]
 	return append(all, figures.Figure{
-		Name:  fmt.Sprintf("Prepare + Unprepare at %d prepared, against at %d", many, few),
-		Limit: figures.AtMost(1.3, "×"),
-		Measure: func(context.Context) (figures.Reading, error) {
-			t, err := run()
-			if err != nil {
-				return figures.Reading{}, err
-			}
-			return against(t.pair[many], t.pair[few]), nil
-		},
+		Name:    fmt.Sprintf("Prepare + Unprepare at %d prepared, against at %d", many, few),
+		Limit:   figures.AtMost(1.3, "×"),
+		Measure: figures.From(run, func(t *prepareTimes) figures.Reading { return against(t.pair[many], t.pair[few]) }),
 	})
 }
 

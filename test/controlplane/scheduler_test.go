@@ -1,6 +1,9 @@
 package controlplane
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,4 +22,24 @@ scheduler_pending_pods{queue="unschedulable"} 12
 		_, err := parseQueues(bad)
 		require.Error(t, err, bad)
 	}
+}
+
+func TestForAll(t *testing.T) {
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = string(rune('a' + i%26))
+	}
+	var done atomic.Int32
+	require.NoError(t, ForAll(t.Context(), names, func(context.Context, string) error {
+		done.Add(1)
+		return nil
+	}))
+	assert.EqualValues(t, len(names), done.Load())
+	err := ForAll(t.Context(), names, func(_ context.Context, name string) error {
+		if name == "c" {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	require.EqualError(t, err, "c: broken")
 }

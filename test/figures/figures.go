@@ -18,9 +18,19 @@ type Figure struct {
 	// Name says what is measured.
 	Name  string
 	Limit Limit
-	// Measure takes the number. Figures that come out of one run share it
-	// (sync.OnceValues).
+	// Measure takes the number.
 	Measure func(ctx context.Context) (Reading, error)
+}
+
+// From measures by what a run has found. Figures share a run by sync.OnceValues.
+func From[Run any](run func() (Run, error), read func(Run) Reading) func(context.Context) (Reading, error) {
+	return func(context.Context) (Reading, error) {
+		found, err := run()
+		if err != nil {
+			return Reading{}, err
+		}
+		return read(found), nil
+	}
 }
 
 // Limit is what a figure may be.

@@ -97,3 +97,12 @@ func TestMedian(t *testing.T) {
 	assert.Equal(t, []float64{9, 1, 5}, values)
 	assert.InDelta(t, 3, Median([]float64{9, 1, 1, 5}), 0)
 }
+
+func TestFrom(t *testing.T) {
+	double := func(n float64) Reading { return Reading{Value: 2 * n} }
+	r, err := From(func() (float64, error) { return 2, nil }, double)(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, Reading{Value: 4}, r)
+	_, err = From(func() (float64, error) { return 0, assert.AnError }, double)(t.Context())
+	require.ErrorIs(t, err, assert.AnError)
+}

@@ -8,10 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
-	"github.com/tranche-dev/tranche/test/packing/fleet"
 	"github.com/tranche-dev/tranche/test/packing/options"
-	"github.com/tranche-dev/tranche/test/packing/order"
 	"github.com/tranche-dev/tranche/test/packing/policy"
 	"github.com/tranche-dev/tranche/test/packing/workload"
 )
@@ -21,12 +18,6 @@ type settings struct {
 	nodes, claims, seeds int
 	loads                []float64
 	workload, policy     string
-	// reserve is how many GPUs of each node some policies keep for whole GPUs.
-	reserve int
-	// orders is how many orders of devices are tried. 0: none.
-	orders int
-	// podList is the pod list of the trace, from which the table is derived. Empty: nothing is.
-	podList string
 	// out is the folder for plots. Without it, none are drawn.
 	out string
 }
@@ -39,10 +30,7 @@ func main() {
 	options.Number(flags, &s.seeds, "seeds", 3, 1, "how often each replay is repeated with other claims")
 	flags.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
 	flags.StringVar(&s.policy, "policy", "", "replay only these policies, separated by commas")
-	flags.IntVar(&s.reserve, "reserve", 4, "how many GPUs of 8 the policies reserved-gpus and reserved-nodes keep unpartitioned while others have room")
-	options.Number(flags, &s.orders, "orders", 0, 0, "search for a better order of a GPU's devices by so many tries, and replay nothing")
 	flags.StringVar(&s.out, "out", "", "write SVG plots to this folder")
-	flags.StringVar(&s.podList, "derive", "", "write the table of the trace from this openb_pod_list_default.csv, and do nothing else")
 	err := options.Parse(flags, os.Args[1:])
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -56,14 +44,6 @@ func main() {
 }
 
 func (s settings) run(ctx context.Context) error {
-	switch {
-	case s.podList != "":
-		return deriveTable(s.podList)
-	case s.orders > 0:
-		return searchOrders(ctx, s.orders)
-	case s.reserve < 0 || s.reserve > workload.GPUsPerNode:
-		return fmt.Errorf("-reserve is %d, and a node has %d GPUs", s.reserve, workload.GPUsPerNode)
-	}
 	all, err := workload.All()
 	if err != nil {
 		return err
@@ -72,7 +52,7 @@ func (s settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	policies, err := options.Chosen("-policy", s.policy, policy.All(s.reserve), func(p policy.Policy) string { return p.Name })
+	policies, err := options.Chosen("-policy", s.policy, policy.All(), func(p policy.Policy) string { return p.Name })
 	if err != nil {
 		return err
 	}
@@ -85,26 +65,4 @@ func (s settings) run(ctx context.Context) error {
 		return nil
 	}
 	return results.Plots(s.out)
-}
-
-func deriveTable(podList string) error {
-	in, err := os.Open(podList)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if err := workload.Derive(in, os.Stdout); err != nil {
-		return fmt.Errorf("%s: %w", podList, err)
-	}
-	return nil
-}
-
-func searchOrders(ctx context.Context, tries int) error {
-	l, err := fleet.Published(ctx, fleet.Chart, false)
-	if err != nil {
-		return err
-	}
-	progress := terminal.NewProgress(os.Stderr)
-	defer progress.Done()
-	return order.Search(ctx, os.Stdout, l, tries, progress.Say)
 }

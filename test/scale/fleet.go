@@ -41,14 +41,8 @@ type fleetRun struct {
 func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
 	run := sync.OnceValues(func() (*fleetRun, error) { return s.runFleet(ctx) })
 	figure := func(name string, limit figures.Limit, pick func(*fleetRun) figures.Reading) figures.Figure {
-		return figures.Figure{Name: fmt.Sprintf("%d nodes at once, 10%% may be switched: %s", s.nodes, name), Limit: limit,
-			Measure: func(context.Context) (figures.Reading, error) {
-				r, err := run()
-				if err != nil {
-					return figures.Reading{}, err
-				}
-				return pick(r), nil
-			}}
+		name = fmt.Sprintf("%d nodes at once, 10%% may be switched: %s", s.nodes, name)
+		return figures.Figure{Name: name, Limit: limit, Measure: figures.From(run, pick)}
 	}
 	return []figures.Figure{
 		figure("tainted at once", figures.AtMost(float64(max(s.nodes/tenth, 1)), "nodes"), func(r *fleetRun) figures.Reading {

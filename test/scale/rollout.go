@@ -53,14 +53,8 @@ func (s *scale) rolloutFigures(ctx context.Context) (all []figures.Figure) {
 	for _, nodes := range []int{s.planNodes / 10, s.planNodes} {
 		run := sync.OnceValues(func() (*rolloutRun, error) { return s.runRollout(ctx, nodes) })
 		figure := func(name string, limit figures.Limit, pick func(*rolloutRun) figures.Reading) {
-			all = append(all, figures.Figure{Name: fmt.Sprintf("%d plans for %d nodes: %s", s.plans, nodes, name), Limit: limit,
-				Measure: func(context.Context) (figures.Reading, error) {
-					r, err := run()
-					if err != nil {
-						return figures.Reading{}, err
-					}
-					return pick(r), nil
-				}})
+			name = fmt.Sprintf("%d plans for %d nodes: %s", s.plans, nodes, name)
+			all = append(all, figures.Figure{Name: name, Limit: limit, Measure: figures.From(run, pick)})
 		}
 		seconds := func(d time.Duration, seen string) figures.Reading {
 			return figures.Reading{Value: d.Seconds(), Seen: seen}

@@ -9,11 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 func TestFlagsOutside(t *testing.T) {
@@ -139,4 +143,70 @@ func TestWorst(t *testing.T) {
 	r := worst([]oneSwitch{{profile: "a", took: []float64{1, 1, 9}}, {profile: "b", took: []float64{3}}, {profile: "c", took: []float64{2}}},
 		(*oneSwitch).seconds, func(o *oneSwitch) string { return o.profile })
 	assert.Equal(t, figures.Reading{Value: 3, Seen: "a, b, c"}, r)
+}
+
+// One slow round moves neither the figure nor the times that are shown.
+func TestCompared(t *testing.T) {
+	r := compared([]float64{0.03, 0.06, 0.03}, []float64{0.05, 0.05, 0.06})
+	assert.InDelta(t, 0.6, r.Value, 1e-9)
+	assert.Equal(t, "30.0 against 50.0 ms; 3 rounds, 0.50 to 1.20", r.Seen)
+}
+
+// Both layouts answer every workload, on a node with the same GPUs.
+func TestLayoutsServeTheWorkloads(t *testing.T) {
+	inv, err := models.LoadInventory(scheduledInventory)
+	require.NoError(t, err)
+	gpus, err := nodes.NVIDIAGPUs(t.Context(), inv, "node", t.TempDir())
+	require.NoError(t, err)
+	classes, err := allocator.Classes("../../" + renderedChart)
+	require.NoError(t, err)
+	for _, l := range layouts {
+		published, err := l.publish("node-000", gpus)
+		require.NoError(t, err)
+		names := sets.New[string]()
+		for _, slice := range published {
+			names.Insert(slice.Name)
+			assert.Equal(t, l.driver, slice.Spec.Driver)
+		}
+		assert.Len(t, names, len(published), "each slice is an object of its own")
+		scheduler := allocator.New(nodes.ForDriver(classes, l.driver), published)
+		for _, w := range workloads {
+			grant, err := scheduler.Allocate(t.Context(), "node-000", allocator.Claim("claim", allocator.Request("gpu", w.class, 1)))
+			require.NoError(t, err)
+			require.NotNil(t, grant, "%s: %s", l.name, w.name)
+		}
+	}
+}
+
+func TestStarts(t *testing.T) {
+	s := &starts{seen: map[string]string{}, states: map[string]v1alpha1.State{}}
+	begin := time.Now()
+	take := func(node, pool, id string, state v1alpha1.State, after time.Duration) {
+		s.take(node, pool, &v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{ID: id}}, begin.Add(after))
+	}
+	take("node-a", "pool-00", "1", v1alpha1.Planning, 0)
+	take("node-a", "pool-00", "1", v1alpha1.Planning, time.Second) // nothing new
+	take("node-b", "pool-01", "1", v1alpha1.Planning, 2*time.Second)
+	take("node-a", "pool-00", "1", v1alpha1.Tainted, 3*time.Second)
+	take("node-a", "pool-00", "2", v1alpha1.Tainted, 4*time.Second)
+	assert.Len(t, s.since(time.Time{}), 4)
+	assert.Equal(t, []start{
+		{"pool-01", begin.Add(2 * time.Second), false}, {"pool-00", begin.Add(3 * time.Second), true}, {"pool-00", begin.Add(4 * time.Second), false},
+	}, s.since(begin))
+	at, err := s.await(t.Context(), func(s start) bool { return s.pool == "pool-01" })
+	require.NoError(t, err)
+	assert.Equal(t, begin.Add(2*time.Second), at)
+}
+
+// Every pool has the same number of nodes, and the plan selects them.
+func TestPools(t *testing.T) {
+	nodes := map[string]int{}
+	for i := range 500 {
+		nodes[poolOf(i, 40)]++
+	}
+	require.Len(t, nodes, 40)
+	for pool, n := range nodes {
+		assert.Contains(t, []int{12, 13}, n)
+		assert.Equal(t, pool, planOf(pool).Spec.NodeSelector.MatchLabels[poolLabel])
+	}
 }

@@ -70,13 +70,9 @@ func (s *scale) schedulerFigures(ctx context.Context) []figures.Figure {
 		all = append(all, figures.Figure{
 			Name:  fmt.Sprintf("%d nodes with 8 H100: scheduler CPU per pod with %s, against NVIDIA's layout", s.schedulerNodes, w.name),
 			Limit: figures.AtMost(w.limit, "×"),
-			Measure: func(context.Context) (figures.Reading, error) {
-				cost, err := run()
-				if err != nil {
-					return figures.Reading{}, err
-				}
-				return compared(cost[i][0], cost[i][1]), nil
-			},
+			Measure: figures.From(run, func(cost perPod) figures.Reading {
+				return compared(cost[i][0], cost[i][1])
+			}),
 		})
 	}
 	return all

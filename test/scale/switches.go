@@ -71,13 +71,7 @@ func (s *scale) switchFigures(ctx context.Context) []figures.Figure {
 	for _, v := range vendors {
 		figure := func(name string, limit figures.Limit, value func(*oneSwitch) float64, seen func(*oneSwitch) string) {
 			all = append(all, figures.Figure{Name: fmt.Sprintf("a switch of %s: %s", v.name, name), Limit: limit,
-				Measure: func(context.Context) (figures.Reading, error) {
-					r, err := run()
-					if err != nil {
-						return figures.Reading{}, err
-					}
-					return worst(r[v.node], value, seen), nil
-				}})
+				Measure: figures.From(run, func(r map[string][]oneSwitch) figures.Reading { return worst(r[v.node], value, seen) })})
 		}
 		figure("time beside hardware and eviction", figures.AtMost(mostOverhead, "s"),
 			(*oneSwitch).seconds,

@@ -47,14 +47,10 @@ func (s *scale) uninstallFigures(ctx context.Context) []figures.Figure {
 	return []figures.Figure{{
 		Name:  fmt.Sprintf("uninstalling %d nodes: read from the API server for each", s.nodes),
 		Limit: figures.AtMost(mostUninstalled, "kB"),
-		Measure: func(context.Context) (figures.Reading, error) {
-			r, err := run()
-			if err != nil {
-				return figures.Reading{}, err
-			}
+		Measure: figures.From(run, func(r *uninstallRun) figures.Reading {
 			return figures.Reading{Value: float64(r.read) / 1e3 / float64(s.nodes), Seen: fmt.Sprintf("%.1f MB in %s, of which the plugins took %s",
-				float64(r.read)/1e6, r.took.Round(time.Second), withdrawalTime)}, nil
-		},
+				float64(r.read)/1e6, r.took.Round(time.Second), withdrawalTime)}
+		}),
 	}}
 }
 

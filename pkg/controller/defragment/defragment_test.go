@@ -15,14 +15,10 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// scattered has a small pod on each node, and a pod that waits for a whole GPU: its attempt is on the second
-// node, which has fewer pods.
+// scattered has an attempt on the second node.
 func scattered(t *testing.T) (w *world, waiting string) {
 	w = newWorld(t)
-	w.pod(small, "node-0")
-	w.pod(small, "node-0")
-	w.pod(small, "node-1")
-	waiting = w.pod(large, "")
+	waiting = w.scatter()
 	require.False(t, w.pass(30*time.Second), "the pod has not waited for long enough")
 	require.True(t, w.pass(31*time.Second))
 	return w, waiting
@@ -182,9 +178,7 @@ func TestFitsMeanwhile(t *testing.T) {
 // If a replacement gets no node, no more pods are evicted.
 func TestWaitsForReplacements(t *testing.T) {
 	w, _ := scattered(t)
-	w.taint("node-1")
-	w.pass(time.Second)
-	require.True(t, w.pass(3*time.Second))
+	w.evicts("node-1")
 	require.True(t, w.pass(replaceTimeout-time.Second))
 	require.False(t, w.pass(time.Second))
 	assert.Contains(t, w.attempt("node-1").Message, "has no node after 5m0s, so no more pods are evicted")

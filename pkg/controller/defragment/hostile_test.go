@@ -51,11 +51,8 @@ func TestNobodyIsEvictedForAPodThatIsKeptAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.pod(small, "node-0")
-			w.pod(small, "node-0")
-			w.pod(small, "node-1")
+			pod := w.get(w.scatter())
 			w.guard(test.namespace, test.phase, test.term)
-			pod := w.get(w.pod(large, ""))
 			pod.Labels = map[string]string{"app": "bait"}
 			require.NoError(t, w.api.Update(t.Context(), pod))
 			assert.Equal(t, test.begins, w.pass(61*time.Second))
@@ -67,10 +64,7 @@ func TestNobodyIsEvictedForAPodThatIsKeptAway(t *testing.T) {
 // A pod that keeps the waiting one away and comes after the plan ends the attempt before an eviction.
 func TestAGuardThatComesAfterThePlan(t *testing.T) {
 	w := newWorld(t)
-	w.pod(small, "node-0")
-	w.pod(small, "node-0")
-	w.pod(small, "node-1")
-	pod := w.get(w.pod(large, ""))
+	pod := w.get(w.scatter())
 	pod.Labels = map[string]string{"app": "bait"}
 	require.NoError(t, w.api.Update(t.Context(), pod))
 	require.True(t, w.pass(61*time.Second))
@@ -86,10 +80,7 @@ func TestAGuardThatComesAfterThePlan(t *testing.T) {
 // evicted again for a long time.
 func TestPodsThatAreCreatedAgainEvictNobodyAgain(t *testing.T) {
 	w := newWorld(t)
-	w.pod(small, "node-0")
-	w.pod(small, "node-0")
-	w.pod(small, "node-1")
-	waiting := w.pod(large, "")
+	waiting := w.scatter()
 	for i := range 50 {
 		w.pass(61 * time.Second)
 		if a := w.attempt("node-1"); a != nil && a.Ended == nil {

@@ -66,9 +66,7 @@ func twoMoves(t *testing.T, prepare ...func(*world)) *world {
 	}
 	require.True(t, w.pass(time.Minute))
 	require.Len(t, w.attempt("node-1").Moves, 2)
-	w.taint("node-1")
-	w.pass(time.Second)
-	require.True(t, w.pass(3*time.Second))
+	w.evicts("node-1")
 	require.Len(t, w.evicted, 1)
 	return w
 }
@@ -90,9 +88,7 @@ func TestReplacementTakesAnotherPlace(t *testing.T) {
 	moves := w.attempt("node-1").Moves
 	require.Len(t, moves, 2)
 	require.NotEqual(t, moves[0].Node, moves[1].Node)
-	w.taint("node-1")
-	w.pass(time.Second)
-	require.True(t, w.pass(3*time.Second))
+	w.evicts("node-1")
 	require.True(t, w.bind(w.pod(small, ""), moves[1].Node))
 	require.True(t, w.pass(time.Second))
 	require.True(t, w.attempt("node-1").Moves[0].Placed)
@@ -139,9 +135,7 @@ func TestEvictionsEndAtTheDeadline(t *testing.T) {
 // The controller's clock may be a little ahead of the API server's, which sets creation times.
 func TestReplacementBeforeItsEviction(t *testing.T) {
 	w, _ := scattered(t)
-	w.taint("node-1")
-	w.pass(time.Second)
-	require.True(t, w.pass(3*time.Second))
+	w.evicts("node-1")
 	now := w.clock.Now()
 	w.clock.SetTime(now.Add(-2500 * time.Millisecond))
 	require.True(t, w.bind(w.pod(small, ""), "node-0"))
@@ -168,9 +162,7 @@ func TestEachPodNeedsAReplacement(t *testing.T) {
 // The namespace of an evicted pod may have very many pods, so it is not listed all the time.
 func TestNamespacesAreListedRarely(t *testing.T) {
 	w, _ := scattered(t)
-	w.taint("node-1")
-	w.pass(time.Second)
-	require.True(t, w.pass(3*time.Second))
+	w.evicts("node-1")
 	lists := func() (n int) {
 		for _, what := range w.listed {
 			if what == "*v1.PodList "+team+" " {

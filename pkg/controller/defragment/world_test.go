@@ -156,6 +156,16 @@ func (w *world) create(o client.Object) {
 	require.NoError(w.t, w.api.Create(w.t.Context(), o))
 }
 
+// scatter makes small pods on both nodes, and a pod that waits for a whole GPU: the second node has
+// fewer pods.
+func (w *world) scatter() (waiting string) {
+	w.t.Helper()
+	w.pod(small, "node-0")
+	w.pod(small, "node-0")
+	w.pod(small, "node-1")
+	return w.pod(large, "")
+}
+
 func (w *world) node(name string) {
 	w.t.Helper()
 	published, err := nodes.OfModel(name, "H100-80GB", 1)
@@ -202,6 +212,14 @@ func (w *world) taint(node string) {
 		require.NoError(w.t, w.api.Update(w.t.Context(), s))
 	}
 	w.publish()
+}
+
+// evicts publishes the taints of the attempt on a node, and lets it evict its first pod.
+func (w *world) evicts(node string) {
+	w.t.Helper()
+	w.taint(node)
+	w.pass(time.Second)
+	require.True(w.t, w.pass(3*time.Second))
 }
 
 // pod makes a pod of a ReplicaSet that asks for a device of a class. It runs on a node, or waits.

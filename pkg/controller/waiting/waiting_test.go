@@ -60,9 +60,7 @@ func TestAPodIsToldOnceAfterAMinute(t *testing.T) {
 func told(t *testing.T) (*world, types.NamespacedName) {
 	w := full(t)
 	p := w.waiting("p", small)
-	w.see(p)
-	w.pass(time.Minute)
-	w.see(p)
+	w.looked(p)
 	require.Len(t, w.events(), 1)
 	return w, p
 }
@@ -94,10 +92,7 @@ func TestAnotherAnswerIsToldAndTheFirstOneAgain(t *testing.T) {
 func TestRoomIsNotTold(t *testing.T) {
 	w := newWorld(t, 3)
 	w.claim("secret", "mine-0", wholeGPU, "node-0")
-	p := w.waiting("p", small)
-	w.see(p)
-	w.pass(time.Minute)
-	w.see(p)
+	w.looked(w.waiting("p", small))
 	require.Empty(t, w.events())
 	require.Empty(t, w.byAnswer())
 
@@ -121,9 +116,7 @@ func TestPodsThatAskForTheSameShareTheAnswer(t *testing.T) {
 	for i := range pods {
 		all = append(all, w.waiting(fmt.Sprintf("p-%d", i), small))
 	}
-	w.see(all...)
-	w.pass(time.Minute)
-	w.see(all...)
+	w.looked(all...)
 	require.Len(t, w.events(), pods)
 	assert.Equal(t, pods+2+pods, w.calls, "claims, nodes and events")
 	assert.Len(t, w.r.memory.shapes, 1)
@@ -303,9 +296,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 					test.change(p)
 				}
 			})
-			w.see(p)
-			w.pass(time.Minute)
-			w.see(p)
+			w.looked(p)
 			w.see(p)
 			if test.want == "" {
 				require.Empty(t, w.events())
@@ -321,9 +312,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 func TestAClaimThatComesLate(t *testing.T) {
 	w := full(t)
 	p := w.pod("p", "p-gpu")
-	w.see(p)
-	w.pass(time.Minute)
-	w.see(p)
+	w.looked(p)
 	require.Len(t, w.events(), 1)
 	claim := w.claim("team-a", "p-gpu", small, "")
 	requests := w.r.podsOfClaim(t.Context(), claim)

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // The plugin answers before the controller gives up, whatever their clocks say.
@@ -28,4 +29,17 @@ func TestBudgetOfAChange(t *testing.T) {
 		})
 	}
 	assert.Equal(t, applyBudget, budgetOf(&v1alpha1.Switch{Since: since}))
+}
+
+func TestLastingModes(t *testing.T) {
+	hopper := gpu.Modes{MIG: gpu.MIGOn, PendingMIG: gpu.MIGOff}
+	assert.Equal(t, gpu.Modes{}, lastingModes(hopper), "claims change it")
+	ampere := gpu.Modes{MIG: gpu.MIGOn, PendingMIG: gpu.MIGOn, MIGNeedsReset: true}
+	assert.Equal(t, ampere, lastingModes(ampere))
+	vgpu := gpu.Modes{MIG: gpu.MIGOn, MIGFixed: true}
+	assert.Equal(t, vgpu, lastingModes(vgpu))
+	amd := gpu.Modes{Compute: "CPX", Computes: []string{"SPX", "CPX"}, Memory: "NPS1", Memories: []string{"NPS1", "NPS4"}}
+	lasting := amd
+	lasting.Compute = ""
+	assert.Equal(t, lasting, lastingModes(amd), "claims change the compute mode")
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -75,4 +77,80 @@ func TestMetricNamesAreStable(t *testing.T) {
 		`tranche_publish_errors_total 0`,
 		`tranche_reconcile_findings_total{reason="ForeignPartition",result="success"} 1`,
 	}, counts)
+}
+
+func TestMetricsOfWhatIsFree(t *testing.T) {
+	first, second, amd := nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS1")
+	released := nodetest.PreparedRecord("left", nil, nodetest.HeldDevice(second.Placements[1], "GPU-2", false))
+	released.Released = true
+	records := []ledger.Record{
+		nodetest.PreparedRecord("a", nil, nodetest.HeldDevice(first.Placements[0], "MIG-1", false)),
+		nodetest.PreparedRecord("monitor", nil, nodetest.HeldDevice(second.Placements[1], "GPU-2", true)),
+		nodetest.PreparedRecord("c", nil, nodetest.HeldDevice(amd.Placements[0], "", false)),
+		released,
+	}
+	m := NewMetrics(func() []ledger.Record { return records })
+	assert.Empty(t, nodetest.Scrape(t, m.Handler(), "tranche_f"), "nothing is published")
+	m.OfferedGPUs([]gpu.GPU{first, second, amd})
+	assert.Equal(t, []string{
+		`tranche_free_memory_bytes{gpu="gpu-0000-01-00-0"} 70`,
+		`tranche_free_memory_bytes{gpu="gpu-0000-02-00-0"} 80`,
+		`tranche_free_memory_bytes{gpu="gpu-0000-05-00-0"} 40`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_free_memory_bytes{"))
+	assert.Equal(t, []string{
+		`tranche_allocated_memory_bytes{gpu="gpu-0000-01-00-0"} 10`,
+		`tranche_allocated_memory_bytes{gpu="gpu-0000-02-00-0"} 0`,
+		`tranche_allocated_memory_bytes{gpu="gpu-0000-05-00-0"} 40`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_allocated_memory_bytes{"))
+	assert.Equal(t, []string{
+		`tranche_free_compute_units{gpu="gpu-0000-01-00-0"} 116`,
+		`tranche_free_compute_units{gpu="gpu-0000-02-00-0"} 132`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_free_compute_units{"), "AMD's GPU does not tell")
+	assert.Equal(t, []string{
+		`tranche_allocated_compute_units{gpu="gpu-0000-01-00-0"} 16`,
+		`tranche_allocated_compute_units{gpu="gpu-0000-02-00-0"} 0`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_allocated_compute_units{"))
+	assert.Equal(t, []string{
+		`tranche_free_devices{gpu="gpu-0000-01-00-0",profile="",type="gpu"} 0`,
+		`tranche_free_devices{gpu="gpu-0000-01-00-0",profile="1g.10gb",type="mig"} 1`,
+		`tranche_free_devices{gpu="gpu-0000-02-00-0",profile="",type="gpu"} 1`,
+		`tranche_free_devices{gpu="gpu-0000-02-00-0",profile="1g.10gb",type="mig"} 1`,
+		`tranche_free_devices{gpu="gpu-0000-05-00-0",profile="",type="gpu"} 0`,
+		`tranche_free_devices{gpu="gpu-0000-05-00-0",profile="cpx",type="xcp"} 1`,
+		`tranche_free_devices{gpu="gpu-0000-05-00-0",profile="dpx",type="xcp"} 0`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_free_devices{"))
+	assert.Equal(t, []string{
+		`tranche_fragmentation_ratio{profile="",type="gpu"} 0.5789473684210527`,
+		`tranche_fragmentation_ratio{profile="1g.10gb",type="mig"} 0`,
+		`tranche_fragmentation_ratio{profile="cpx",type="xcp"} 0`,
+		`tranche_fragmentation_ratio{profile="dpx",type="xcp"} 1`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_fragmentation_ratio{"))
+	m.OfferedGPUs(nil)
+	assert.Empty(t, nodetest.Scrape(t, m.Handler(), "tranche_f"), "withdrawn")
+}
+
+// Two shares that a claim has of one device are two samples.
+func TestMetricsOfShares(t *testing.T) {
+	limited := profile.Default().Sharing
+	limited.Limits = true
+	g := nodetest.GPUAt("0000:01:00.0").Placements[1]
+	half, some := nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByFraction, limited), "GPU-1", false), nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
+	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
+	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
+	again := some
+	again.ShareID = "s3"
+	m := NewMetrics(func() []ledger.Record {
+		return []ledger.Record{nodetest.PreparedRecord("a", []string{"web"}, half, some, again)}
+	})
+	const fraction, memory = `claim="a",container="",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",container="",device="gpu-0000-01-00-0-memory-share"`
+	assert.Equal(t, []string{
+		`tranche_share_fraction{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
+		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share="fraction",share_id="s1",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share="memory",share_id="s2",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share="memory",share_id="s3",sharing="timeslicing"} 1`,
+		`tranche_share_memory_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
+		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s2"} 20`,
+		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s3"} 20`,
+		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_share_"))
 }

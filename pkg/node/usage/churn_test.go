@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,34 +13,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/load"
-	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-// machine is 8 GPUs of 7 partitions each.
-type machine interface {
-	// gpus lists the GPUs.
-	gpus() []gpu.GPU
-	// read measures a GPU.
-	read(ctx context.Context, pciAddress string) (gpu.Usage, error)
-	// begin makes the partition if it does not exist, and returns its UUID. remake: it is
-	// made anew.
-	begin(ctx context.Context, p gpu.Placement, remake bool) (uuid string, err error)
-	// work lets claim n use the partition: n MiB, and n of 20000 compute units. idle ends it.
-	work(p gpu.Placement, n int64) error
-	idle(p gpu.Placement, n int64) error
-}
+// mostClaims is how many claims come and go.
+const mostClaims = 10_000
 
-// memory is a machine in memory. Its averages are over the time since the last reading, like
-// those of GPM: they mix what two claims did.
+// memory is 8 GPUs of 7 partitions each, in memory. Averages are over the time since the last
+// reading, like those of GPM: they mix what two claims did.
 type memory struct {
-	list []gpu.GPU
 	mu   sync.Mutex
 	now  map[spot]int64
 	last map[string]map[int]int64
@@ -53,15 +35,13 @@ type spot struct {
 	start int
 }
 
-func (m *memory) gpus() []gpu.GPU { return m.list }
-
 func (m *memory) read(_ context.Context, pciAddress string) (gpu.Usage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u := gpu.Usage{Measured: gpu.Measured{gpu.Power: 300}}
 	before, now := m.last[pciAddress], map[int]int64{}
 	for start := range 7 {
-		n := m.now[key(pciAddress, start)]
+		n := m.now[spot{pciAddress, start}]
 		now[start] = n
 		values := gpu.Measured{gpu.MemoryUsed: float64(n) * (1 << 20)}
 		if before != nil {
@@ -75,92 +55,18 @@ func (m *memory) read(_ context.Context, pciAddress string) (gpu.Usage, error) {
 	return u, nil
 }
 
-func key(pciAddress string, start int) spot { return spot{pciAddress, start} }
-
-func (m *memory) begin(_ context.Context, p gpu.Placement, _ bool) (string, error) {
-	return fmt.Sprint("MIG-", p.Start), nil
-}
-
-func (m *memory) set(p gpu.Placement, n int64) error {
+// set lets claim n use a partition: n MiB, and n of 20000 compute units. 0: nobody does.
+func (m *memory) set(p gpu.Placement, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.now[key(p.GPU, p.Start)] = n
-	return nil
-}
-
-func (m *memory) work(p gpu.Placement, n int64) error { return m.set(p, n) }
-
-func (m *memory) idle(p gpu.Placement, _ int64) error { return m.set(p, 0) }
-
-// simulator is a machine below the real driver.
-type simulator struct {
-	*nvidia.Driver
-	root string
-	list []gpu.GPU
-
-	mu        sync.Mutex
-	instances map[string]gpu.Partition
-}
-
-func newSimulator(t *testing.T) *simulator {
-	t.Helper()
-	inventory, err := models.LoadInventory("h100x8")
-	require.NoError(t, err)
-	s := &simulator{root: t.TempDir(), instances: map[string]gpu.Partition{}}
-	library, err := nvdriver.New(inventory, nvdriver.Options{Root: s.root, Sleep: func(time.Duration) {}, Logf: t.Logf})
-	require.NoError(t, err)
-	s.Driver, err = nvidia.New(nvidia.Config{NVML: library, DriverRoot: library.DriverRoot(), ProcRoot: s.root, SysRoot: filepath.Join(s.root, "sys")})
-	require.NoError(t, err)
-	require.NoError(t, s.Open(t.Context()))
-	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	s.list, err = s.Inventory(t.Context())
-	require.NoError(t, err)
-	for i := range s.list {
-		require.NoError(t, s.SetMIG(t.Context(), s.list[i].PCIAddress, true, false))
-	}
-	return s
-}
-
-func (s *simulator) gpus() []gpu.GPU { return s.list }
-
-func (s *simulator) read(ctx context.Context, pciAddress string) (gpu.Usage, error) {
-	return s.Usage(ctx, pciAddress)
-}
-
-func (s *simulator) begin(ctx context.Context, p gpu.Placement, remake bool) (string, error) {
-	if remake {
-		if err := s.Destroy(ctx, p); err != nil {
-			return "", err
-		}
-	}
-	part, err := s.Create(ctx, p)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances[p.Name()] = part
-	return part.UUID, err
-}
-
-func (s *simulator) work(p gpu.Placement, n int64) error {
-	s.mu.Lock()
-	part := s.instances[p.Name()]
-	s.mu.Unlock()
-	var instance int
-	if _, err := fmt.Sscanf(part.ID, "GI %d", &instance); err != nil {
-		return err
-	}
-	return nvdriver.AddProcess(s.root, nvdriver.Process{GPU: p.GPU, GPUInstance: &instance, PID: int(n), Use: load.Use{MemoryMiB: int(n)}})
-}
-
-func (s *simulator) idle(_ gpu.Placement, n int64) error {
-	return nvdriver.RemoveProcess(s.root, int(n))
+	m.now[spot{p.GPU, p.Start}] = n
 }
 
 // churn lets claims come and go on a machine, and compares what is reported all the while.
 type churn struct {
 	*node
-	machine
+	*memory
 	registry *prometheus.Registry
-	claims   int64
 	started  atomic.Int64
 	// wrong is a value that is somebody else's; labelled counts those that had a claim.
 	wrong    atomic.Pointer[string]
@@ -171,20 +77,14 @@ type churn struct {
 func (c *churn) run(ctx context.Context, g *gpu.GPU, random *rand.Rand) error {
 	for ctx.Err() == nil {
 		n := c.started.Add(1)
-		if n > c.claims {
+		if n > mostClaims {
 			return nil
 		}
 		p := place(random.IntN(7))
 		p.GPU = g.PCIAddress
-		uuid, err := c.begin(ctx, p, random.IntN(10) == 0)
-		if err != nil {
-			return err
-		}
 		name := fmt.Sprint("claim-", n)
-		c.hold(name, podsNamed("pod-"+name), device(p, uuid))
-		if err := c.work(p, n); err != nil {
-			return err
-		}
+		c.hold(name, podsNamed("pod-"+name), device(p, fmt.Sprint("MIG-", p.Start)))
+		c.set(p, n)
 		if random.IntN(20) == 0 {
 			c.Measure(ctx)
 		}
@@ -193,9 +93,7 @@ func (c *churn) run(ctx context.Context, g *gpu.GPU, random *rand.Rand) error {
 				return err
 			}
 		}
-		if err := c.idle(p, n); err != nil {
-			return err
-		}
+		c.set(p, 0)
 		c.release(name)
 	}
 	return ctx.Err()
@@ -236,11 +134,15 @@ func (c *churn) check(families []*dto.MetricFamily) {
 	}
 }
 
-// churns lets claims come and go, while others measure and scrape.
-func churns(t *testing.T, m machine, claims int64) {
-	t.Helper()
-	c := &churn{node: newNode(), machine: m, registry: prometheus.NewRegistry(), claims: claims}
-	c.node.gpus, c.use, c.Interval = m.gpus(), m.read, time.Hour
+// With 10,000 claims that come and go while others measure and scrape, no value of one claim is
+// reported of another, and nothing is left.
+func TestChurn(t *testing.T) {
+	m := &memory{now: map[spot]int64{}, last: map[string]map[int]int64{}}
+	c := &churn{node: newNode(), memory: m, registry: prometheus.NewRegistry()}
+	c.gpus, c.use, c.Interval = nil, m.read, time.Hour
+	for i := range 8 {
+		c.gpus = append(c.gpus, gpu.GPU{PCIAddress: fmt.Sprintf("0000:%02x:00.0", i+1), UUID: fmt.Sprint("GPU-", i)})
+	}
 	c.registry.MustRegister(c.Sampler)
 	ctx, stop := context.WithCancel(t.Context())
 	var background, workers sync.WaitGroup
@@ -251,9 +153,9 @@ func churns(t *testing.T, m machine, claims int64) {
 			}
 		}
 	})
-	for i := range c.node.gpus {
+	for i := range c.gpus {
 		workers.Go(func() {
-			assert.NoError(t, c.run(ctx, &c.node.gpus[i], rand.New(rand.NewPCG(1, uint64(i))))) //nolint:gosec // the same each time
+			assert.NoError(t, c.run(ctx, &c.gpus[i], rand.New(rand.NewPCG(1, uint64(i))))) //nolint:gosec // the same each time
 		})
 	}
 	workers.Wait()
@@ -269,15 +171,3 @@ func churns(t *testing.T, m machine, claims int64) {
 	assert.NotContains(t, text, "claim-", "leftover series")
 	assert.Contains(t, text, "tranche_fb_used_bytes")
 }
-
-// With 10,000 claims, no value of one claim is reported of another, and nothing is left.
-func TestChurn(t *testing.T) {
-	m := &memory{now: map[spot]int64{}, last: map[string]map[int]int64{}}
-	for i := range 8 {
-		m.list = append(m.list, gpu.GPU{PCIAddress: fmt.Sprintf("0000:%02x:00.0", i+1), UUID: fmt.Sprint("GPU-", i)})
-	}
-	churns(t, m, 10_000)
-}
-
-// The same below the real driver, where a claim takes longer: partitions are made and destroyed.
-func TestChurnOnTheSimulator(t *testing.T) { churns(t, newSimulator(t), 60) }

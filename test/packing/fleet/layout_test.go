@@ -121,33 +121,3 @@ func TestAscend(t *testing.T) {
 	}
 	assert.NotZero(t, layoutOf(t).GPU.Placements[layoutOf(t).Empty.First[0]].Start, "the plugin's order is another")
 }
-
-// An order changes which device the allocator gives, and never whether one fits.
-func TestOrders(t *testing.T) {
-	l := layoutOf(t)
-	plugin := l.Order()
-	assert.Equal(t, "1g.10gb 6 5 4 3 2 1 0, 1g.20gb 6 4 2 0, 2g.20gb 4 2 0, 3g.40gb 4 0, 4g.40gb 0", plugin.String())
-	published, err := ascendingLayout()
-	require.NoError(t, err)
-	same, ascending, swapped := l.WithOrder(plugin), l.WithOrder(published.Order()), l.WithOrder(plugin.Swapped(0, 0, 3))
-	name := func(l *Layout, d int) string { return l.GPU.Placements[d].Name() }
-	for k, d := range published.Empty.First {
-		assert.Equal(t, name(published, d), name(ascending, ascending.Empty.First[k]), "the allocator with the devices in this order")
-	}
-	assert.Equal(t, 6, plugin[0][0], "the order itself does not change")
-	assert.Equal(t, 3, l.GPU.Placements[swapped.Empty.First[0]].Start)
-
-	random := rand.New(rand.NewPCG(1, 1))
-	a, b, c := l.Empty, same.Empty, swapped.Empty
-	for range 1000 {
-		require.Equal(t, a.First, b.First)
-		require.Equal(t, a.Devices, c.Devices)
-		devices := slices.Concat(a.Devices[:]...)
-		if len(devices) == 0 || random.IntN(20) == 0 {
-			a, b, c = l.Empty, same.Empty, swapped.Empty
-			continue
-		}
-		d := devices[random.IntN(len(devices))]
-		a, b, c = a.After[d], b.After[d], c.After[d]
-	}
-}

@@ -19,8 +19,11 @@ type Policy struct {
 	New func(w workload.Workload, seed uint64) Placer
 }
 
-// All are the policies that are compared. Some keep a number of GPUs of each node for whole GPUs.
-func All(reserve int) []Policy {
+// reserve is how many of 8 GPUs, or of 8 nodes, some policies keep for whole GPUs.
+const reserve = 4
+
+// All are the policies that are compared.
+func All() []Policy {
 	search := func(of func(workload.Workload) Placer) func(workload.Workload, uint64) Placer {
 		return func(w workload.Workload, _ uint64) Placer { return of(w) }
 	}
@@ -45,6 +48,3 @@ func All(reserve int) []Policy {
 	}
 	return all
 }
-
-// Stock is what the stock scheduler does for pods that prefer nodes with other such pods.
-func Stock(w workload.Workload, seed uint64) Placer { return scheduled(podAffinity)(w, seed) }

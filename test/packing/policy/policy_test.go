@@ -56,7 +56,7 @@ func place0(t *testing.T, f *fleet.Fleet, kind int) fleet.Place {
 func TestPoliciesChooseNodes(t *testing.T) {
 	all, err := workload.All()
 	require.NoError(t, err)
-	for _, p := range All(4) {
+	for _, p := range All() {
 		if p.New == nil || strings.HasPrefix(p.Name, "reserved") {
 			continue // see TestReserved
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -68,11 +67,7 @@ func (s *settings) fill(ctx context.Context, p policy) (r filled, err error) {
 	if err != nil {
 		return filled{}, err
 	}
-	profile := s.profile(ctx, c)
 	if err := c.schedule(ctx, "pod", s.pods); err != nil {
-		return filled{}, err
-	}
-	if err := profile(); err != nil {
 		return filled{}, err
 	}
 	after, err := c.cost(ctx)
@@ -86,27 +81,6 @@ func (s *settings) fill(ctx context.Context, p policy) (r filled, err error) {
 	r.cpu = (after.cpu - before.cpu) / time.Duration(s.pods)
 	r.sliceWrites = float64(written.Since(before.writes).Of("resourceslices")) / float64(s.pods)
 	return r, err
-}
-
-// profile has the scheduler measure what its CPU time is spent on, if that is asked for. The
-// function that it returns waits for the profile.
-func (s *settings) profile(ctx context.Context, c *cluster) func() error {
-	if s.profiles == "" {
-		return func() error { return nil }
-	}
-	const seconds = 10
-	failed := make(chan error)
-	go func() {
-		data, err := c.scheduler.Read(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
-		if err == nil {
-			err = os.MkdirAll(s.profiles, 0o755)
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(s.profiles, c.name+".pprof"), data, 0o644)
-		}
-		failed <- err
-	}()
-	return func() error { return <-failed }
 }
 
 func podName(prefix string, i int) string { return fmt.Sprintf("%s-%05d", prefix, i) }

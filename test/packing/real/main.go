@@ -28,8 +28,8 @@ type settings struct {
 	nodes, claims, batch int
 	workload             string
 	loads                options.Loads
-	// out is the folder for plots, profiles the one for CPU profiles of the scheduler.
-	out, profiles string
+	// out is the folder for plots.
+	out string
 }
 
 func main() {
@@ -47,7 +47,6 @@ func main() {
 	flags.StringVar(&s.workload, "workload", "trace", "the workloads that are replayed, separated by commas. Empty: all")
 	flags.Var(&s.loads, "load", "the demand in replays, as shares of the fleet, separated by commas")
 	flags.StringVar(&s.out, "out", "", "write SVG plots of the replays to this folder")
-	flags.StringVar(&s.profiles, "profiles", "", "write CPU profiles of the scheduler while it fills nodes to this folder, for go tool pprof")
 	// Warnings are for whoever writes manifests.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	err := options.Parse(flags, os.Args[1:])

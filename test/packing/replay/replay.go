@@ -48,30 +48,6 @@ func Run(s Settings) Result {
 	return r.run(fleet.Claims(s.Workload.Arrivals(float64(s.Nodes*workload.GPUsPerNode), s.Load, s.Claims, s.Seed)))
 }
 
-// Refused replays claims of which none waits: those that find no room leave. It returns their
-// share of the demand of all that arrive after the warm-up, each counted once.
-func Refused(s Settings) float64 {
-	claims := fleet.Claims(s.Workload.Arrivals(float64(s.Nodes*workload.GPUsPerNode), s.Load, s.Claims, s.Seed))
-	on := &placed{Fleet: fleet.New(s.Layout, s.Nodes), placer: s.Policy.New(s.Workload, s.Seed)}
-	var ends Ends
-	begin, refused, all := Begin(claims), 0.0, 0.0
-	for i, c := range claims {
-		now := max(0, c.Arrival)
-		for end := ends.Next(now); end != nil; end = ends.Next(now) {
-			on.release(end)
-		}
-		if on.place(c) {
-			ends.Start(c, now)
-		} else if i >= begin {
-			refused += c.GPUs()
-		}
-		if i >= begin {
-			all += c.GPUs()
-		}
-	}
-	return refused / all
-}
-
 // Ends are the claims that hold devices, by their ends.
 type Ends []*fleet.Claim
 

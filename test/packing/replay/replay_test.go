@@ -35,7 +35,7 @@ func ask(kind int, arrival, life float64) *fleet.Claim {
 // placer is that of a policy.
 func placer(t *testing.T, name string) policy.Placer {
 	t.Helper()
-	for _, p := range policy.All(4) {
+	for _, p := range policy.All() {
 		if p.Name == name {
 			return p.New(workload.Workload{}, 0)
 		}
@@ -80,7 +80,7 @@ func TestReplay(t *testing.T) {
 func TestPoliciesPlace(t *testing.T) {
 	all, err := workload.All()
 	require.NoError(t, err)
-	for _, p := range policy.All(4) {
+	for _, p := range policy.All() {
 		if p.New == nil {
 			continue // see TestBound
 		}

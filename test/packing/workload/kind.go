@@ -55,16 +55,6 @@ func (k Kind) String() string {
 // GPUs is the GPU memory that a claim holds, in GPUs.
 func (k Kind) GPUs() float64 { return float64(k.Count*k.Memory) / MemorySlices }
 
-// kindOf returns the smallest kind that has these thousandths of compute and memory of each GPU.
-func kindOf(milli, gpus int) (int, error) {
-	for i, k := range Kinds {
-		if k.Count == gpus && k.Compute*1000 >= milli*ComputeSlices && k.Memory*1000 >= milli*MemorySlices {
-			return i, nil
-		}
-	}
-	return 0, fmt.Errorf("no kind has %d/1000 of %d GPUs", milli, gpus)
-}
-
 // kindByName returns the kind with a name.
 func kindByName(name string) (int, error) {
 	for i, k := range Kinds {

@@ -43,7 +43,9 @@ type laboratory struct {
 var usualMachines = map[string]string{nodeA: inventory("h100x8"), nodeB: inventory("l4x4"), nodeC: inventory("mi300x8")}
 
 // inventory is the file of one that the chart brings.
-func inventory(name string) string { return repository + "/pkg/publish/models/inventories/" + name + ".yaml" }
+func inventory(name string) string {
+	return repository + "/pkg/publish/models/inventories/" + name + ".yaml"
+}
 
 // laboratories are those that no test uses, and nil for each that may be started: as many as tests
 // run at once (go test -parallel).

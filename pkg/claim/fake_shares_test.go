@@ -6,9 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -208,21 +205,5 @@ func (p *place) noMistakes() {
 	defer p.shares.mu.Unlock()
 	if len(p.shares.mistakes) > 0 {
 		p.t.Errorf("the Sharer was called as it must not be: %v", p.shares.mistakes)
-	}
-}
-
-func mustPrepare(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
-	t.Helper()
-	r, err := m.Prepare(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func mustRelease(t *testing.T, m *Manager, uid string) {
-	t.Helper()
-	if err := m.Unprepare(t.Context(), claims.Ref(uid)); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -45,8 +45,7 @@ func TestBadIntents(t *testing.T) {
 
 // What is written is read again, and a broken one of a newer driver is kept.
 func TestIntentSurvives(t *testing.T) {
-	p := newPlace(t, hopper, mi300)
-	n := p.start()
+	p, n := startPlace(t, hopper, mi300)
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
 	want := n.journal()
 	want.Version = journalVersion
@@ -67,8 +66,7 @@ func TestIntentSurvives(t *testing.T) {
 
 // A journal that cannot be read now is read later, and not replaced before.
 func TestUnreadableJournal(t *testing.T) {
-	p := newPlace(t, hopper, mi300)
-	n := p.start()
+	p, n := startPlace(t, hopper, mi300)
 	to := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	p.follow(n, to)
 	require.NoError(t, os.Rename(p.file, p.file+".away"))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +37,23 @@ func newPlace(t *testing.T, addresses ...string) *place {
 	return &place{
 		t: t, file: filepath.Join(quickDir(t), "profile.json"), hardware: newHardware(addresses...), claims: &fakeClaims{},
 		profiles: map[string]map[string]profile.Layout{}, memoryModes: true,
+	}
+}
+
+// startPlace starts the driver on a new place.
+func startPlace(t *testing.T, addresses ...string) (*place, *Node) {
+	t.Helper()
+	p := newPlace(t, addresses...)
+	return p, p.start()
+}
+
+// failing makes those calls fail that name one of parts.
+func failing(parts ...string) func(call string) error {
+	return func(call string) error {
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(call, part) }) {
+			return errScripted
+		}
+		return nil
 	}
 }
 

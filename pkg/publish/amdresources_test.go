@@ -1,7 +1,6 @@
 package publish_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -82,25 +81,6 @@ func TestWholeOnlyOfAMDGPUs(t *testing.T) {
 		c := clusterOf(t, gpus)
 		assert.Nil(t, c.one(anyPartition), m.name())
 		assert.Equal(t, ofMode(gpus, "spx", m.modes["spx"]), c.fill(wholeGPU), m.name())
-	}
-}
-
-// TestLegacyResourceIsOnWholeGPUs: on those of the vendor whose it is, as the
-// node says.
-func TestLegacyResourceIsOnWholeGPUs(t *testing.T) {
-	gpus := gpusOf(t, builtIn(t, "h100x2-mi300x2"))
-	for i := range gpus {
-		gpus[i].LegacyResource = string(gpus[i].Vendor) + ".com/gpu"
-	}
-	published := slicesOf(t, gpus)
-	for _, g := range gpus {
-		for _, d := range devicesOf(t, published, g.Name()) {
-			legacy, ok := d.Attributes[names.AttributeLegacyResource]
-			require.Equal(t, d.Name == g.Name(), ok, d.Name)
-			if ok {
-				assert.Equal(t, *d.Attributes[names.AttributeVendor].StringValue, strings.TrimSuffix(*legacy.StringValue, ".com/gpu"))
-			}
-		}
 	}
 }
 

@@ -2,10 +2,8 @@ package nvidia
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,20 +16,19 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 func TestGoldenInventories(t *testing.T) {
 	for _, name := range machinesOfNVIDIA(t) {
-		t.Run(name, func(t *testing.T) { golden(t, name, simulated(t, name).gpus()) })
+		t.Run(name, func(t *testing.T) { checkGolden(t, name, simulated(t, name).gpus()) })
 	}
 }
 
-// golden compares the first GPU of each kind in full, and the others by their
+// checkGolden compares the first GPU of each kind in full, and the others by their
 // facts.
-func golden(t *testing.T, name string, gpus []gpu.GPU) {
+func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 	t.Helper()
 	var b strings.Builder
 	seen := map[string]bool{}
@@ -53,13 +50,7 @@ func golden(t *testing.T, name string, gpus []gpu.GPU) {
 				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes))
 		}
 	}
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "go test -update makes it")
-	assert.Equal(t, string(want), b.String())
+	golden.Equal(t, filepath.Join("testdata", name+".golden"), b.String())
 }
 
 func numbers[M ~map[string]int64](m M) string {

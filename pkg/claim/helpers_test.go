@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 var errScripted = errors.New("scripted failure")
@@ -31,7 +32,7 @@ type place struct {
 }
 
 func newPlace(t *testing.T, gpus int) *place {
-	return &place{t: t, dir: quickDir(t), hardware: newFakeHardware(gpus)}
+	return &place{t: t, dir: memory.TempDir(t), hardware: newFakeHardware(gpus)}
 }
 
 // startNode starts the driver on a new node with idle GPUs.
@@ -46,17 +47,6 @@ func startSharingNode(t *testing.T, gpus int) (*place, *Manager) {
 	t.Helper()
 	p := newPlace(t, gpus).offerShares()
 	return p, p.start()
-}
-
-// quickDir is a folder in memory, where that can be had: a plugin that is killed
-// loses nothing there, and the tests write a great deal.
-func quickDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "claim")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 func (p *place) ledgerDir() string { return filepath.Join(p.dir, "claims") }

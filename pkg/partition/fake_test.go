@@ -113,14 +113,6 @@ type fakeHardware struct {
 	loses bool
 }
 
-func newHardware(addresses ...string) *fakeHardware {
-	h := &fakeHardware{}
-	for _, a := range addresses {
-		h.gpus = append(h.gpus, newGPU(a))
-	}
-	return h
-}
-
 func (h *fakeHardware) gpu(address string) *fakeGPU {
 	for _, c := range h.gpus {
 		if c.PCIAddress == address {

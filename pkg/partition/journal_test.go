@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // A reader of an older or a newer version leaves what it does not know.
@@ -132,7 +133,7 @@ func FuzzDecodeIntent(f *testing.F) {
 				require.True(t, in.static(p))
 			}
 		}
-		file := quickDir(t) + "/profile.json"
+		file := memory.TempDir(t) + "/profile.json"
 		require.NoError(t, writeJournal(file, in))
 		again, err := readJournal(file)
 		require.NoError(t, err)

@@ -3,7 +3,6 @@ package partition
 import (
 	"cmp"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 var errScripted = errors.New("scripted failure")
@@ -34,8 +34,12 @@ type place struct {
 }
 
 func newPlace(t *testing.T, addresses ...string) *place {
+	h := &fakeHardware{}
+	for _, a := range addresses {
+		h.gpus = append(h.gpus, newGPU(a))
+	}
 	return &place{
-		t: t, file: filepath.Join(quickDir(t), "profile.json"), hardware: newHardware(addresses...), claims: &fakeClaims{},
+		t: t, file: filepath.Join(memory.TempDir(t), "profile.json"), hardware: h, claims: &fakeClaims{},
 		profiles: map[string]map[string]profile.Layout{}, memoryModes: true,
 	}
 }
@@ -55,16 +59,6 @@ func failing(parts ...string) func(call string) error {
 		}
 		return nil
 	}
-}
-
-// quickDir is a folder in memory, where that can be had.
-func quickDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "partition")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 // profile defines what a profile comes to.

@@ -84,25 +84,6 @@ func TestWholeOnlyOfAMDGPUs(t *testing.T) {
 	}
 }
 
-// TestSwitchWritesNothing: whatever modes the GPUs are in, and whatever of their
-// partitions KFD has shown by then, the slices are the same.
-func TestSwitchWritesNothing(t *testing.T) {
-	for _, m := range amdMachines {
-		t.Run(m.name(), func(t *testing.T) {
-			driver := amdDriver(t, m.inventory(t, 2))
-			gpus := amdGPUs(t, driver)
-			want, errs := publish.Resources(node, gpus)
-			require.Empty(t, errs)
-			for mode := range m.modes {
-				switchTo(t, driver, gpus[1], mode)
-				resources, errs := publish.Resources(node, amdGPUs(t, driver))
-				require.Empty(t, errs)
-				require.Equal(t, want, resources, mode)
-			}
-		})
-	}
-}
-
 // switchTo has the driver make a partition of a mode, which switches the GPU.
 func switchTo(t *testing.T, driver *amd.Driver, g publish.GPU, mode string) {
 	t.Helper()

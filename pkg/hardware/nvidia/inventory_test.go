@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -218,7 +219,7 @@ func TestInventoryReturnsWhenOneGPUHangs(t *testing.T) {
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
 	t.Cleanup(func() { m.settleFaults() })
 
-	ctx, cancel := withTimeout(t, 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	gpus, err := m.Inventory(ctx)
 	assert.Len(t, gpus, 7)

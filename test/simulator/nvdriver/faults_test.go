@@ -142,9 +142,6 @@ func TestBrokenFaultsNameTheKey(t *testing.T) {
 		"processes: [{gpu: '0000:07:00.0', pid: 1, gpuInstance: -1}]": "processes[0].gpuInstance: -1",
 		"resets: [{gpu: gpu0, refused: true}]":                        `resets[0].gpu: "gpu0" is neither * nor an address`,
 		"resets: [{gpu: '*'}]":                                        "resets[0].does nothing",
-		"resets: [{gpu: '*', refused: true, times: -1}]":              "resets[0].times: -1 is negative",
-		"resets: [{gpu: '*', delay: -1s}]":                            "resets[0].delay: -1s is negative",
-		"resets: [{gpu: '*', refuse: true}]":                          `unknown field "refuse"`,
 		"lost: [gpu0]":                                                `lost[0]: "gpu0"`,
 		"lost: {":                                                     "not valid faults",
 	} {

@@ -116,17 +116,6 @@ func TestMIGModeOfAGPUThatCannotBeReset(t *testing.T) {
 	assert.ErrorContains(t, ResetGPU(root, "0000:00:00.0"), "no GPU")
 }
 
-func TestRefusedResetsAreCounted(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
-	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true, Times: 2}}}))
-	for _, want := range []nvml.Return{nvml.ERROR_RESET_REQUIRED, nvml.ERROR_RESET_REQUIRED, nvml.SUCCESS} {
-		activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
-		assert.Equal(t, nvml.SUCCESS, ret)
-		assert.Equal(t, want, activation)
-	}
-}
-
 func TestProfileInfoV3HasTheName(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
 	require.NoError(t, err)

@@ -12,8 +12,7 @@ import (
 )
 
 func TestCreateGPUInstanceRefusals(t *testing.T) {
-	n := machine(t, "h100x8")
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "h100x8")
 	_, ret := tryGI(t, d, "1g.10gb", 0)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "MIG mode is off")
 	info := profileInfo(t, d, "1g.10gb")
@@ -166,20 +165,19 @@ func TestHandlesGoStale(t *testing.T) {
 }
 
 func TestDestroyInUse(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	gi := makeGI(t, d, "1g.5gb", 0)
 	ci := makeCI(t, gi)
 	seven, eight := 7, 8
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), GPUInstance: &eight, PID: 98}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), GPUInstance: &eight, PID: 98}))
 	assert.Equal(t, nvml.ERROR_IN_USE, ci.Destroy())
 	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy())
-	require.NoError(t, RemoveProcess(root, 99))
+	require.NoError(t, RemoveProcess(n.root, 99))
 	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy(), "compute instance first")
 	assert.Equal(t, nvml.SUCCESS, ci.Destroy())
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
 	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy(), "a process without a compute instance")
-	require.NoError(t, RemoveProcess(root, 99))
+	require.NoError(t, RemoveProcess(n.root, 99))
 	assert.Equal(t, nvml.SUCCESS, gi.Destroy())
 }

@@ -18,6 +18,13 @@ func machine(t *testing.T, name string) *NVML {
 	return machineIn(t, name, memory.TempDir(t))
 }
 
+// machineAndGPU is machine with the handle of its first GPU.
+func machineAndGPU(t *testing.T, name string) (*NVML, nvml.Device) {
+	t.Helper()
+	n := machine(t, name)
+	return n, handleOf(t, n, 0)
+}
+
 func machineIn(t *testing.T, name, root string) *NVML {
 	t.Helper()
 	inv, err := models.LoadInventory(name)

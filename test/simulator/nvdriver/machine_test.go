@@ -70,21 +70,20 @@ func TestRebootLosesInstances(t *testing.T) {
 }
 
 func TestDriverReloadKeepsTheBootID(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	makeGI(t, d, "1g.5gb", 0)
-	before := bootID(t, root)
-	module, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	before := bootID(t, n.root)
+	module, err := os.Stat(filepath.Join(n.root, "sys/module/nvidia"))
 	require.NoError(t, err)
-	machineIn(t, "a100-40x8", root)
-	now, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	machineIn(t, "a100-40x8", n.root)
+	now, err := os.Stat(filepath.Join(n.root, "sys/module/nvidia"))
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(module, now), "a start of the plugin loads nothing")
-	require.NoError(t, ReloadDriver(root))
-	now, err = os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	require.NoError(t, ReloadDriver(n.root))
+	now, err = os.Stat(filepath.Join(n.root, "sys/module/nvidia"))
 	require.NoError(t, err)
 	assert.False(t, os.SameFile(module, now), "another inode tells the load")
-	assert.Equal(t, before, bootID(t, root))
+	assert.Equal(t, before, bootID(t, n.root))
 	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetGpuInstanceById(7)))
 }
 

@@ -21,8 +21,7 @@ func modes(t *testing.T, d nvml.Device) [2]int {
 }
 
 func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
-	n := machine(t, "h100x8")
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "h100x8")
 	assert.Equal(t, [2]int{0, 0}, modes(t, d))
 	migOn(t, d)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
@@ -48,22 +47,20 @@ func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
 }
 
 func TestMIGModeWithAClientStaysPending(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "h100x8", root), 0)
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
+	n, d := machineAndGPU(t, "h100x8")
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), PID: 7}))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, nvml.SUCCESS, ret, "the call succeeds, the activation does not")
 	assert.Equal(t, nvml.ERROR_IN_USE, activation)
 	assert.Equal(t, [2]int{0, 1}, modes(t, d))
-	require.NoError(t, RemoveProcess(root, 7))
+	require.NoError(t, RemoveProcess(n.root, 7))
 	assert.Equal(t, [2]int{0, 1}, modes(t, d), "nothing happens by itself")
 	migOn(t, d)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 }
 
 func TestMIGModeOnAmpereResetsTheGPU(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 	assert.Equal(t, nvml.SUCCESS, ret)
@@ -72,7 +69,7 @@ func TestMIGModeOnAmpereResetsTheGPU(t *testing.T) {
 	_, ret = tryGI(t, d, "1g.5gb", 0)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), PID: 7}))
 	activation, ret = d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, nvml.ERROR_IN_USE, activation)

@@ -93,10 +93,9 @@ func TestNoTwoLoadsShareAnInode(t *testing.T) {
 }
 
 func TestMemoryOfProcesses(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "h100x8", root), 0)
+	n, d := machineAndGPU(t, "h100x8")
 	two := 2
-	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
+	require.NoError(t, SetFaults(n.root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
 	memory, ret := d.GetMemoryInfo_v2()
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.EqualValues(t, 512<<20, memory.Used)

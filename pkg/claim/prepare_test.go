@@ -124,13 +124,8 @@ func TestPrepareReallocatedClaim(t *testing.T) {
 func TestPrepareRefusesBeforeTouching(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p, m := startNode(t, 1)
-	notAllocated := claims.For("a", one)
-	notAllocated.Status.Allocation = nil
-	_, err := m.Prepare(t.Context(), notAllocated)
-	require.ErrorContains(t, err, "is not allocated")
-
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err = m.Prepare(t.Context(), claims.For("a", one))
+	_, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorContains(t, err, "list the partitions of GPU gpu-0000-01-00-0: scripted failure")
 	p.nothingHeld(m)
 

@@ -42,39 +42,6 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	}, seen.seen, "the ledger is written no more often than for a partition")
 }
 
-// The partition is made with the first share and goes with the last, whichever
-// claim that is.
-func TestSharedPartitionGoesWithItsLastHolder(t *testing.T) {
-	p, m := startSharingNode(t, 1)
-	for _, uid := range []string{"a", "b", "c"} {
-		r := mustPrepare(t, m, claims.ShareClaim(uid, claims.MIGShare(0), "10Gi"))
-		assert.Equal(t, "MIG-1", r.Devices[0].UUID, "all have the same one")
-		assert.True(t, r.Devices[0].Made)
-	}
-	assert.Empty(t, foreignOn(t, m, claims.Address(0)))
-	for _, uid := range []string{"b", "a"} {
-		mustRelease(t, m, uid)
-		assert.Empty(t, p.hardware.destroyed)
-	}
-	mustRelease(t, m, "c")
-	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
-	p.nothingShared(m)
-}
-
-// How a GPU was is read before the first share only, and comes back with the last.
-func TestSettingsComeBackWithLastHolder(t *testing.T) {
-	p, m := startSharingNode(t, 1)
-	for _, uid := range []string{"a", "b"} {
-		assert.Equal(t, "own", mustPrepare(t, m, claims.ShareClaim(uid, claims.MemoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
-	}
-	mustRelease(t, m, "a")
-	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)))
-	assert.Equal(t, "own", mustPrepare(t, m, claims.ShareClaim("c", claims.MemoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
-	mustRelease(t, m, "b")
-	mustRelease(t, m, "c")
-	p.nothingShared(m)
-}
-
 func TestSettingsCannotBeRead(t *testing.T) {
 	p, m := startSharingNode(t, 1)
 	p.shares.onSettings = func() error { return errScripted }

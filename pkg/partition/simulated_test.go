@@ -15,9 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/short"
-	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 // walk goes from each wish to each other, and to itself, once.
@@ -134,23 +132,6 @@ func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 	m.follows(balanced)
 }
 
-func TestRebootOnSimulatedAmpere(t *testing.T) {
-	dynamic := migWish("dynamic", v1alpha1.MIGDynamic)
-	m := nvidiaMachine(t, "A100-40GB", "  migMode: disabled\n")
-	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
-	task := m.node.Apply(t.Context(), dynamic, false)
-	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
-	assert.Equal(t, []string{"off", "off"}, m.state())
-
-	task = m.node.Apply(t.Context(), dynamic, true)
-	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
-	assert.Equal(t, []string{"off pending on", "off pending on"}, m.state())
-	require.NoError(t, nvdriver.Reboot(m.root))
-	m.restart()
-	m.follow(dynamic)
-	assert.Equal(t, []string{"on", "on"}, m.state())
-}
-
 // From each pair of modes to each other, and to no wish, on every model.
 func TestEveryWayOnSimulatedAMD(t *testing.T) {
 	for _, name := range short.Some([]string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"}, 1) {
@@ -169,29 +150,6 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 			m.walk(wishes)
 		})
 	}
-}
-
-// A request that gets lost on the load of the driver is noticed, and nothing is left
-// halfway.
-func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
-	m := amdMachine(t, "mi300x8")
-	from, target := amdWish("default", "", ""), amdWish("cpx-nps4", "CPX", "NPS4")
-	m.follow(from)
-	before := m.state()
-	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{MemoryModeLost: true}))
-	task := m.node.Apply(t.Context(), target, false)
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
-	assert.Contains(t, task.Message, "NPS4 was asked for, but")
-	assert.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
-	assert.Equal(t, before, m.state())
-
-	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{}))
-	m.follow(target)
-	require.NoError(t, amdgpu.Reboot(m.root))
-	m.restart()
-	require.NoError(t, m.node.Restore(t.Context()))
-	m.follows(target)
 }
 
 // Claims come and go while profiles do: a switch waits for them or they for it, and

@@ -324,20 +324,6 @@ func TestClientsRunOut(t *testing.T) {
 	assert.Nil(t, c.ask(requestOf(fractionShare, amounts{"clients": "49"})), "more than a GPU has")
 }
 
-// TestDistinctGPUs: a claim for shares of several GPUs says that they must not be
-// of one.
-func TestDistinctGPUs(t *testing.T) {
-	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
-	c := clusterOf(t, gpus)
-	attribute := resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid")
-	claim := allocator.Claim("claim", allocator.Request("device", memoryShare, 2))
-	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &attribute}}
-	grant, err := c.scheduler.Allocate(t.Context(), node, claim)
-	require.NoError(t, err)
-	require.NotNil(t, grant)
-	assert.Equal(t, []string{gpus[0].Name() + "-memory-share", gpus[1].Name() + "-memory-share"}, grant.Devices())
-}
-
 // TestSharesOfAProfile: a claim picks the profile by a selector.
 func TestSharesOfAProfile(t *testing.T) {
 	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), everyShare("1g.10gb", "3g.40gb"))

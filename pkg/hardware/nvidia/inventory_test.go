@@ -87,16 +87,6 @@ func names(g gpu.GPU) []string {
 	return all
 }
 
-func TestPlacementsDoNotDependOnMIGModeFromHopperOn(t *testing.T) {
-	m := simulated(t, "h100x8")
-	before := m.gpus()[0]
-	m.migOn()
-	after := m.gpus()[0]
-	assert.Equal(t, before, after)
-	m.create(m.placement("1g.10gb", 6))
-	assert.Equal(t, before, m.gpus()[0], "nor on what exists")
-}
-
 func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
 	on := simulated(t, "a100-40x8").gpus()[0]
 	for _, p := range on.Placements {

@@ -295,12 +295,3 @@ func TestGPUsWithoutMIGHaveNoPartitions(t *testing.T) {
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: whole.GPU, Type: gpu.TypeMIG, Profile: "1g.6gb", Size: 1})
 	assert.ErrorContains(t, err, "does not know MIG")
 }
-
-func TestRebootLosesPartitionsAndNothingElse(t *testing.T) {
-	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	m.create(p)
-	require.NoError(t, nvdriver.Reboot(m.root))
-	assert.Empty(t, m.live(p.GPU))
-	m.create(p)
-}

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
@@ -24,12 +23,7 @@ func text(s []int8) string {
 }
 
 func TestGPUThatTellsNoMemory(t *testing.T) {
-	inv, err := models.ParseInventory([]byte("gpus: [{model: GB10}]"))
-	require.NoError(t, err)
-	n, err := New(inv, Options{Root: memory.TempDir(t), Seed: "node-a", Logf: t.Logf})
-	require.NoError(t, err)
-	require.Equal(t, nvml.SUCCESS, n.Init())
-	d := handleOf(t, n, 0)
+	d := handleOf(t, open(t, parsed(t, "gpus: [{model: GB10}]"), memory.TempDir(t)), 0)
 	_, ret := d.GetMemoryInfo()
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 	_, ret = d.GetMemoryInfo_v2()

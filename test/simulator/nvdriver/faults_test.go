@@ -194,7 +194,5 @@ func TestUnlistedProcess(t *testing.T) {
 	listed, ret := d.GetComputeRunningProcesses()
 	assert.Equal(t, nvml.SUCCESS, ret)
 	assert.Empty(t, listed)
-	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	assert.Equal(t, [2]nvml.Return{nvml.SUCCESS, nvml.ERROR_IN_USE}, setMIG(d, nvml.DEVICE_MIG_ENABLE))
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestCreateGPUInstanceRefusals(t *testing.T) {
-	n, d := machineAndGPU(t, "h100x8")
+	d := handleOf(t, machine(t, "h100x8"), 0)
 	_, ret := tryGI(t, d, "1g.10gb", 0)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "MIG mode is off")
 	info := profileInfo(t, d, "1g.10gb")
@@ -66,9 +65,7 @@ func TestWhatFitsTogether(t *testing.T) {
 		"b200 3g and 4g":         {"B200-180GB", []piece{{"3g.90gb", 4}, {"4g.90gb", 0}}, piece{"1g.23gb", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inv, err := models.ParseInventory([]byte("gpus: [{model: " + tt.model + ", migMode: enabled}]"))
-			require.NoError(t, err)
-			d := handleOf(t, open(t, inv, memory.TempDir(t)), 0)
+			d := handleOf(t, open(t, parsed(t, "gpus: [{model: "+tt.model+", migMode: enabled}]"), memory.TempDir(t)), 0)
 			for _, p := range tt.fit {
 				makeGI(t, d, p.name, p.start)
 			}

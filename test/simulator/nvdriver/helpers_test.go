@@ -32,6 +32,14 @@ func machineIn(t *testing.T, name, root string) *NVML {
 	return open(t, inv, root)
 }
 
+// parsed reads an inventory.
+func parsed(t *testing.T, yaml string) *models.Inventory {
+	t.Helper()
+	inv, err := models.ParseInventory([]byte(yaml))
+	require.NoError(t, err)
+	return inv
+}
+
 func open(t *testing.T, inv *models.Inventory, root string) *NVML {
 	t.Helper()
 	n, err := New(inv, Options{Root: root, Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
@@ -55,6 +63,12 @@ func migOn(t *testing.T, d nvml.Device) {
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	require.Equal(t, nvml.SUCCESS, ret)
 	require.Equal(t, nvml.SUCCESS, activation)
+}
+
+// setMIG asks for a MIG mode. It returns the answer of the call and that of the activation.
+func setMIG(d nvml.Device, mode int) [2]nvml.Return {
+	activation, ret := d.SetMigMode(mode)
+	return [2]nvml.Return{ret, activation}
 }
 
 // profileInfo finds a profile by name.

@@ -11,6 +11,7 @@ import (
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
 )
 
 // quietLogger keeps nvcdi's warnings for the assertions.

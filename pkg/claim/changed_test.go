@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -17,8 +16,7 @@ import (
 // A claim that waits while its GPU is changed is judged by what the GPU is afterwards:
 // a device that is gone is not made again.
 func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	var changed atomic.Bool
 	asked := make(chan struct{}, 10)
 	before := m.GPUs
@@ -34,12 +32,9 @@ func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 		return gpus
 	}
 	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
-	failed := make(chan error, 1)
+	var failed <-chan error
 	err := m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
-		go func() {
-			_, err := m.Prepare(context.Background(), c)
-			failed <- err
-		}()
+		failed = prepareMeanwhile(t.Context(), m, c)
 		<-asked // it has looked at what the GPU was before
 		changed.Store(true)
 		return nil

@@ -19,8 +19,7 @@ import (
 // at the same time, or none would come out.
 func TestClaimsOnDifferentGPUsProceedTogether(t *testing.T) {
 	const gpus = 8
-	p := newPlace(t, gpus)
-	m := p.start()
+	p, m := startNode(t, gpus)
 	var inside, outside sync.WaitGroup
 	inside.Add(gpus)
 	meet := func(ctx context.Context, _ gpu.Placement) error {
@@ -52,8 +51,7 @@ func TestClaimsOnDifferentGPUsProceedTogether(t *testing.T) {
 }
 
 func TestClaimsOnOneGPUTakeTurns(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	var inside, prepared atomic.Int32
 	alone := func(context.Context, gpu.Placement) error {
 		defer inside.Add(-1)
@@ -80,20 +78,14 @@ func TestClaimsOnOneGPUTakeTurns(t *testing.T) {
 // The scheduler gives a place to the next pod as soon as the API says that the
 // last one ended, which may be before the kubelet has told us.
 func TestPrepareWaitsForLateRelease(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("old", claims.MIG(0, "3g.40gb", 0, 4)))
-	require.NoError(t, err)
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("old", claims.MIG(0, "3g.40gb", 0, 4)))
 
 	seen := &signal{on: "prepare plan", c: make(chan struct{})}
 	m.Observer = seen
-	done := make(chan error, 1)
-	go func() {
-		_, err := m.Prepare(t.Context(), claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
-		done <- err
-	}()
+	done := prepareMeanwhile(t.Context(), m, claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
 	<-seen.c // it has found the place taken
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("old")))
+	mustRelease(t, m, "old")
 	require.NoError(t, <-done)
 	assert.Equal(t, []string{claims.MIG(0, "1g.10gb", 2, 1).Name()}, p.hardware.names())
 }
@@ -101,15 +93,13 @@ func TestPrepareWaitsForLateRelease(t *testing.T) {
 // A release that does not come is left to the kubelet's retry, with a message
 // that names who holds the place.
 func TestPrepareGivesUpOnHolder(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("old", claims.MIG(0, "3g.40gb", 0, 4)))
-	require.NoError(t, err)
+	_, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("old", claims.MIG(0, "3g.40gb", 0, 4)))
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := &signal{on: "prepare plan", c: make(chan struct{})}
 	m.Observer = seen
 	go func() { <-seen.c; cancel() }()
-	_, err = m.Prepare(ctx, claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
+	_, err := m.Prepare(ctx, claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
 	require.ErrorContains(t, err, "claim team/claim-old (pod pod-old) still holds gpu-0000-01-00-0-mig-3g-40gb-0")
 	assert.Len(t, m.Ledger.List(), 1)
 }
@@ -118,8 +108,7 @@ func TestPrepareGivesUpOnHolder(t *testing.T) {
 // and in the end nothing is left.
 func TestManyClaimsAtRandom(t *testing.T) {
 	const gpus, workers, rounds = 3, 12, 15
-	p := newPlace(t, gpus)
-	m := p.start()
+	p, m := startNode(t, gpus)
 	var places [gpus][7]sync.Mutex // the scheduler: one claim a place
 	var wg sync.WaitGroup
 	for w := range workers {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,26 +43,23 @@ func crash(f func()) (died bool) {
 // finishes what was begun, whether the claim is wanted still or not.
 func TestCrashDuringPrepare(t *testing.T) {
 	first, second := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(1, "3g.40gb", 0, 4)
-	steps, err := plan.Prepare(newSituation(t, claims.For("a", first, second)))
-	require.NoError(t, err)
-
-	for n := range len(steps) + 1 {
+	died := true
+	for n := 0; died; n++ {
 		for _, wanted := range []bool{true, false} {
 			t.Run(fmt.Sprintf("before step %d, wanted %t", n, wanted), func(t *testing.T) {
-				p := newPlace(t, 2)
-				m := p.start()
+				p, m := startNode(t, 2)
 				dieBefore(m, n)
-				require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", first, second)) }))
+				died = crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", first, second)) })
+				assert.True(t, died || n > 5, "it dies before each of its steps")
 
 				m = p.start()
 				require.Empty(t, m.Recover(nil))
 				if wanted {
 					// Others do not get what is held, before or after.
-					_, err := m.Prepare(t.Context(), claims.For("a", first, second))
-					require.NoError(t, err)
+					mustPrepare(t, m, claims.For("a", first, second))
 					assert.Equal(t, []string{first.Name(), second.Name()}, p.hardware.names())
 					assert.LessOrEqual(t, p.hardware.made, 2, "made twice")
-					require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+					mustRelease(t, m, "a")
 				} else {
 					m.Reconcile(t.Context(), noClaims)
 				}
@@ -77,16 +73,15 @@ func TestCrashDuringPrepare(t *testing.T) {
 
 func TestCrashDuringUnprepare(t *testing.T) {
 	first, second := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(1, "3g.40gb", 0, 4)
-	// One more than the steps of the release: the answer.
-	for n := range 5 {
+	died := true
+	for n := 0; died; n++ {
 		for _, again := range []string{"unprepare", "prepare", "reconcile"} {
 			t.Run(fmt.Sprintf("before step %d, then %s", n, again), func(t *testing.T) {
-				p := newPlace(t, 2)
-				m := p.start()
-				_, err := m.Prepare(t.Context(), claims.For("a", first, second))
-				require.NoError(t, err)
+				p, m := startNode(t, 2)
+				mustPrepare(t, m, claims.For("a", first, second))
 				dieBefore(m, n)
-				require.True(t, crash(func() { _ = m.Unprepare(t.Context(), claims.Ref("a")) }))
+				died = crash(func() { _ = m.Unprepare(t.Context(), claims.Ref("a")) })
+				assert.True(t, died || n > 4, "it dies before each of its steps")
 
 				m = p.start()
 				require.Empty(t, m.Recover(nil))
@@ -94,53 +89,17 @@ func TestCrashDuringUnprepare(t *testing.T) {
 				case "reconcile":
 					m.Reconcile(t.Context(), noClaims)
 				case "prepare": // the pod came back before its release was finished
-					_, err := m.Prepare(t.Context(), claims.For("a", first, second))
-					require.NoError(t, err)
+					mustPrepare(t, m, claims.For("a", first, second))
 					assert.Equal(t, []string{first.Name(), second.Name()}, p.hardware.names())
 					assert.FileExists(t, p.cdiFile("a"))
 					fallthrough
 				default:
-					require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+					mustRelease(t, m, "a")
 				}
 				p.nothingHeld(m)
 			})
 		}
 	}
-	record := claims.Record("a", ledger.Prepared, first, second)
-	live, err := newPlaceWith(t, "MIG-a", first, second).start().live(t.Context(), gpusOf(record))
-	require.NoError(t, err)
-	require.Len(t, plan.Release(record, live, nil, nil), 4, "this test dies before each of them")
-}
-
-// The driver dies while it takes back a Prepare that failed.
-func TestCrashDuringUndo(t *testing.T) {
-	first, second := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
-	p := newPlace(t, 1)
-	m := p.start()
-	p.hardware.onCreate = at(second, errScripted)
-	m.Observer = dyingObserver{}
-	require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", first, second)) }))
-	require.Equal(t, []string{first.Name()}, p.hardware.names())
-
-	p.hardware.onCreate = nil
-	m = p.start()
-	m.Reconcile(t.Context(), noClaims)
-	p.nothingHeld(m)
-}
-
-// A claim of another pod never gets what a crash left behind before it is
-// released.
-func TestCrashLeavesPlaceHeld(t *testing.T) {
-	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
-	dieBefore(m, 2) // made, but not handed out
-	require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", one)) }))
-
-	m = p.start()
-	_, _, err := m.planRun(t.Context(), claims.Record("b", ledger.Preparing, one))
-	var conflict *plan.ConflictError
-	require.ErrorAs(t, err, &conflict)
 }
 
 // hide makes the next run unable to see what there is, until end is called.
@@ -181,8 +140,7 @@ func TestCrashAndTheNextRunIsBlind(t *testing.T) {
 			died := true
 			for n := 0; died; n++ {
 				t.Run(fmt.Sprintf("%s, %s, before step %d", what, operation, n), func(t *testing.T) {
-					p := newPlace(t, 1)
-					m := p.start()
+					p, m := startNode(t, 1)
 					if operation == "Unprepare" {
 						mustPrepare(t, m, claims.For("a", one))
 					}
@@ -201,7 +159,7 @@ func TestCrashAndTheNextRunIsBlind(t *testing.T) {
 					end := begin(p)
 					m = p.start()
 					m.Recover(nil)
-					_, err := m.prepare(t.Context(), rival, wantedOf(t, m, rival), false)
+					err := prepareOnce(t, m, rival)
 					require.Equal(t, held, err != nil, "the place is not free: %v", err)
 					if !held {
 						mustRelease(t, m, "b")
@@ -224,14 +182,5 @@ func TestCrashAndTheNextRunIsBlind(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// dyingObserver dies when the undoing of the last step is reported.
-type dyingObserver struct{}
-
-func (dyingObserver) Phase(_, phase string, _ time.Duration, _ error) {
-	if phase == "undo-create" {
-		runtime.Goexit()
 	}
 }

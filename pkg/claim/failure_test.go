@@ -53,8 +53,7 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1)
-			m := p.start()
+			p, m := startNode(t, 1)
 			seen := &phases{}
 			m.Observer = seen
 			tt.fail(p)
@@ -68,9 +67,8 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 			}
 
 			*p.hardware = *newFakeHardware(1)
-			_, err = m.Prepare(t.Context(), claims.For("a", first, second))
-			require.NoError(t, err)
-			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+			mustPrepare(t, m, claims.For("a", first, second))
+			mustRelease(t, m, "a")
 			p.nothingHeld(m)
 		})
 	}
@@ -87,8 +85,7 @@ func TestPrepareUndoFails(t *testing.T) {
 		"then Unprepare": func(t *testing.T, m *Manager) error { return m.Unprepare(t.Context(), claims.Ref("a")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1)
-			m := p.start()
+			p, m := startNode(t, 1)
 			p.hardware.onCreate = at(second, errScripted)
 			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", gpu.ErrInUse))
 			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
@@ -101,7 +98,7 @@ func TestPrepareUndoFails(t *testing.T) {
 			p.hardware.onCreate, p.hardware.onDestroy = nil, nil
 			m = p.start()
 			require.NoError(t, next(t, m))
-			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+			mustRelease(t, m, "a")
 			p.nothingHeld(m)
 		})
 	}
@@ -110,8 +107,7 @@ func TestPrepareUndoFails(t *testing.T) {
 // The record cannot be completed: nothing is handed out that the ledger would
 // not know of.
 func TestPrepareDoneCannotBeWritten(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	m.BeforeStep = func(_ context.Context, _ ledger.Record, s *plan.Step) {
 		if s != nil && s.Op == plan.OpDone {
 			require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
@@ -125,27 +121,23 @@ func TestPrepareDoneCannotBeWritten(t *testing.T) {
 	require.NoError(t, os.Rename(p.ledgerDir()+".away", p.ledgerDir()))
 
 	m = p.start() // still has the intent
-	_, err = m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.NoError(t, err)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 }
 
 func TestPrepareIntentCannotBeWritten(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	require.NoError(t, os.RemoveAll(p.ledgerDir()))
 	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "is the disk full or read-only?")
 	require.Zero(t, p.hardware.made, "nothing was made before it was written down")
 
 	require.NoError(t, os.MkdirAll(p.ledgerDir(), 0o700))
-	_, err = m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.NoError(t, err)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 }
 
 // Hardware that makes something else than it was asked for is not believed.
 func TestPrepareVerifiesWhatWasMade(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	m.Hardware = liar{p.hardware}
 	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "the hardware reports gpu-0000-01-00-0-mig-1g-10gb-6 (complete: true) instead")
@@ -180,15 +172,13 @@ func TestUnprepareFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1)
-			m := p.start()
-			_, err := m.Prepare(t.Context(), claims.For("a", one))
-			require.NoError(t, err)
+			p, m := startNode(t, 1)
+			mustPrepare(t, m, claims.For("a", one))
 			tt.fail(p)
 			require.ErrorContains(t, m.Unprepare(t.Context(), claims.Ref("a")), tt.message)
 			require.Len(t, m.Ledger.List(), 1, "nobody else is given the place")
 			tt.mend(p)
-			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+			mustRelease(t, m, "a")
 			p.nothingHeld(m)
 		})
 	}
@@ -197,10 +187,8 @@ func TestUnprepareFails(t *testing.T) {
 // The last process of a container may hold a partition a moment longer than the
 // kubelet thinks; the release waits for it.
 func TestUnprepareWaitsForLastProcess(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.NoError(t, err)
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	tries := 0
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error {
 		if tries++; tries < 3 {
@@ -208,7 +196,7 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	mustRelease(t, m, "a")
 	assert.Equal(t, 3, tries)
 	p.nothingHeld(m)
 }
@@ -227,10 +215,8 @@ func TestUnprepareInUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, 1)
-			m := p.start()
-			_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-			require.NoError(t, err)
+			p, m := startNode(t, 1)
+			mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 			ctx, cancel := context.WithCancel(t.Context())
 			tries := 0
 			p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error {
@@ -240,7 +226,7 @@ func TestUnprepareInUse(t *testing.T) {
 				cancel()
 				return atLast(ctx)
 			}
-			err = m.Unprepare(ctx, claims.Ref("a"))
+			err := m.Unprepare(ctx, claims.Ref("a"))
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			require.ErrorContains(t, err, "by process 7")
 			require.Len(t, m.Ledger.List(), 1)
@@ -250,8 +236,7 @@ func TestUnprepareInUse(t *testing.T) {
 
 // A caller that gives up does not stop the undoing.
 func TestPrepareCancelled(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	second := claims.MIG(0, "3g.40gb", 0, 4)
 	p.hardware.onCreate = func(ctx context.Context, q gpu.Placement) error {

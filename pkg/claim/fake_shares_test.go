@@ -6,10 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"testing"
 
-	resourceapi "k8s.io/api/resource/v1"
-
+	"github.com/stretchr/testify/assert"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -21,7 +19,7 @@ import (
 // offerShares makes the GPUs of a node offer shares.
 func (p *place) offerShares() *place {
 	claims.OfferShares(p.hardware.gpus)
-	p.shares = newFakeSharer(p.hardware)
+	p.shares = &fakeSharer{hardware: p.hardware, modes: map[string]string{}, joined: map[string]string{}, daemons: map[string]bool{}}
 	return p
 }
 
@@ -45,10 +43,6 @@ type fakeSharer struct {
 	onSettings      func() error
 	// slow daemons are ready when somebody has waited for them.
 	slow bool
-}
-
-func newFakeSharer(h *fakeHardware) *fakeSharer {
-	return &fakeSharer{hardware: h, modes: map[string]string{}, joined: map[string]string{}, daemons: map[string]bool{}}
 }
 
 func (s *fakeSharer) mode(gpuID string) string {
@@ -192,13 +186,10 @@ func (p *place) nothingShared(m *Manager) {
 	s := p.shares
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.joined) > 0 || len(s.daemons) > 0 {
-		p.t.Errorf("left over: holders %v, daemons %v", s.joined, s.daemons)
-	}
+	assert.Empty(p.t, s.joined, "holders")
+	assert.Empty(p.t, s.daemons, "daemons")
 	for gpuID := range s.modes {
-		if s.mode(gpuID) != "own" {
-			p.t.Errorf("GPU %s is still set for sharing", gpuID)
-		}
+		assert.Equal(p.t, "own", s.mode(gpuID), "GPU %s is still set for sharing", gpuID)
 	}
 }
 
@@ -206,23 +197,5 @@ func (p *place) noMistakes() {
 	p.t.Helper()
 	p.shares.mu.Lock()
 	defer p.shares.mu.Unlock()
-	if len(p.shares.mistakes) > 0 {
-		p.t.Errorf("the Sharer was called as it must not be: %v", p.shares.mistakes)
-	}
-}
-
-func mustPrepare(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
-	t.Helper()
-	r, err := m.Prepare(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func mustRelease(t *testing.T, m *Manager, uid string) {
-	t.Helper()
-	if err := m.Unprepare(t.Context(), claims.Ref(uid)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Empty(p.t, p.shares.mistakes, "the Sharer was called as it must not be")
 }

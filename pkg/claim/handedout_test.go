@@ -51,15 +51,14 @@ func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			before, err := p.start().Prepare(t.Context(), c)
-			require.NoError(t, err)
+			before := mustPrepare(t, p.start(), c)
 			p.hardware.lose()
 			p.hardware.add(stays, before.Devices[0].UUID)
 
 			interrupt(t, p)
 			m := p.start()
 			p.hardware.onCreate = at(lost, errScripted)
-			_, err = m.Prepare(t.Context(), c)
+			_, err := m.Prepare(t.Context(), c)
 			require.ErrorIs(t, err, errScripted)
 			assert.NotContains(t, p.hardware.destroyed, before.Devices[0].UUID)
 			assert.Equal(t, []string{stays.Name()}, p.hardware.names())
@@ -67,11 +66,10 @@ func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
 
 			p.hardware.onCreate = nil
 			m = p.start()
-			after, err := m.Prepare(t.Context(), c)
-			require.NoError(t, err)
+			after := mustPrepare(t, m, c)
 			assert.Equal(t, before.Devices[0].UUID, after.Devices[0].UUID)
 			assert.NotEqual(t, before.Devices[1].UUID, after.Devices[1].UUID)
-			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+			mustRelease(t, m, "a")
 			p.nothingHeld(m)
 		})
 	}

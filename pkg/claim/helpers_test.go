@@ -15,9 +15,9 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 var errScripted = errors.New("scripted failure")
@@ -32,18 +32,21 @@ type place struct {
 }
 
 func newPlace(t *testing.T, gpus int) *place {
-	return &place{t: t, dir: quickDir(t), hardware: newFakeHardware(gpus)}
+	return &place{t: t, dir: memory.TempDir(t), hardware: newFakeHardware(gpus)}
 }
 
-// quickDir is a folder in memory, where that can be had: a plugin that is killed
-// loses nothing there, and the tests write a great deal.
-func quickDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "claim")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
+// startNode starts the driver on a new node with idle GPUs.
+func startNode(t *testing.T, gpus int) (*place, *Manager) {
+	t.Helper()
+	p := newPlace(t, gpus)
+	return p, p.start()
+}
+
+// startSharingNode is startNode on a node whose GPUs offer shares.
+func startSharingNode(t *testing.T, gpus int) (*place, *Manager) {
+	t.Helper()
+	p := newPlace(t, gpus).offerShares()
+	return p, p.start()
 }
 
 func (p *place) ledgerDir() string { return filepath.Join(p.dir, "claims") }
@@ -52,6 +55,14 @@ func (p *place) cdiDir() string    { return filepath.Join(p.dir, "cdi") }
 // cdiFile is where a claim's CDI file lies.
 func (p *place) cdiFile(uid string) string {
 	return filepath.Join(p.cdiDir(), "gpu.tranche.dev-claim_"+uid+".json")
+}
+
+// spec is what a claim's CDI file says.
+func (p *place) spec(uid string) string {
+	p.t.Helper()
+	data, err := os.ReadFile(p.cdiFile(uid))
+	require.NoError(p.t, err)
+	return string(data)
 }
 
 // start restarts the driver with the existing state.
@@ -106,15 +117,6 @@ func (p *phases) Phase(operation, phase string, _ time.Duration, err error) {
 // noClaims is an API server from which every claim is gone.
 func noClaims(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return nil, nil }
 
-// newSituation is what a Prepare of the claim on an idle node plans from.
-func newSituation(t *testing.T, c *resourceapi.ResourceClaim) plan.Situation {
-	t.Helper()
-	m := newPlace(t, 2).start()
-	wanted, err := m.want(c)
-	require.NoError(t, err)
-	return plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{claims.Address(0): new(claims.GPU(0)), claims.Address(1): new(claims.GPU(1))}}
-}
-
 // newPlaceWith is a node of two GPUs on which some partitions exist.
 func newPlaceWith(t *testing.T, uuid string, placements ...gpu.Placement) *place {
 	p := newPlace(t, 2)
@@ -127,4 +129,55 @@ func newPlaceWith(t *testing.T, uuid string, placements ...gpu.Placement) *place
 func quote(data []byte) string {
 	quoted, _ := json.Marshal(string(data))
 	return string(quoted)
+}
+
+func mustPrepare(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
+	t.Helper()
+	r, err := m.Prepare(t.Context(), c)
+	require.NoError(t, err)
+	return r
+}
+
+func mustRelease(t *testing.T, m *Manager, uid string) {
+	t.Helper()
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref(uid)))
+}
+
+func wantedOf(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
+	t.Helper()
+	wanted, err := m.want(c)
+	require.NoError(t, err)
+	return wanted
+}
+
+// prepareMeanwhile prepares a claim in the background and sends how that ends.
+func prepareMeanwhile(ctx context.Context, m *Manager, c *resourceapi.ResourceClaim) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Prepare(ctx, c)
+		done <- err
+	}()
+	return done
+}
+
+// prepareOnce is a Prepare that waits for nobody's release.
+func prepareOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
+	t.Helper()
+	_, err := m.prepare(t.Context(), c, wantedOf(t, m, c), false)
+	return err
+}
+
+// planOnce finds out whether a claim could be prepared, and changes nothing.
+func planOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
+	t.Helper()
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, c))
+	return err
+}
+
+// foreignOn are the partitions of a GPU that are nobody's.
+func foreignOn(t *testing.T, m *Manager, gpuID string) []gpu.Partition {
+	t.Helper()
+	foreign, err := m.Foreign(t.Context(), gpuID)
+	require.NoError(t, err)
+	return foreign
 }

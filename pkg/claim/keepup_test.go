@@ -30,8 +30,7 @@ func TestReconcileSparesRunningContainers(t *testing.T) {
 		"partition": claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1)
-			m := p.start()
+			p, m := startNode(t, 1)
 			mustPrepare(t, m, c)
 
 			m.Running = runningPods("pod-a")
@@ -57,8 +56,7 @@ func TestReconcileSparesRunningContainers(t *testing.T) {
 
 // The kubelet's own release needs no look: it has ended the containers.
 func TestUnprepareDoesNotLookForContainers(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", claims.Whole(0)))
 	m.Running = runningPods("pod-a")
 	mustRelease(t, m, "a")
@@ -67,8 +65,7 @@ func TestUnprepareDoesNotLookForContainers(t *testing.T) {
 
 // A claim that pods share later is theirs, too, as long as their containers run.
 func TestReconcileKeepsPodsUpToDate(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	_, m := startNode(t, 1)
 	c := claims.For("a", claims.Whole(0))
 	mustPrepare(t, m, c)
 	podsOf := func() []string {
@@ -104,8 +101,7 @@ func TestReconcileKeepsPodsUpToDate(t *testing.T) {
 
 // The pods of one claim can be looked up without a reconciliation.
 func TestUpdatePods(t *testing.T) {
-	p := newPlace(t, 2)
-	m := p.start()
+	_, m := startNode(t, 2)
 	c := claims.For("a", claims.Whole(0))
 	mustPrepare(t, m, c)
 	ref := ledger.ClaimRef{UID: "a", Namespace: c.Namespace, Name: c.Name}
@@ -139,8 +135,7 @@ func TestUpdatePods(t *testing.T) {
 // that names what there is now.
 func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	before := mustPrepare(t, m, claims.For("a", one))
 	p.hardware.lose()
 
@@ -156,9 +151,8 @@ func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	r, _ := m.Ledger.Get("a")
 	assert.NotEqual(t, before.Devices[0].UUID, r.Devices[0].UUID)
-	spec, err := os.ReadFile(p.cdiFile("a"))
-	require.NoError(t, err)
-	assert.Contains(t, string(spec), r.Devices[0].UUID)
+	spec := p.spec("a")
+	assert.Contains(t, spec, r.Devices[0].UUID)
 	assert.Empty(t, m.Reconcile(t.Context(), api(claims.For("a", one))), "once")
 	mustRelease(t, m, "a")
 	p.nothingHeld(m)
@@ -167,8 +161,7 @@ func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
 // A try that fails leaves the record, so that the next one can succeed.
 func TestPreparingAgainIsTriedAgain(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", one))
 	p.hardware.lose()
 	p.hardware.loadID = "boot-1, second load"
@@ -187,8 +180,7 @@ func TestPreparingAgainIsTriedAgain(t *testing.T) {
 // Somebody has removed the CDI files: those of allocated claims are written again.
 func TestReconcileWritesMissingFiles(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	before := mustPrepare(t, m, claims.For("a", one))
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
 	require.Equal(t, []string{"PreparedAgain"}, reasons(m.Reconcile(t.Context(), api(claims.For("a", one)))))
@@ -209,8 +201,7 @@ func TestReconcileWritesMissingFiles(t *testing.T) {
 // prepared for nobody.
 func TestPreparingAgainComesAfterTheRelease(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", one))
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
 	r, _ := m.Ledger.Get("a")
@@ -223,8 +214,7 @@ func TestPreparingAgainComesAfterTheRelease(t *testing.T) {
 // had before. A container that starts again by its old file must not find it.
 func TestStaleFilesGoBeforeSomethingNewIsMade(t *testing.T) {
 	one, other, elsewhere := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "1g.10gb", 2, 1), claims.MIG(1, "1g.10gb", 0, 1)
-	p := newPlace(t, 2)
-	m := p.start()
+	p, m := startNode(t, 2)
 	mustPrepare(t, m, claims.For("a", one))
 	mustPrepare(t, m, claims.For("c", elsewhere))
 	p.hardware.parts = p.hardware.parts[1:]

@@ -40,8 +40,7 @@ func (p *place) loseGPU(err error) (back func()) {
 // A claim on a lost GPU is released, and its partition is destroyed when the GPU is
 // back. Until then nobody gets its place.
 func TestReleaseOnALostGPU(t *testing.T) {
-	p := newPlace(t, 2)
-	m := p.start()
+	p, m := startNode(t, 2)
 	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1), claims.MIG(1, "1g.10gb", 0, 1)))
 	back := p.loseGPU(gpu.ErrLost)
 	mustRelease(t, m, "a")
@@ -56,15 +55,11 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	require.Len(t, m.Ledger.List(), 1)
 
 	back()
-	c := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
-	wanted, err := m.want(c)
-	require.NoError(t, err)
-	_, err = m.prepare(t.Context(), c, wanted, false)
-	conflict := (*plan.ConflictError)(nil)
-	require.ErrorAs(t, err, &conflict, "what is left is in the way")
+	b := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
+	require.ErrorAs(t, prepareOnce(t, m, b), new(*plan.ConflictError), "what is left is in the way")
 	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
 	p.nothingHeld(m)
-	mustPrepare(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
+	mustPrepare(t, m, b)
 	mustRelease(t, m, "b")
 	p.nothingHeld(m)
 }
@@ -72,8 +67,7 @@ func TestReleaseOnALostGPU(t *testing.T) {
 // The claim itself can be prepared on another GPU while its leftovers wait, and lose
 // that one, too.
 func TestClaimMovesOnFromALostGPU(t *testing.T) {
-	p := newPlace(t, 2)
-	m := p.start()
+	p, m := startNode(t, 2)
 	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	back := p.loseGPU(gpu.ErrLost)
 	mustPrepare(t, m, claims.For("a", claims.MIG(1, "3g.40gb", 4, 4)))
@@ -87,10 +81,8 @@ func TestClaimMovesOnFromALostGPU(t *testing.T) {
 
 // After a reload of the driver nothing is left on the GPU, so nothing is touched.
 func TestLeftoversLapseWithTheDriver(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
-	p.loseGPU(gpu.ErrLost)()
 	back := p.loseGPU(gpu.ErrLost)
 	mustRelease(t, m, "a")
 	back()
@@ -104,8 +96,7 @@ func TestLeftoversLapseWithTheDriver(t *testing.T) {
 
 // How a GPU was set comes back with it.
 func TestShareOnALostGPU(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	for _, uid := range []string{"a", "b"} {
 		mustPrepare(t, m, claims.ShareClaim(uid, claims.MemoryShare(0), "10Gi"))
 	}
@@ -156,8 +147,7 @@ func TestReleaseAlwaysEnds(t *testing.T) {
 			} {
 				t.Run(why+", "+step+", "+what, func(t *testing.T) {
 					t.Parallel()
-					p := newPlace(t, 1).offerShares()
-					m := p.start()
+					p, m := startSharingNode(t, 1)
 					mustPrepare(t, m, c)
 					made := p.hardware.names()
 					fail(p, failure)
@@ -175,18 +165,14 @@ func TestReleaseAlwaysEnds(t *testing.T) {
 						require.Len(t, m.Leftovers(claims.Ref("a")), 1)
 						assert.Equal(t, made, p.hardware.names(), "nothing of it is removed halfway")
 						p.mend()
-						foreign, err := m.Foreign(t.Context(), claims.Address(0))
-						require.NoError(t, err)
-						assert.Empty(t, foreign)
-						b := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
-						_, err = m.prepare(t.Context(), b, wantedOf(t, m, b), false)
-						conflict := (*plan.ConflictError)(nil)
-						require.ErrorAs(t, err, &conflict)
+						assert.Empty(t, foreignOn(t, m, claims.Address(0)))
+						err := prepareOnce(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
+						require.ErrorAs(t, err, new(*plan.ConflictError))
 						assert.ErrorContains(t, err, "could not be removed from the GPU: ")
 						assert.ErrorContains(t, err, "drained and rebooted")
 					}
 					p.mend()
-					assert.Empty(t, m.FinishReleases(t.Context()))
+					assert.Empty(t, m.Reconcile(t.Context(), api(c)), "also of a claim that lives on")
 					p.nothingShared(m)
 				})
 			}
@@ -210,8 +196,7 @@ func TestLeftInTheWay(t *testing.T) {
 		"share of a GPU":       {claim: claims.ShareClaim("a", wholeShare, "10Gi"), taken: []gpu.Placement{partition, half, free}, alone: []gpu.Placement{whole, otherShare}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 2).offerShares()
-			m := p.start()
+			p, m := startSharingNode(t, 2)
 			g := p.hardware.gpus[0]
 			g.Placements = []gpu.Placement{partition, half, whole, free, halfShare, wholeShare, otherShare}
 			mustPrepare(t, m, test.claim)
@@ -242,8 +227,7 @@ func TestLeftInTheWay(t *testing.T) {
 
 // Only the first and a new reason are reported.
 func TestReasonsOfLeftoversAreReportedOnce(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return errScripted }
 	mustRelease(t, m, "a")
@@ -257,8 +241,7 @@ func TestReasonsOfLeftoversAreReportedOnce(t *testing.T) {
 
 // What a claim leaves on a GPU a second time does not replace what it left before.
 func TestLeftoversOfTwoAllocations(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return errScripted }
 	for start := range 2 {
 		mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", start, 1)))
@@ -275,8 +258,7 @@ func TestLeftoversOfTwoAllocations(t *testing.T) {
 func TestCrashDuringReleaseThatFails(t *testing.T) {
 	for step, fail := range failingSteps {
 		for n := 0; ; n++ {
-			p := newPlace(t, 2).offerShares()
-			m := p.start()
+			p, m := startSharingNode(t, 2)
 			mustPrepare(t, m, claims.Of("a", claims.ResultOf("r", claims.MIG(1, "1g.10gb", 0, 1)), claims.ShareResult("s", claims.MIGShare(0), "memory", "10Gi")))
 			fail(p, errScripted)
 			dieBefore(m, n)

@@ -50,8 +50,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("n")), &newer)
 
 	// Nothing of its GPU is prepared, and the message does not name the other claim.
-	b := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
-	_, err = m.prepare(t.Context(), b, wantedOf(t, m, b), false)
+	err = prepareOnce(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
 	conflict := (*plan.ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict)
 	assert.NotContains(t, err.Error(), "secret")
@@ -86,8 +85,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 // The last share of a partition that this version knows is not the last one if a newer
 // version may have prepared more.
 func TestShareBesideARecordOfANewerVersion(t *testing.T) {
-	p := newPlace(t, 2).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 2)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	p.addNewer("n", claims.MIG(1, "1g.10gb", 0, 1))
 	file := p.addNewer("o", claims.MIG(0, "1g.10gb", 6, 1))

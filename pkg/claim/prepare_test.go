@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -11,19 +10,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
 func TestPrepareAndUnprepare(t *testing.T) {
-	p := newPlace(t, 2)
-	m := p.start()
+	p, m := startNode(t, 2)
 	seen := &phases{}
 	m.Observer = seen
 	one, g := claims.MIG(0, "1g.10gb", 5, 1), claims.Whole(1)
 
-	r, err := m.Prepare(t.Context(), claims.For("a", one, g))
-	require.NoError(t, err)
+	r := mustPrepare(t, m, claims.For("a", one, g))
 	assert.Equal(t, ledger.Prepared, r.State)
 	assert.Equal(t, "MIG-1", r.Devices[0].UUID)
 	assert.Equal(t, "GPU-"+claims.Address(1), r.Devices[1].UUID)
@@ -32,12 +28,11 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	r.Version = 0 // is written, not kept
 	assert.Equal(t, r, kept)
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
-	spec, err := os.ReadFile(p.cdiFile("a"))
-	require.NoError(t, err)
-	assert.Contains(t, string(spec), "TRANCHE_DEVICE_GPU_0000_01_00_0_MIG_1G_10GB_5=1g.10gb MIG-1")
-	assert.Contains(t, string(spec), "TRANCHE_DEVICE_GPU_0000_02_00_0=gpu GPU-"+claims.Address(1))
+	spec := p.spec("a")
+	assert.Contains(t, spec, "TRANCHE_DEVICE_GPU_0000_01_00_0_MIG_1G_10GB_5=1g.10gb MIG-1")
+	assert.Contains(t, spec, "TRANCHE_DEVICE_GPU_0000_02_00_0=gpu GPU-"+claims.Address(1))
 
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	mustRelease(t, m, "a")
 	p.nothingHeld(m)
 	assert.Equal(t, []string{
 		"prepare lock", "prepare plan", "prepare intent", "prepare create", "prepare create", "prepare cdi", "prepare done",
@@ -51,19 +46,16 @@ func TestPrepareAndUnprepare(t *testing.T) {
 // A second Prepare answers the same and touches nothing, in this run of the
 // driver and in the next.
 func TestPrepareAgain(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
-	first, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
+	first := mustPrepare(t, m, c)
 	before, err := os.Stat(p.cdiFile("a"))
 	require.NoError(t, err)
 
 	for _, m := range []*Manager{m, p.start()} {
 		seen := &phases{}
 		m.Observer = seen
-		again, err := m.Prepare(t.Context(), c)
-		require.NoError(t, err)
+		again := mustPrepare(t, m, c)
 		first.Version, again.Version = 0, 0
 		assert.Equal(t, first, again)
 		assert.Equal(t, []string{"prepare lock", "prepare plan"}, seen.seen)
@@ -73,123 +65,34 @@ func TestPrepareAgain(t *testing.T) {
 	assert.True(t, os.SameFile(before, after), "the CDI file was written again")
 }
 
-func TestPrepareRebuildsCDIFile(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
-	_, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(p.cdiFile("a")))
-
-	r, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
-	assert.FileExists(t, p.cdiFile("a"))
-	assert.Equal(t, "MIG-1", r.Devices[0].UUID, "the same partition as before")
-	assert.Empty(t, p.hardware.destroyed)
-}
-
-// Containers may be running in the partition: a rebuild that fails leaves it,
-// and its record, alone.
-func TestPrepareRebuildFails(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
-	_, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(p.cdiFile("a")))
-	p.hardware.onCommon = func() error { return errScripted }
-
-	_, err = m.Prepare(t.Context(), c)
-	require.ErrorIs(t, err, errScripted)
-	assert.Empty(t, p.hardware.destroyed)
-	r, _ := m.Ledger.Get("a")
-	assert.Equal(t, ledger.Prepared, r.State)
-	assert.Equal(t, "MIG-1", r.Devices[0].UUID)
-}
-
-func TestPrepareMakesVanishedPartitionAgain(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
-	_, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
-	p.hardware.lose()
-
-	r, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
-	assert.Equal(t, "MIG-2", r.Devices[0].UUID)
-	spec, err := os.ReadFile(p.cdiFile("a"))
-	require.NoError(t, err)
-	assert.Contains(t, string(spec), "MIG-2", "containers see the new one")
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
-	p.nothingHeld(m)
-}
-
-func TestPrepareAfterReboot(t *testing.T) {
-	p := newPlace(t, 1)
-	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
-	_, err := p.start().Prepare(t.Context(), c)
-	require.NoError(t, err)
-	p.hardware.lose()
-	p.hardware.loadID = "boot-2"
-
-	m := p.start()
-	r, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
-	assert.Equal(t, "boot-2", r.Devices[0].LoadID)
-	assert.Equal(t, "MIG-2", r.Devices[0].UUID)
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
-	p.nothingHeld(m)
-}
-
 // After a reboot, what is found at a claim's place is somebody else's: it is
 // neither prepared nor destroyed, even by its UUID.
 func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	c := claims.For("a", one)
-	_, err := p.start().Prepare(t.Context(), c)
-	require.NoError(t, err)
+	mustPrepare(t, p.start(), c)
 	p.hardware.lose()
 	p.hardware.add(one, "MIG-1")
 	p.hardware.loadID = "boot-2"
 
 	m := p.start()
-	_, err = m.Prepare(t.Context(), c)
+	_, err := m.Prepare(t.Context(), c)
 	require.ErrorContains(t, err, "that Tranche did not make")
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	mustRelease(t, m, "a")
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, p.hardware.destroyed)
 	assert.Empty(t, m.Ledger.List())
 }
 
-func TestPrepareAdminAccessTakesNothing(t *testing.T) {
-	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", one))
-	require.NoError(t, err)
-
-	p.hardware.onCreate = func(context.Context, gpu.Placement) error { return errScripted }
-	r, err := m.Prepare(t.Context(), claims.Of("admin", claims.AdminResult("look", one)))
-	require.NoError(t, err)
-	assert.True(t, r.Devices[0].Admin)
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("admin")))
-	assert.Equal(t, []string{one.Name()}, p.hardware.names(), "the holder keeps it")
-	assert.Empty(t, p.hardware.destroyed)
-}
-
 // Two requests of a claim with one device: no runtime reads a CDI file with two devices of one name.
 func TestOneDeviceTwiceInAClaim(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.Of("a", claims.ResultOf("use", one), claims.AdminResult("look", one)))
-	require.NoError(t, err)
-	spec, err := os.ReadFile(p.cdiFile("a"))
-	require.NoError(t, err)
-	assert.Equal(t, 1, strings.Count(string(spec), `"name":"`+one.Name()+`_a"`))
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.Of("a", claims.ResultOf("use", one), claims.AdminResult("look", one)))
+	spec := p.spec("a")
+	assert.Equal(t, 1, strings.Count(spec, `"name":"`+one.Name()+`_a"`))
+	mustRelease(t, m, "a")
 	p.nothingHeld(m)
 }
 
@@ -197,26 +100,22 @@ func TestOneDeviceTwiceInAClaim(t *testing.T) {
 // UID is the same, its devices are not.
 func TestPrepareReallocatedClaim(t *testing.T) {
 	before, now := claims.MIG(0, "3g.40gb", 0, 4), claims.MIG(1, "1g.10gb", 5, 1)
-	p := newPlace(t, 2)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", before))
-	require.NoError(t, err)
+	p, m := startNode(t, 2)
+	mustPrepare(t, m, claims.For("a", before))
 
-	r, err := m.Prepare(t.Context(), claims.For("a", now))
-	require.NoError(t, err)
+	r := mustPrepare(t, m, claims.For("a", now))
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
 	assert.Equal(t, now.Name(), r.Devices[0].Name)
 
 	// While a process uses the old one, the new one is not made.
 	p.hardware.onDestroy = at(now, usedBy7)
-	_, err = m.Prepare(t.Context(), claims.For("a", before))
+	_, err := m.Prepare(t.Context(), claims.For("a", before))
 	require.ErrorContains(t, err, "release what claim team/claim-a held before")
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
 
 	// A GPU that does not answer keeps it from nothing else.
 	p.hardware.onDestroy = at(now, errScripted)
-	_, err = m.Prepare(t.Context(), claims.For("a", before))
-	require.NoError(t, err)
+	mustPrepare(t, m, claims.For("a", before))
 	p.hardware.onDestroy = nil
 	assert.Empty(t, m.FinishReleases(t.Context()))
 	assert.Equal(t, []string{before.Name()}, p.hardware.names())
@@ -224,15 +123,9 @@ func TestPrepareReallocatedClaim(t *testing.T) {
 
 func TestPrepareRefusesBeforeTouching(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 1)
-	m := p.start()
-	notAllocated := claims.For("a", one)
-	notAllocated.Status.Allocation = nil
-	_, err := m.Prepare(t.Context(), notAllocated)
-	require.ErrorContains(t, err, "is not allocated")
-
+	p, m := startNode(t, 1)
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err = m.Prepare(t.Context(), claims.For("a", one))
+	_, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorContains(t, err, "list the partitions of GPU gpu-0000-01-00-0: scripted failure")
 	p.nothingHeld(m)
 
@@ -240,7 +133,6 @@ func TestPrepareRefusesBeforeTouching(t *testing.T) {
 	p.hardware.onLive = nil
 	c := claims.For("a", one)
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "jobs", Name: "j"})
-	r, err := m.Prepare(t.Context(), c)
-	require.NoError(t, err)
+	r := mustPrepare(t, m, c)
 	assert.Equal(t, []string{"pod-a"}, r.PodNames())
 }

@@ -64,10 +64,8 @@ func TestReconcileReleasesLeftovers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1)
-			m := p.start()
-			_, err := m.Prepare(t.Context(), claims.For("a", one))
-			require.NoError(t, err)
+			p, m := startNode(t, 1)
+			mustPrepare(t, m, claims.For("a", one))
 			findings := m.Reconcile(t.Context(), tt.api)
 			assert.Equal(t, tt.want, reasons(findings))
 			if tt.want == nil {
@@ -85,10 +83,8 @@ func TestReconcileReleasesLeftovers(t *testing.T) {
 // prepared: that is not what should be released.
 func TestReconcileSparesNewAllocation(t *testing.T) {
 	before, now := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", before))
-	require.NoError(t, err)
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("a", before))
 	m.Reconcile(t.Context(), func(ctx context.Context, _, _ string) (*resourceapi.ResourceClaim, error) {
 		_, err := m.Prepare(ctx, claims.For("a", now))
 		return nil, err
@@ -97,48 +93,27 @@ func TestReconcileSparesNewAllocation(t *testing.T) {
 	assert.FileExists(t, p.cdiFile("a"))
 }
 
-func TestReconcileRetriesRelease(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.NoError(t, err)
-	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return errScripted }
-	findings := m.Reconcile(t.Context(), noClaims)
-	require.Equal(t, []string{"LeftoverReleased"}, reasons(findings))
-	require.ErrorIs(t, findings[0].Err, errScripted)
-	p.hardware.onDestroy = nil
-	m.Reconcile(t.Context(), noClaims)
-	p.nothingHeld(m)
-}
-
 func TestForeign(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 2)
 	p.hardware.add(one, "MIG-x")
 	m := p.start()
-	foreign, err := m.Foreign(t.Context(), claims.Address(0))
-	require.NoError(t, err)
+	foreign := foreignOn(t, m, claims.Address(0))
 	require.Len(t, foreign, 1)
 	assert.True(t, foreign[0].Is(one))
-	none, err := m.Foreign(t.Context(), claims.Address(1))
-	require.NoError(t, err)
-	assert.Empty(t, none)
+	assert.Empty(t, foreignOn(t, m, claims.Address(1)))
 
 	// A record of an earlier boot explains nothing, one of this boot does.
 	old := claims.Record("a", ledger.Prepared, one)
 	old.Devices[0].LoadID, old.Devices[0].UUID = "boot-0", "MIG-x"
 	require.NoError(t, m.Ledger.Put(old))
-	foreign, err = m.Foreign(t.Context(), claims.Address(0))
-	require.NoError(t, err)
-	assert.Len(t, foreign, 1)
+	assert.Len(t, foreignOn(t, m, claims.Address(0)), 1)
 	old.Devices[0].LoadID = p.hardware.loadID
 	require.NoError(t, m.Ledger.Put(old))
-	foreign, err = m.Foreign(t.Context(), claims.Address(0))
-	require.NoError(t, err)
-	assert.Empty(t, foreign)
+	assert.Empty(t, foreignOn(t, m, claims.Address(0)))
 
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err = m.Foreign(t.Context(), claims.Address(0))
+	_, err := m.Foreign(t.Context(), claims.Address(0))
 	require.ErrorIs(t, err, errScripted)
 }
 
@@ -147,8 +122,7 @@ func TestAdopt(t *testing.T) {
 	p := newPlace(t, 1)
 	p.hardware.add(one, "MIG-x")
 	m := p.start()
-	foreign, err := m.Foreign(t.Context(), claims.Address(0))
-	require.NoError(t, err)
+	foreign := foreignOn(t, m, claims.Address(0))
 	require.Len(t, foreign, 1)
 
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return gpu.ErrInUse }
@@ -159,16 +133,14 @@ func TestAdopt(t *testing.T) {
 	assert.Empty(t, p.hardware.names())
 
 	// What has become ours since the look is not touched.
-	_, err = m.Prepare(t.Context(), claims.For("a", one))
-	require.NoError(t, err)
+	mustPrepare(t, m, claims.For("a", one))
 	require.NoError(t, m.Adopt(t.Context(), foreign[0]))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 }
 
 // A CDI file that cannot be read now may have the only copy of a record.
 func TestReconcileKeepsFilesThatCannotBeRead(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	require.NoError(t, os.Symlink(p.cdiFile("a"), p.cdiFile("a"))) // ELOOP, for root too
 	assert.Empty(t, m.Reconcile(t.Context(), noClaims))
 	_, err := os.Lstat(p.cdiFile("a"))
@@ -176,11 +148,9 @@ func TestReconcileKeepsFilesThatCannotBeRead(t *testing.T) {
 }
 
 func TestReconcileRemovesOrphanFiles(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	require.NoError(t, os.WriteFile(p.cdiFile("x"), []byte(`{}`), 0o600))
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.NoError(t, err)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	findings := m.Reconcile(t.Context(), api(claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))))
 	assert.Equal(t, []string{"OrphanFileRemoved"}, reasons(findings))
 	assert.NoFileExists(t, p.cdiFile("x"))
@@ -207,8 +177,7 @@ func TestRecover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			_, err := p.start().Prepare(t.Context(), claims.For("a", one))
-			require.NoError(t, err)
+			mustPrepare(t, p.start(), claims.For("a", one))
 			spoil(t, filepath.Join(p.ledgerDir(), "a.json"))
 
 			m, broken := p.startBroken()
@@ -217,10 +186,9 @@ func TestRecover(t *testing.T) {
 			require.NoError(t, findings[0].Err)
 			assert.Contains(t, findings[0].Message, "claim a")
 			assert.Contains(t, findings[0].Message, "rebuilt from the claim's CDI file")
-			r, err := m.Prepare(t.Context(), claims.For("a", one))
-			require.NoError(t, err)
+			r := mustPrepare(t, m, claims.For("a", one))
 			assert.Equal(t, "MIG-1", r.Devices[0].UUID, "the same partition")
-			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+			mustRelease(t, m, "a")
 			p.nothingHeld(m)
 		})
 	}
@@ -242,8 +210,7 @@ func TestRecoverWithoutCopy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			_, err := p.start().Prepare(t.Context(), claims.For("a", one))
-			require.NoError(t, err)
+			mustPrepare(t, p.start(), claims.For("a", one))
 			require.NoError(t, os.Truncate(filepath.Join(p.ledgerDir(), "a.json"), 0))
 			require.NoError(t, spoil(p))
 
@@ -255,9 +222,7 @@ func TestRecoverWithoutCopy(t *testing.T) {
 			assert.Empty(t, m.Ledger.List())
 			// Never guessed, never destroyed.
 			m.Reconcile(t.Context(), noClaims)
-			foreign, err := m.Foreign(t.Context(), claims.Address(0))
-			require.NoError(t, err)
-			assert.Len(t, foreign, 1)
+			assert.Len(t, foreignOn(t, m, claims.Address(0)), 1)
 			assert.Equal(t, []string{one.Name()}, p.hardware.names())
 		})
 	}

@@ -16,8 +16,7 @@ import (
 )
 
 func TestPrepareAndUnprepareShare(t *testing.T) {
-	p := newPlace(t, 2).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 2)
 	seen := &phases{}
 	m.Observer = seen
 	r := mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "2000Mi"))
@@ -28,13 +27,12 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	assert.Equal(t, &gpu.Settings{ComputeMode: "own"}, d.Before)
 	assert.False(t, d.Made)
 	assert.Equal(t, []string{"a " + d.Key()}, p.shares.holders())
-	spec, err := os.ReadFile(p.cdiFile("a"))
-	require.NoError(t, err)
-	assert.Contains(t, string(spec), `"name":"`+d.Key()+`_a"`)
-	assert.Contains(t, string(spec), `"/dev/gpu-0000-01-00-0"`, "the containers see the GPU")
-	assert.Contains(t, string(spec), "_MEMORY_SHARE_"+string(d.ShareID[:8])+"=memory-share 2000Mi GPU-"+claims.Address(0))
-	assert.Contains(t, string(spec), `"SHARE=`+d.Key()+`"`)
-	assert.Contains(t, string(spec), `"/pipe"`)
+	spec := p.spec("a")
+	assert.Contains(t, spec, `"name":"`+d.Key()+`_a"`)
+	assert.Contains(t, spec, `"/dev/gpu-0000-01-00-0"`, "the containers see the GPU")
+	assert.Contains(t, spec, "_MEMORY_SHARE_"+string(d.ShareID[:8])+"=memory-share 2000Mi GPU-"+claims.Address(0))
+	assert.Contains(t, spec, `"SHARE=`+d.Key()+`"`)
+	assert.Contains(t, spec, `"/pipe"`)
 
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
@@ -44,46 +42,8 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	}, seen.seen, "the ledger is written no more often than for a partition")
 }
 
-// The partition is made with the first share and goes with the last, whichever
-// claim that is.
-func TestSharedPartitionGoesWithItsLastHolder(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
-	for _, uid := range []string{"a", "b", "c"} {
-		r := mustPrepare(t, m, claims.ShareClaim(uid, claims.MIGShare(0), "10Gi"))
-		assert.Equal(t, "MIG-1", r.Devices[0].UUID, "all have the same one")
-		assert.True(t, r.Devices[0].Made)
-	}
-	foreign, err := m.Foreign(t.Context(), claims.Address(0))
-	require.NoError(t, err)
-	assert.Empty(t, foreign)
-	for _, uid := range []string{"b", "a"} {
-		mustRelease(t, m, uid)
-		assert.Empty(t, p.hardware.destroyed)
-	}
-	mustRelease(t, m, "c")
-	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
-	p.nothingShared(m)
-}
-
-// How a GPU was is read before the first share only, and comes back with the last.
-func TestSettingsComeBackWithLastHolder(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
-	for _, uid := range []string{"a", "b"} {
-		assert.Equal(t, "own", mustPrepare(t, m, claims.ShareClaim(uid, claims.MemoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
-	}
-	mustRelease(t, m, "a")
-	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)))
-	assert.Equal(t, "own", mustPrepare(t, m, claims.ShareClaim("c", claims.MemoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
-	mustRelease(t, m, "b")
-	mustRelease(t, m, "c")
-	p.nothingShared(m)
-}
-
 func TestSettingsCannotBeRead(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	p.shares.onSettings = func() error { return errScripted }
 	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
@@ -95,19 +55,17 @@ func TestSettingsCannotBeRead(t *testing.T) {
 func TestTwoSharesOfOneDeviceInOneClaim(t *testing.T) {
 	for name, device := range map[string]gpu.Placement{"whole GPU": claims.MemoryShare(0), "partition": claims.MIGShare(0)} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1).offerShares()
-			m := p.start()
+			p, m := startSharingNode(t, 1)
 			c := claims.Of("a", claims.ShareResult("one", device, "memory", "10Gi"), claims.ShareResult("two", device, "memory", "20Gi", "clients", "3"))
 			r := mustPrepare(t, m, c)
 			assert.NotEqual(t, r.Devices[0].Key(), r.Devices[1].Key())
 			assert.Len(t, p.shares.holders(), 2)
-			spec, err := os.ReadFile(p.cdiFile("a"))
-			require.NoError(t, err)
+			spec := p.spec("a")
 			for _, d := range r.Devices {
-				assert.Contains(t, string(spec), `"name":"`+d.Key()+`_a"`)
+				assert.Contains(t, spec, `"name":"`+d.Key()+`_a"`)
 			}
-			assert.Contains(t, string(spec), "=memory-share 10240Mi")
-			assert.Contains(t, string(spec), "=memory-share 20480Mi")
+			assert.Contains(t, spec, "=memory-share 10240Mi")
+			assert.Contains(t, spec, "=memory-share 20480Mi")
 			mustRelease(t, m, "a")
 			p.nothingShared(m)
 		})
@@ -117,8 +75,7 @@ func TestTwoSharesOfOneDeviceInOneClaim(t *testing.T) {
 // What fails is taken back, for this claim only.
 func TestJoinFailsAndIsUndone(t *testing.T) {
 	for _, others := range []int{0, 1} {
-		p := newPlace(t, 2).offerShares()
-		m := p.start()
+		p, m := startSharingNode(t, 2)
 		if others > 0 {
 			mustPrepare(t, m, claims.ShareClaim("other", claims.MIGShare(0), "10Gi"))
 		}
@@ -141,45 +98,32 @@ func TestJoinFailsAndIsUndone(t *testing.T) {
 	}
 }
 
-// Containers may be running with the share: a repair that fails leaves it joined.
-func TestRepairOfShareFails(t *testing.T) {
-	for name, device := range map[string]gpu.Placement{"whole GPU": claims.MemoryShare(0), "partition": claims.MIGShare(0)} {
+// Containers may be running with it: a repair that fails leaves a partition, and a share joined.
+func TestRepairFails(t *testing.T) {
+	for name, c := range map[string]*resourceapi.ResourceClaim{
+		"partition": claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)), "share of a partition": claims.ShareClaim("a", claims.MIGShare(0), "10Gi"),
+		"share of a GPU": claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"),
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1).offerShares()
-			m := p.start()
-			mustPrepare(t, m, claims.ShareClaim("a", device, "10Gi"))
+			p, m := startSharingNode(t, 1)
+			before := mustPrepare(t, m, c)
 			require.NoError(t, os.Remove(p.cdiFile("a")))
 			p.hardware.onCommon = func() error { return errScripted }
 			p.shares.onLeave = func(Holder) error { t.Error("it was made to leave"); return nil }
-			_, err := m.Prepare(t.Context(), claims.ShareClaim("a", device, "10Gi"))
+			_, err := m.Prepare(t.Context(), c)
 			require.ErrorIs(t, err, errScripted)
 			assert.Empty(t, p.hardware.destroyed)
 			r, _ := m.Ledger.Get("a")
 			assert.Equal(t, ledger.Prepared, r.State)
+			assert.Equal(t, before.Devices[0].UUID, r.Devices[0].UUID)
 		})
 	}
-}
-
-func TestLeaveFails(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
-	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
-	p.shares.onLeave = func(Holder) error { return errScripted }
-	mustRelease(t, m, "a")
-	assert.Empty(t, p.hardware.destroyed, "a daemon may use it")
-	left := m.Leftovers(claims.Ref("a"))
-	require.Len(t, left, 1)
-	assert.Equal(t, "release "+claims.MIGShare(0).Name()+": scripted failure", left[0].Cause)
-	p.shares.onLeave = nil
-	assert.Empty(t, m.FinishReleases(t.Context()))
-	p.nothingShared(m)
 }
 
 // After a reboot the daemons' folders may still be there: each claim's is ended,
 // and nothing of the GPU's settings is brought back.
 func TestReleaseOfSharesAfterReboot(t *testing.T) {
-	p := newPlace(t, 2).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 2)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	mustPrepare(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
 	mustPrepare(t, m, claims.ShareClaim("c", claims.MIGShare(1), "10Gi"))
@@ -211,8 +155,7 @@ func TestReleaseOfSharesAfterReboot(t *testing.T) {
 
 // A record of before the reboot does not keep a partition that was made since.
 func TestSharedPartitionAfterReboot(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	mustPrepare(t, m, claims.ShareClaim("b", claims.MIGShare(0), "10Gi"))
 	p.hardware.lose()
@@ -228,8 +171,7 @@ func TestSharedPartitionAfterReboot(t *testing.T) {
 // A plugin without sharing refuses shares by name, and still releases those that an
 // earlier one has prepared.
 func TestSharesWithoutSharer(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	m.Shares = nil
 	_, err := m.Prepare(t.Context(), claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
@@ -242,8 +184,7 @@ func TestSharesWithoutSharer(t *testing.T) {
 
 // Someone who only looks at a share, as an admin may, takes nothing of it.
 func TestAdminAccessToShare(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "80Gi"))
 	r := mustPrepare(t, m, claims.Of("admin", claims.AdminResult("look", claims.MemoryShare(0))))
 	assert.Nil(t, r.Devices[0].Amount)
@@ -254,20 +195,9 @@ func TestAdminAccessToShare(t *testing.T) {
 	p.nothingShared(m)
 }
 
-// A foreign partition where the share's should be is not taken for ours.
-func TestShareOfForeignPartition(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
-	p.hardware.add(claims.MIG(0, "3g.40gb", 0, 4), "MIG-x")
-	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
-	require.ErrorContains(t, err, "that Tranche did not make")
-	assert.Empty(t, m.Ledger.List())
-}
-
 // The claim got another share of the same device: that is another allocation.
 func TestReallocatedShare(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	now := claims.Of("a", claims.ShareResult("ra", claims.MemoryShare(0), "memory", "70Gi"))
 	now.Status.Allocation.Devices.Results[0].ShareID = new(*now.Status.Allocation.Devices.Results[0].ShareID + "-2")
@@ -284,8 +214,7 @@ func TestReallocatedShare(t *testing.T) {
 
 // Reconcile stops daemons of which no record knows, and no other.
 func TestReconcileStopsStrayDaemons(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	c := claims.ShareClaim("a", claims.MemoryShare(0), "10Gi")
 	mustPrepare(t, m, c)
 	p.shares.daemons["gone"] = true
@@ -301,8 +230,7 @@ func TestReconcileStopsStrayDaemons(t *testing.T) {
 // A daemon that died is brought back for the claim that is prepared, and for
 // nobody else.
 func TestRejoin(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	delete(p.shares.daemons, "a")
 	p.shares.slow = true
@@ -326,25 +254,16 @@ func TestOldRecordsAreRead(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(p.ledgerDir(), "a.json"), []byte(old), 0o600))
 	p.hardware.add(claims.MIG(0, "1g.10gb", 5, 1), "MIG-1")
 	m := p.start()
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi")))
-	require.ErrorContains(t, err, "claim team/claim-a still holds gpu-0000-01-00-0-mig-1g-10gb-5")
+	require.ErrorContains(t, planOnce(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi")), "claim team/claim-a still holds gpu-0000-01-00-0-mig-1g-10gb-5")
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
 	p.nothingShared(m)
 }
 
-func wantedOf(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
-	t.Helper()
-	wanted, err := m.want(c)
-	require.NoError(t, err)
-	return wanted
-}
-
 // A GPU in MIG mode has no settings: they are read when what is shared exists, and
 // written down before they change.
 func TestSettingsAreReadOnceTheShareExists(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	created := false
 	p.hardware.onCreate = func(context.Context, gpu.Placement) error { created = true; return nil }
 	p.shares.onSettings = func() error {

@@ -19,11 +19,7 @@ import (
 func TestNobodyWaitsForADaemon(t *testing.T) {
 	p, started, ready := slowPlace(t, 2)
 	m := p.start()
-	done := make(chan error, 1)
-	go func() {
-		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "50Gi"))
-		done <- err
-	}()
+	done := prepareMeanwhile(t.Context(), m, claims.ShareClaim("a", claims.MemoryShare(0), "50Gi"))
 	<-started
 	r, ok := m.Ledger.Get("a")
 	require.True(t, ok)
@@ -33,8 +29,7 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 		n := map[string]int{"same GPU": 0, "other GPU": 1}[c]
 		mustPrepare(t, m, claims.ShareClaim(c, claims.MemoryShare(n), "20Gi"))
 	}
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "20Gi")))
-	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same GPU (pod pod-same GPU), whose")
+	require.ErrorContains(t, planOnce(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "20Gi")), "claims team/claim-a (pod pod-a), team/claim-same GPU (pod pod-same GPU), whose")
 	mustRelease(t, m, "same GPU")
 	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)), "who waits holds the GPU, too")
 	close(ready)
@@ -67,8 +62,7 @@ func slowPlace(t *testing.T, gpus int) (p *place, started chan struct{}, ready c
 func TestDaemonDoesNotStart(t *testing.T) {
 	for name, before := range map[string]int{"first holder": 0, "second holder": 1} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, 1).offerShares()
-			m := p.start()
+			p, m := startSharingNode(t, 1)
 			if before > 0 {
 				mustPrepare(t, m, claims.ShareClaim("other", claims.MemoryShare(0), "10Gi"))
 			}
@@ -103,8 +97,7 @@ func TestPrepareEndsWhileDaemonStarts(t *testing.T) {
 
 // What cannot be taken back after a daemon did not start stays written down.
 func TestDaemonDoesNotStartAndCannotBeUndone(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	p.shares.slow = true
 	p.shares.onWait = func(context.Context) error { return errors.New("it died") }
 	p.shares.onLeave = func(Holder) error { return errScripted }
@@ -122,11 +115,7 @@ func TestDaemonDoesNotStartAndCannotBeUndone(t *testing.T) {
 func TestUnprepareWhileDaemonStarts(t *testing.T) {
 	p, started, _ := slowPlace(t, 1)
 	m := p.start()
-	done := make(chan error, 1)
-	go func() {
-		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
-		done <- err
-	}()
+	done := prepareMeanwhile(t.Context(), m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	<-started
 	mustRelease(t, m, "a")
 	require.ErrorIs(t, <-done, errReleasedMeanwhile)
@@ -138,13 +127,9 @@ func TestUnprepareWhileDaemonStarts(t *testing.T) {
 func TestOtherProcessReleasesWhileDaemonStarts(t *testing.T) {
 	p, started, ready := slowPlace(t, 1)
 	m := p.start()
-	done := make(chan error, 1)
-	go func() {
-		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
-		done <- err
-	}()
+	done := prepareMeanwhile(t.Context(), m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	<-started
-	require.NoError(t, p.start().Unprepare(t.Context(), claims.Ref("a")))
+	mustRelease(t, p.start(), "a")
 	p.shares.daemons["a"] = true // so that the waiting ends well, at the worst time
 	close(ready)
 	require.ErrorIs(t, <-done, errReleasedMeanwhile)
@@ -156,11 +141,7 @@ func TestOtherProcessReleasesWhileDaemonStarts(t *testing.T) {
 func TestClaimIsReallocatedWhileDaemonStarts(t *testing.T) {
 	p, started, ready := slowPlace(t, 2)
 	m := p.start()
-	done := make(chan error, 1)
-	go func() {
-		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
-		done <- err
-	}()
+	done := prepareMeanwhile(t.Context(), m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	<-started
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(1), "10Gi"))
 	close(ready)
@@ -177,17 +158,13 @@ func TestClaimIsReallocatedWhileDaemonStarts(t *testing.T) {
 func TestPrepareTwiceWhileDaemonStarts(t *testing.T) {
 	p, started, ready := slowPlace(t, 1)
 	m := p.start()
-	done := make(chan error, 2)
-	for range 2 {
-		go func() {
-			_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
-			done <- err
-		}()
-		<-started
-	}
+	first := prepareMeanwhile(t.Context(), m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	<-started
+	second := prepareMeanwhile(t.Context(), m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	<-started
 	close(ready)
-	require.NoError(t, <-done)
-	require.NoError(t, <-done)
+	require.NoError(t, <-first)
+	require.NoError(t, <-second)
 	assert.Len(t, p.shares.holders(), 1)
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
@@ -198,20 +175,12 @@ func TestGivingUpLeavesWhatAnotherHasFinished(t *testing.T) {
 	p, started, ready := slowPlace(t, 1)
 	m := p.start()
 	ctx, cancel := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := m.Prepare(ctx, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
-		first <- err
-	}()
+	first := prepareMeanwhile(ctx, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	<-started
 	p.shares.mu.Lock()
 	p.shares.onWait = nil // the second call's daemon is there at once
 	p.shares.mu.Unlock()
-	go func() {
-		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
-		second <- err
-	}()
-	require.NoError(t, <-second)
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	cancel()
 	require.Error(t, <-first)
 	close(ready)
@@ -236,8 +205,7 @@ func TestManySharesOnOneGPU(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Len(t, p.shares.holders(), most)
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("one more", claims.MemoryShare(0), "1Gi")))
-	require.ErrorContains(t, err, "not enough of its clients")
+	require.ErrorContains(t, planOnce(t, m, claims.ShareClaim("one more", claims.MemoryShare(0), "1Gi")), "not enough of its clients")
 	for n := range most {
 		wg.Go(func() { assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(fmt.Sprint(n)))) })
 	}
@@ -248,8 +216,7 @@ func TestManySharesOnOneGPU(t *testing.T) {
 // Two claims race for the last share: one has it, and the other has it when that
 // one is released.
 func TestTwoClaimsRaceForTheLastShare(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("first", claims.MemoryShare(0), "50Gi"))
 	won := make(chan string, 2)
 	var wg sync.WaitGroup
@@ -273,8 +240,7 @@ func TestTwoClaimsRaceForTheLastShare(t *testing.T) {
 
 // Shares of a partition come and go at random: it is there as long as one is.
 func TestSharesOfAPartitionAtRandom(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	m := p.start()
+	p, m := startSharingNode(t, 1)
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {

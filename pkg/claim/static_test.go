@@ -33,20 +33,17 @@ func TestStaticPartitionIsHandedOutAndLeft(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlaceWith(t, "MIG-x", one)
 	m := p.startStatic(one)
-	record, err := m.Prepare(t.Context(), claims.For("a", one))
-	require.NoError(t, err)
+	record := mustPrepare(t, m, claims.For("a", one))
 	assert.False(t, record.Devices[0].Made)
 	assert.Equal(t, "MIG-x", record.Devices[0].UUID)
-	again, err := m.Prepare(t.Context(), claims.For("a", one))
-	require.NoError(t, err)
+	again := mustPrepare(t, m, claims.For("a", one))
 	assert.Equal(t, record.Devices, again.Devices)
 
-	_, err = m.Prepare(t.Context(), claims.For("b", one))
+	_, err := m.Prepare(t.Context(), claims.For("b", one))
 	require.ErrorContains(t, err, "claim team/claim-a (pod pod-a) still holds", "it is one claim's at a time")
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	mustRelease(t, m, "a")
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
-	_, err = m.Prepare(t.Context(), claims.For("b", one))
-	require.NoError(t, err)
+	mustPrepare(t, m, claims.For("b", one))
 }
 
 // After a reboot, or a load of the driver, nobody has made it yet.
@@ -54,9 +51,8 @@ func TestMissingStaticPartitionIsMade(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.startStatic(one)
-	_, err := m.Prepare(t.Context(), claims.For("a", one))
-	require.NoError(t, err)
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	mustPrepare(t, m, claims.For("a", one))
+	mustRelease(t, m, "a")
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, m.Ledger.List())
 
@@ -64,7 +60,7 @@ func TestMissingStaticPartitionIsMade(t *testing.T) {
 	p = newPlace(t, 1)
 	m = p.startStatic(one)
 	p.hardware.onCommon = func() error { return errScripted }
-	_, err = m.Prepare(t.Context(), claims.For("a", one))
+	_, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorIs(t, err, errScripted)
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, m.Ledger.List())
@@ -74,8 +70,7 @@ func TestStaticPartitionIsNotForeign(t *testing.T) {
 	one, other := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "1g.10gb", 6, 1)
 	p := newPlaceWith(t, "MIG-x", one, other)
 	m := p.startStatic(one)
-	foreign, err := m.Foreign(t.Context(), claims.Address(0))
-	require.NoError(t, err)
+	foreign := foreignOn(t, m, claims.Address(0))
 	require.Len(t, foreign, 1)
 	assert.True(t, foreign[0].Is(other))
 	require.NoError(t, m.Adopt(t.Context(), claims.PartitionAt(one, "MIG-x")))
@@ -107,31 +102,16 @@ func TestPartitionThatBecomesStaticOrStopsBeingSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			_, err := p.startStatic(tt.before...).Prepare(t.Context(), claims.For("a", one))
-			require.NoError(t, err)
+			mustPrepare(t, p.startStatic(tt.before...), claims.For("a", one))
 			m := p.startStatic(tt.after...)
-			foreign, err := m.Foreign(t.Context(), claims.Address(0))
-			require.NoError(t, err)
-			assert.Empty(t, foreign)
+			assert.Empty(t, foreignOn(t, m, claims.Address(0)))
 			record, err := m.Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err, "a second container of the pod")
 			assert.Equal(t, "MIG-1", record.Devices[0].UUID)
-			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+			mustRelease(t, m, "a")
 			assert.Equal(t, tt.left, p.hardware.names())
 		})
 	}
-}
-
-// An admin's look at a static partition leaves it, whatever the profile.
-func TestAdminLooksAtStaticPartition(t *testing.T) {
-	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlaceWith(t, "MIG-x", one)
-	m := p.startStatic(one)
-	_, err := m.Prepare(t.Context(), claims.Of("a", claims.AdminResult("r", one)))
-	require.NoError(t, err)
-	m.Static = nil
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
-	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 }
 
 // The driver dies before each step that a claim of a static partition takes.
@@ -145,18 +125,14 @@ func TestCrashWithStaticPartition(t *testing.T) {
 		m = p.startStatic(one)
 		m.Reconcile(t.Context(), noClaims)
 		assert.Empty(t, m.Ledger.List(), "step %d", n)
-		foreign, err := m.Foreign(t.Context(), claims.Address(0))
-		require.NoError(t, err)
-		assert.Empty(t, foreign, "step %d", n)
+		assert.Empty(t, foreignOn(t, m, claims.Address(0)), "step %d", n)
 		assert.Empty(t, p.hardware.destroyed, "step %d", n)
 	}
 }
 
 func TestHeldLeavesOutWhatAnotherLoadHandedOut(t *testing.T) {
-	p := newPlace(t, 2)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
-	require.NoError(t, err)
+	_, m := startNode(t, 2)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	old := claims.Record("b", ledger.Prepared, claims.MIG(0, "1g.10gb", 6, 1))
 	old.Devices[0].LoadID = "boot-0"
 	require.NoError(t, m.Ledger.Put(old))
@@ -168,12 +144,10 @@ func TestHeldLeavesOutWhatAnotherLoadHandedOut(t *testing.T) {
 
 func TestExclusive(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	p := newPlace(t, 2)
-	m := p.start()
-	_, err := m.Prepare(t.Context(), claims.For("a", one))
-	require.NoError(t, err)
+	_, m := startNode(t, 2)
+	mustPrepare(t, m, claims.For("a", one))
 	m.locks.patience = 1 // a nanosecond
-	err = m.Exclusive(t.Context(), []string{claims.Address(1), claims.Address(0)}, "is being changed to profile all-balanced", func(held []ledger.Record) error {
+	err := m.Exclusive(t.Context(), []string{claims.Address(1), claims.Address(0)}, "is being changed to profile all-balanced", func(held []ledger.Record) error {
 		require.Len(t, held, 1)
 		assert.Equal(t, claims.Ref("a"), held[0].Claim)
 		const why = "GPU gpu-0000-01-00-0 is being changed to profile all-balanced; this is retried"
@@ -193,17 +167,15 @@ func TestExclusive(t *testing.T) {
 	require.ErrorIs(t, err, errScripted)
 
 	// Afterwards all is as before.
-	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
-	_, err = m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
-	require.NoError(t, err)
+	mustRelease(t, m, "a")
+	mustPrepare(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
 	assert.Empty(t, m.locks.exclusive)
 }
 
 // One that needs a GPU for itself waits for another that does, and for claims,
 // until its own time is over.
 func TestExclusiveWaits(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	_, m := startNode(t, 1)
 	m.locks.patience = 1
 	entered, leave := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
@@ -225,19 +197,4 @@ func TestExclusiveWaits(t *testing.T) {
 	close(leave)
 	require.NoError(t, <-first)
 	require.NoError(t, m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error { return nil }))
-}
-
-// The lock of a GPU that another process changes is waited for like any other.
-func TestExclusiveKeepsOtherProcessesOut(t *testing.T) {
-	p := newPlace(t, 1)
-	older, newer := p.start(), p.start()
-	older.LockDir, newer.LockDir = p.dir, p.dir
-	older.locks.dir, newer.locks.dir = p.dir, p.dir
-	require.NoError(t, older.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errScripted)
-		_, err := newer.Foreign(ctx, claims.Address(0))
-		require.ErrorContains(t, err, "another process holds "+p.dir)
-		return nil
-	}))
 }

@@ -65,8 +65,7 @@ func TestTry(t *testing.T) {
 
 // What a claim holds is in the way of a trial, and stays.
 func TestTryBesideClaims(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	one, next := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "1g.10gb", 6, 1)
 	mustPrepare(t, m, claims.For("a", one))
 	for _, taken := range []gpu.Placement{one, claims.Whole(0)} {
@@ -87,8 +86,7 @@ func TestCrashDuringTry(t *testing.T) {
 	for _, device := range []gpu.Placement{claims.MIG(0, "1g.10gb", 5, 1), claims.MemoryShare(0)} {
 		died := true
 		for n := 0; died; n++ {
-			p := newPlace(t, 1).offerShares()
-			m := p.start()
+			p, m := startSharingNode(t, 1)
 			dieBefore(m, n)
 			died = crash(func() { _, _ = m.Try(t.Context(), device) })
 			m = p.start()
@@ -142,8 +140,7 @@ func TestStepError(t *testing.T) {
 // does not succeed before it has switched the GPU back.
 func TestWholeGPUInMIGMode(t *testing.T) {
 	for _, c := range []gpu.Placement{claims.Whole(0), claims.MemoryShare(0)} {
-		p := newPlace(t, 1).offerShares()
-		m := p.start()
+		p, m := startSharingNode(t, 1)
 		whole := true
 		m.IsWhole = func(context.Context, string) (bool, error) { return whole, nil }
 		claim := claims.For("a", c)

@@ -22,8 +22,7 @@ func TestReleaseEndsPrepare(t *testing.T) {
 	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	require.Greater(t, steps, 3)
 	for n := range steps {
-		p := newPlace(t, 1)
-		m := p.start()
+		p, m := startNode(t, 1)
 		at, released, reached := 0, make(chan error, 1), make(chan struct{})
 		m.BeforeStep = func(ctx context.Context, _ ledger.Record, _ *plan.Step) {
 			if at++; at != n+1 {
@@ -49,8 +48,7 @@ func TestReleaseEndsPrepare(t *testing.T) {
 // A call that the kubelet has given up before it began does nothing: the release
 // may have been here.
 func TestPrepareThatNobodyWaitsFor(t *testing.T) {
-	p := newPlace(t, 1)
-	m := p.start()
+	p, m := startNode(t, 1)
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)

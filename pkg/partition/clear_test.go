@@ -56,12 +56,7 @@ func TestClearAfterAFailure(t *testing.T) {
 	p.hardware.gpu(ampere).resets = true
 	n := p.start()
 	p.follow(n, p.profile("from", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
-	p.hardware.before = func(call string) error {
-		if call == "create "+ones(hopper, 6)[0].Name() {
-			return errScripted
-		}
-		return nil
-	}
+	p.hardware.before = failing("create " + ones(hopper, 6)[0].Name())
 	to := p.profile("to", map[string]profile.Layout{hopper: static(ones(hopper, 5, 6)...), ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), to, false).Phase)
 	before := p.hardware.state()
@@ -74,15 +69,9 @@ func TestClearAfterAFailure(t *testing.T) {
 // A GPU that does not answer keeps nobody from leaving; a partition that cannot be
 // removed does, and is named.
 func TestClearThatFails(t *testing.T) {
-	p := newPlace(t, hopper, other)
-	n := p.start()
+	p, n := startPlace(t, hopper, other)
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)}))
-	p.hardware.onModes = func(gpuID string) error {
-		if gpuID == hopper {
-			return errScripted
-		}
-		return nil
-	}
+	p.hardware.onModes = failing(hopper)
 	p.hardware.before = func(call string) error { return fmt.Errorf("%w: process 12", gpu.ErrInUse) }
 	err := n.Clear(t.Context())
 	require.ErrorContains(t, err, "process 12")

@@ -80,12 +80,7 @@ func TestRollBack(t *testing.T) {
 			p.follow(n, from)
 			before := p.hardware.state()
 			target := p.profile("to", map[string]profile.Layout{hopper: static(ones(hopper, 0, 1)...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}})
-			p.hardware.before = func(call string) error {
-				if call == tt.fails {
-					return errScripted
-				}
-				return nil
-			}
+			p.hardware.before = failing(tt.fails)
 			task := n.Apply(t.Context(), target, false)
 			assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 			assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
@@ -131,16 +126,10 @@ func TestRollBackOfWhatWasDone(t *testing.T) {
 // release goes with them.
 func TestGPUIsDoneByItself(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	p := newPlace(t, hopper, other)
-	n := p.start()
+	p, n := startPlace(t, hopper, other)
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(two...), other: static(ones(other, 0)...)}))
 	p.claims.hold("a", two[0])
-	p.hardware.before = func(call string) error {
-		if strings.Contains(call, gpu.NameOf(other)) {
-			return errScripted
-		}
-		return nil
-	}
+	p.hardware.before = failing(gpu.NameOf(other))
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("dynamic", nil), false).Phase)
 	assert.False(t, n.Static(two[0]))
 	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
@@ -154,15 +143,9 @@ func TestRollBackAroundADeadGPU(t *testing.T) {
 	cut := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
 	n := p.start()
 	p.follow(n, whole)
-	dead := func(call string) error {
-		if strings.Contains(call, gpu.NameOf(other)) {
-			return errScripted
-		}
-		return nil
-	}
-	p.hardware.before, p.hardware.onModes = dead, nil
+	p.hardware.before = failing(gpu.NameOf(other))
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), cut, false).Phase)
-	p.hardware.onModes = func(gpuID string) error { return dead(gpu.NameOf(gpuID)) }
+	p.hardware.onModes = failing(other)
 	task := n.Apply(t.Context(), whole, false)
 	assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
 	assert.Contains(t, task.Message, "gpu-0000-02-00-0")
@@ -177,12 +160,7 @@ func TestRollBackPastAForeignPartition(t *testing.T) {
 	from := p.profile("from", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
 	n := p.start()
 	p.follow(n, from)
-	p.hardware.before = func(call string) error {
-		if strings.HasPrefix(call, "mig") {
-			return errScripted
-		}
-		return nil
-	}
+	p.hardware.before = failing("mig gpu-")
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off, other: off}), false).Phase)
 	p.hardware.before = nil
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
@@ -215,8 +193,7 @@ func TestRollBackToWhatDoesNotResolve(t *testing.T) {
 func TestNeedsReset(t *testing.T) {
 	cut := map[string]profile.Layout{ampere: static(ones(ampere, 0)...), hopper: static(ones(hopper, 0)...)}
 	t.Run("reboot is not allowed", func(t *testing.T) {
-		p := newPlace(t, hopper, ampere)
-		n := p.start()
+		p, n := startPlace(t, hopper, ampere)
 		w := p.profile("cut", cut)
 		task := n.Apply(t.Context(), w, false)
 		assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase)
@@ -227,8 +204,7 @@ func TestNeedsReset(t *testing.T) {
 		assert.Equal(t, []string{"gpu-0000-01-00-0 on", "gpu-0000-03-00-0 off"}, p.hardware.state())
 	})
 	t.Run("reboot", func(t *testing.T) {
-		p := newPlace(t, hopper, ampere)
-		n := p.start()
+		p, n := startPlace(t, hopper, ampere)
 		w := p.profile("cut", cut)
 		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), w, true).Phase)
 		assert.Equal(t, "gpu-0000-03-00-0 off pending on", p.hardware.state()[1])
@@ -240,15 +216,13 @@ func TestNeedsReset(t *testing.T) {
 		assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0", "gpu-0000-03-00-0 on 1g.10gb_0"}, p.hardware.state())
 	})
 	t.Run("the reboot is called off", func(t *testing.T) {
-		p := newPlace(t, hopper, ampere)
-		n := p.start()
+		p, n := startPlace(t, hopper, ampere)
 		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), p.profile("cut", cut), true).Phase)
 		p.follow(n, p.profile("before", nil))
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1], "nothing is pending")
 	})
 	t.Run("rolled back after the reboot", func(t *testing.T) {
-		p := newPlace(t, hopper, ampere)
-		n := p.start()
+		p, n := startPlace(t, hopper, ampere)
 		w := p.profile("cut", cut)
 		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), w, true).Phase)
 		p.hardware.reboot()
@@ -261,12 +235,7 @@ func TestNeedsReset(t *testing.T) {
 	})
 	t.Run("another GPU has failed", func(t *testing.T) {
 		p := newPlace(t, hopper, ampere)
-		p.hardware.before = func(call string) error {
-			if strings.HasPrefix(call, "create") {
-				return errScripted
-			}
-			return nil
-		}
+		p.hardware.before = failing("create")
 		assert.Equal(t, names.ReasonHardwareFailed, p.start().Apply(t.Context(), p.profile("cut", cut), true).Reason)
 	})
 	t.Run("another GPU is in use", func(t *testing.T) {
@@ -285,8 +254,7 @@ func TestNeedsReset(t *testing.T) {
 
 // A hardware that says yes and does nothing is not believed.
 func TestReadBack(t *testing.T) {
-	p := newPlace(t, hopper)
-	n := p.start()
+	p, n := startPlace(t, hopper)
 	p.hardware.after = func(call string) error {
 		if strings.HasPrefix(call, "create") {
 			p.hardware.mu.Lock()
@@ -313,8 +281,7 @@ func TestContextEnds(t *testing.T) {
 
 // Where nothing can be written down, nothing is touched.
 func TestDiskIsFull(t *testing.T) {
-	p := newPlace(t, hopper)
-	n := p.start()
+	p, n := startPlace(t, hopper)
 	n.File = filepath.Join(p.file, "none", "profile.json")
 	require.NoError(t, os.WriteFile(p.file, nil, 0o600))
 	task := n.Apply(t.Context(), p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}), false)

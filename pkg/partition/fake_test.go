@@ -113,14 +113,6 @@ type fakeHardware struct {
 	loses bool
 }
 
-func newHardware(addresses ...string) *fakeHardware {
-	h := &fakeHardware{}
-	for _, a := range addresses {
-		h.gpus = append(h.gpus, newGPU(a))
-	}
-	return h
-}
-
 func (h *fakeHardware) gpu(address string) *fakeGPU {
 	for _, c := range h.gpus {
 		if c.PCIAddress == address {
@@ -316,18 +308,13 @@ type fakeClaims struct {
 	// mu protects records.
 	mu      sync.Mutex
 	records []ledger.Record
-	// locks are those of GPUs.
-	locks sync.Map
-	why   sync.Map
-	// onLock is called when the locks are taken.
+	why     sync.Map
+	// onLock is called when GPUs are to be locked.
 	onLock func()
 }
 
 func (c *fakeClaims) Exclusive(ctx context.Context, gpus []string, why string, do func([]ledger.Record) error) error {
-	for _, gpuID := range slices.Sorted(slices.Values(gpus)) {
-		lock, _ := c.locks.LoadOrStore(gpuID, &sync.Mutex{})
-		lock.(*sync.Mutex).Lock()
-		defer lock.(*sync.Mutex).Unlock()
+	for _, gpuID := range gpus {
 		c.why.Store(gpuID, why)
 	}
 	if c.onLock != nil {

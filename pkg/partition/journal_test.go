@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // A reader of an older or a newer version leaves what it does not know.
@@ -45,8 +46,7 @@ func TestBadIntents(t *testing.T) {
 
 // What is written is read again, and a broken one of a newer driver is kept.
 func TestIntentSurvives(t *testing.T) {
-	p := newPlace(t, hopper, mi300)
-	n := p.start()
+	p, n := startPlace(t, hopper, mi300)
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
 	want := n.journal()
 	want.Version = journalVersion
@@ -67,8 +67,7 @@ func TestIntentSurvives(t *testing.T) {
 
 // A journal that cannot be read now is read later, and not replaced before.
 func TestUnreadableJournal(t *testing.T) {
-	p := newPlace(t, hopper, mi300)
-	n := p.start()
+	p, n := startPlace(t, hopper, mi300)
 	to := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	p.follow(n, to)
 	require.NoError(t, os.Rename(p.file, p.file+".away"))
@@ -134,7 +133,7 @@ func FuzzDecodeIntent(f *testing.F) {
 				require.True(t, in.static(p))
 			}
 		}
-		file := quickDir(t) + "/profile.json"
+		file := memory.TempDir(t) + "/profile.json"
 		require.NoError(t, writeJournal(file, in))
 		again, err := readJournal(file)
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,15 +12,9 @@ import (
 )
 
 func TestGPUThatDoesNotAnswer(t *testing.T) {
-	p := newPlace(t, hopper, other)
-	n := p.start()
+	p, n := startPlace(t, hopper, other)
 	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
-	p.hardware.onModes = func(gpuID string) error {
-		if gpuID == other {
-			return errScripted
-		}
-		return nil
-	}
+	p.hardware.onModes = failing(other)
 	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
 	assert.Equal(t, want, n.Plan(t.Context(), w))
 	assert.Equal(t, want, n.Apply(t.Context(), w, false))
@@ -31,8 +24,7 @@ func TestGPUThatDoesNotAnswer(t *testing.T) {
 // A driver that was unloaded for a memory mode, and not loaded yet, must not look as if
 // the node had no such GPUs.
 func TestDriverIsOut(t *testing.T) {
-	p := newPlace(t, hopper, mi300)
-	n := p.start()
+	p, n := startPlace(t, hopper, mi300)
 	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	all := p.hardware.gpus
 	p.hardware.before = func(string) error { p.hardware.gpus = all[:1]; return errScripted }
@@ -51,8 +43,7 @@ func TestDriverIsOut(t *testing.T) {
 
 // A GPU that is known to be lost is left alone, and the others follow the profile.
 func TestLostGPU(t *testing.T) {
-	p := newPlace(t, hopper, other, mi300, mi300b)
-	n := p.start()
+	p, n := startPlace(t, hopper, other, mi300, mi300b)
 	lost := map[string]bool{other: true, mi300b: true}
 	n.Lost = func(gpuID string) bool { return lost[gpuID] }
 	p.hardware.onModes = func(gpuID string) error {
@@ -87,12 +78,7 @@ func TestGPULostInTheMidst(t *testing.T) {
 			first := p.profile("first", nil)
 			p.follow(n, first)
 			second := p.profile("second", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
-			p.hardware.after = func(call string) error {
-				if strings.HasPrefix(call, "create gpu-0000-02") || strings.HasPrefix(call, "create gpu-0000-03") {
-					return errScripted
-				}
-				return nil
-			}
+			p.hardware.after = failing("create gpu-0000-02", "create gpu-0000-03")
 			require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), second, false).Phase)
 			p.hardware.after = nil
 
@@ -124,8 +110,7 @@ func TestGPULostInTheMidst(t *testing.T) {
 // A load of the driver takes down a GPU that does not answer, too: what claims hold of
 // it is in the way.
 func TestHolderOfALostGPU(t *testing.T) {
-	p := newPlace(t, mi300, mi300b)
-	n := p.start()
+	p, n := startPlace(t, mi300, mi300b)
 	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
 	first := p.profile("first", map[string]profile.Layout{mi300: {Compute: "DPX"}})
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
@@ -156,8 +141,7 @@ func TestHolderOfALostGPU(t *testing.T) {
 
 // What a profile only says of what is offered holds for a GPU, too, that comes later.
 func TestOfferOfAGPUThatComesLater(t *testing.T) {
-	p := newPlace(t, hopper, other, plain)
-	n := p.start()
+	p, n := startPlace(t, hopper, other, plain)
 	silent := true
 	n.Lost = func(gpuID string) bool { return silent && gpuID == other }
 	offers := profile.Layout{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}

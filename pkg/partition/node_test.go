@@ -15,8 +15,7 @@ import (
 )
 
 func TestNewNodeFollowsNothing(t *testing.T) {
-	p := newPlace(t, hopper, ampere, mi300)
-	n := p.start()
+	p, n := startPlace(t, hopper, ampere, mi300)
 	assert.Equal(t, v1alpha1.ProfileSnapshot{}, n.Applied())
 	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
 	assert.False(t, n.Static(ones(hopper, 0)[0]))
@@ -111,8 +110,7 @@ func TestAdminsAreNotInTheWay(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	p := newPlace(t, hopper, plain)
-	n := p.start()
+	p, n := startPlace(t, hopper, plain)
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(three(hopper, 0))
 	foreign := p.profile("foreign", map[string]profile.Layout{hopper: static(ones(hopper, 6)...)})
@@ -249,8 +247,7 @@ func TestTwoProcesses(t *testing.T) {
 
 // What is planned again may come to something else: claims have come and gone.
 func TestPlanAnew(t *testing.T) {
-	p := newPlace(t, hopper)
-	n := p.start()
+	p, n := startPlace(t, hopper)
 	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	n.Plan(t.Context(), w)
 	p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 5)...)})

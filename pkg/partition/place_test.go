@@ -3,8 +3,9 @@ package partition
 import (
 	"cmp"
 	"errors"
-	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 var errScripted = errors.New("scripted failure")
@@ -32,20 +34,31 @@ type place struct {
 }
 
 func newPlace(t *testing.T, addresses ...string) *place {
+	h := &fakeHardware{}
+	for _, a := range addresses {
+		h.gpus = append(h.gpus, newGPU(a))
+	}
 	return &place{
-		t: t, file: filepath.Join(quickDir(t), "profile.json"), hardware: newHardware(addresses...), claims: &fakeClaims{},
+		t: t, file: filepath.Join(memory.TempDir(t), "profile.json"), hardware: h, claims: &fakeClaims{},
 		profiles: map[string]map[string]profile.Layout{}, memoryModes: true,
 	}
 }
 
-// quickDir is a folder in memory, where that can be had.
-func quickDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "partition")
-	if err != nil {
-		return t.TempDir()
+// startPlace starts the driver on a new place.
+func startPlace(t *testing.T, addresses ...string) (*place, *Node) {
+	t.Helper()
+	p := newPlace(t, addresses...)
+	return p, p.start()
+}
+
+// failing makes those calls fail that name one of parts.
+func failing(parts ...string) func(call string) error {
+	return func(call string) error {
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(call, part) }) {
+			return errScripted
+		}
+		return nil
 	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 // profile defines what a profile comes to.

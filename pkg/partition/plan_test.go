@@ -54,7 +54,7 @@ func pending(m gpu.MIGMode) func(*GPU) { return func(g *GPU) { g.Modes.PendingMI
 
 func compute(mode string) func(*GPU) { return func(g *GPU) { g.Modes.Compute = mode } }
 
-func memory(mode string) func(*GPU) {
+func memoryMode(mode string) func(*GPU) {
 	return func(g *GPU) {
 		f := newGPU(g.PCIAddress)
 		f.setMemory(mode)
@@ -230,7 +230,7 @@ func TestPlanForAMD(t *testing.T) {
 	}{
 		"nobody asks":         {[]GPU{gpuOf(mi300, compute("DPX"), held(xcp(mi300, "dpx", 0)))}, outcome{}},
 		"is so":               {[]GPU{gpuOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
-		"is so, memory too":   {[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4))}, outcome{}},
+		"is so, memory too":   {[]GPU{gpuOf(mi300, memoryMode("NPS4"), to(nps4))}, outcome{}},
 		"as it was":           {[]GPU{gpuOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
 		"whole, has no modes": {[]GPU{gpuOf(mi210, to(profile.Layout{Compute: "SPX"}))}, outcome{}},
 
@@ -265,7 +265,7 @@ func TestPlanForAMD(t *testing.T) {
 			outcome{steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
 		},
 		"only one has lost it": {
-			[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4)), gpuOf(mi300b, to(nps4))},
+			[]GPU{gpuOf(mi300, memoryMode("NPS4"), to(nps4)), gpuOf(mi300b, to(nps4))},
 			outcome{
 				steps: []string{
 					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
@@ -275,7 +275,7 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"back to the memory mode from before": {
-			[]GPU{gpuOf(mi300, memory("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
+			[]GPU{gpuOf(mi300, memoryMode("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
 			outcome{steps: []string{"put the AMD GPUs into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
 		},
 		"two memory modes": {

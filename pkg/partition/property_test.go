@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func (w *walker) leave(task v1alpha1.Task) {
 func (w *walker) nothingForeign() {
 	for _, c := range w.hardware.gpus {
 		for _, q := range c.live {
-			held := slices.ContainsFunc(mapValues(w.holds), q.Is)
+			held := slices.ContainsFunc(slices.Collect(maps.Values(w.holds)), q.Is)
 			require.True(w.t, held || w.node.Static(placementOf(q)), "%s is foreign", q.Name())
 		}
 	}
@@ -192,14 +193,6 @@ func (w *walker) allThere() {
 		}
 		require.True(w.t, slices.ContainsFunc(live, func(q gpu.Partition) bool { return q.Is(p) }), "%s has lost %s", name, p.Name())
 	}
-}
-
-func mapValues[K comparable, V any](m map[K]V) []V {
-	var all []V
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
 }
 
 // Whatever profiles, claims, kills and reboots come: after a switch nothing is left to

@@ -92,8 +92,7 @@ func TestRestoreOfAGPUThatHasCome(t *testing.T) {
 // One that was away while the node came to follow another profile is brought there,
 // with what it had.
 func TestRestoreOfAGPUThatWasAway(t *testing.T) {
-	p := newPlace(t, hopper, other)
-	n := p.start()
+	p, n := startPlace(t, hopper, other)
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)}))
 	all := p.hardware.gpus
 	p.hardware.gpus = all[:1]
@@ -111,12 +110,7 @@ func TestRestoreTellsWhatItCannot(t *testing.T) {
 	n := p.start()
 	p.follow(n, w)
 	p.hardware.reboot()
-	p.hardware.onModes = func(gpuID string) error {
-		if gpuID == hopper {
-			return errScripted
-		}
-		return nil
-	}
+	p.hardware.onModes = failing(hopper)
 	require.ErrorIs(t, n.Restore(t.Context()), errScripted)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-02-00-0 on 1g.10gb_6"}, p.hardware.state(), "the other one is put back")
 	p.hardware.onModes = nil

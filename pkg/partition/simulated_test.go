@@ -15,9 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/short"
-	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 // walk goes from each wish to each other, and to itself, once.
@@ -55,29 +53,55 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 	}
 }
 
-// The plugin dies at each point of a switch; the next one goes on, or back.
-func TestCrashOnSimulatedMIG(t *testing.T) {
-	from := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
-	target := migWish("ones", v1alpha1.MIGStatic, part("1g", 6))
-	died := true
-	for n := 0; died; n++ {
-		require.Less(t, n, 100)
-		m := nvidiaMachine(t, "H100-80GB", "")
-		m.follow(from)
-		before := m.state()
-		m.left = n
-		m.node.Apply(t.Context(), target, false)
-		died = m.dead
-		m.restart()
-		m.nothingForeign()
-		if n%2 == 0 {
-			require.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
-			m.follows(from)
-			require.Equal(t, before, m.state(), "point %d", n)
-		} else {
-			m.follow(target)
-		}
-		n += 2 // the points of two GPUs follow each other
+// The plugin dies at points of a switch. The next one goes back, also to a profile that left a GPU
+// unchanged which the switch has begun to change, or goes on.
+func TestCrashOnSimulatedGPUs(t *testing.T) {
+	hopper := func(t *testing.T) *machine { return nvidiaMachine(t, "H100-80GB", "") }
+	balanced := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
+	for name, tt := range map[string]struct {
+		machine func(*testing.T) *machine
+		// follows are the wishes before: the switch is from the last one.
+		follows []v1alpha1.ProfileSnapshot
+		target  v1alpha1.ProfileSnapshot
+		// unchanged is how many GPUs, from the first one on, the target leaves unchanged.
+		unchanged int
+		// every is 1 where the plugin dies at each point. The points of two GPUs follow each other.
+		every int
+	}{
+		"MIG": {hopper, []v1alpha1.ProfileSnapshot{balanced}, migWish("ones", v1alpha1.MIGStatic, part("1g", 6)), 0, 3},
+		"MIG beside an unchanged GPU": {
+			hopper, []v1alpha1.ProfileSnapshot{balanced, ruleWish("from", v1alpha1.Rule{GPUs: at(first), MIG: static(part("3g", 1))}, keep)},
+			ruleWish("target", v1alpha1.Rule{GPUs: at(second), MIG: disabled}, keep), 1, 1,
+		},
+		"AMD": {
+			func(t *testing.T) *machine { return amdMachine(t, "mi300x8") },
+			[]v1alpha1.ProfileSnapshot{amdWish("default", "", "")}, amdWish("qpx-nps4", "QPX", "NPS4"), 0, 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			died := true
+			for n := 0; died; n += tt.every {
+				require.Less(t, n, 100)
+				m := tt.machine(t)
+				for _, w := range tt.follows {
+					m.follow(w)
+				}
+				from, before := tt.follows[len(tt.follows)-1], m.state()
+				m.left = n
+				m.node.Apply(t.Context(), tt.target, false)
+				died = m.dead
+				m.restart()
+				m.nothingForeign()
+				if n%2 == 1 {
+					m.follow(tt.target)
+					require.Equal(t, before[:tt.unchanged], m.state()[:tt.unchanged], "point %d", n)
+					continue
+				}
+				require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, m.node.RollBack(t.Context(), from, false))
+				m.follows(from)
+				require.Equal(t, before, m.state(), "point %d", n)
+			}
+		})
 	}
 }
 
@@ -108,53 +132,6 @@ func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 	m.follows(balanced)
 }
 
-// A partition that somebody made by hand is named with the command that removes it.
-func TestForeignOnSimulatedMIG(t *testing.T) {
-	m := nvidiaMachine(t, "H100-80GB", "")
-	g := m.gpus()[0]
-	i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" })
-	_, err := m.nvidia.Create(t.Context(), g.Placements[i])
-	require.NoError(t, err)
-	task := m.node.Plan(t.Context(), migWish("whole", v1alpha1.MIGDisabled))
-	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
-	assert.Equal(t, names.ReasonForeignPartition, task.Reason)
-	assert.Contains(t, task.Message, "to remove it, run on the node: nvidia-smi mig -i 0000:1b:00.0 -dci -gi")
-	// Where it fits in, it is taken over.
-	m.follow(migWish("two", v1alpha1.MIGStatic, part("2g", 2)))
-}
-
-// A process outside Kubernetes is named; nothing was changed, and it works when it is
-// gone.
-func TestProcessOnSimulatedMIG(t *testing.T) {
-	m := nvidiaMachine(t, "H100-80GB", "")
-	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: "0000:1b:00.0", PID: 4711}))
-	ones := migWish("ones", v1alpha1.MIGStatic, part("1g", 7))
-	task := m.node.Apply(t.Context(), ones, false)
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Equal(t, names.ReasonInUse, task.Reason)
-	assert.Contains(t, task.Message, "4711")
-	assert.Equal(t, "off", m.state()[0])
-	require.NoError(t, nvdriver.RemoveProcess(m.root, 4711))
-	m.follow(ones)
-}
-
-func TestRebootOnSimulatedAmpere(t *testing.T) {
-	dynamic := migWish("dynamic", v1alpha1.MIGDynamic)
-	m := nvidiaMachine(t, "A100-40GB", "  migMode: disabled\n")
-	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
-	task := m.node.Apply(t.Context(), dynamic, false)
-	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
-	assert.Equal(t, []string{"off", "off"}, m.state())
-
-	task = m.node.Apply(t.Context(), dynamic, true)
-	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
-	assert.Equal(t, []string{"off pending on", "off pending on"}, m.state())
-	require.NoError(t, nvdriver.Reboot(m.root))
-	m.restart()
-	m.follow(dynamic)
-	assert.Equal(t, []string{"on", "on"}, m.state())
-}
-
 // From each pair of modes to each other, and to no wish, on every model.
 func TestEveryWayOnSimulatedAMD(t *testing.T) {
 	for _, name := range short.Some([]string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"}, 1) {
@@ -173,60 +150,6 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 			m.walk(wishes)
 		})
 	}
-}
-
-func TestCrashOnSimulatedAMD(t *testing.T) {
-	died := true
-	for n := 0; died; n++ {
-		require.Less(t, n, 100)
-		m := amdMachine(t, "mi300x8")
-		from, target := amdWish("default", "", ""), amdWish("qpx-nps4", "QPX", "NPS4")
-		m.follow(from)
-		before := m.state()
-		m.left = n
-		m.node.Apply(t.Context(), target, false)
-		died = m.dead
-		m.restart()
-		if n%2 == 0 {
-			task := m.node.RollBack(t.Context(), from, false)
-			require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-			require.Equal(t, before, m.state(), "point %d", n)
-			continue
-		}
-		m.follow(target)
-		n += 4 // each takes a while
-	}
-}
-
-// A request that gets lost on the load of the driver is noticed, and nothing is left
-// halfway.
-func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
-	m := amdMachine(t, "mi300x8")
-	from, target := amdWish("default", "", ""), amdWish("cpx-nps4", "CPX", "NPS4")
-	m.follow(from)
-	before := m.state()
-	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{MemoryModeLost: true}))
-	task := m.node.Apply(t.Context(), target, false)
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
-	assert.Contains(t, task.Message, "NPS4 was asked for, but")
-	assert.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
-	assert.Equal(t, before, m.state())
-
-	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{}))
-	m.follow(target)
-	require.NoError(t, amdgpu.Reboot(m.root))
-	m.restart()
-	require.NoError(t, m.node.Restore(t.Context()))
-	m.follows(target)
-}
-
-func TestProcessOnSimulatedAMD(t *testing.T) {
-	m := amdMachine(t, "mi300x8")
-	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{"0000:05:00.0"}}))
-	task := m.node.Apply(t.Context(), amdWish("cpx-nps4", "CPX", "NPS4"), false)
-	assert.Equal(t, names.ReasonInUse, task.Reason)
-	assert.Contains(t, task.Message, "4242")
 }
 
 // Claims come and go while profiles do: a switch waits for them or they for it, and

@@ -79,33 +79,6 @@ func TestUnchangedOnSimulatedMIG(t *testing.T) {
 	}
 }
 
-// The plugin dies at each point of a switch. The next one goes back to a profile that left
-// a GPU unchanged which the switch has begun to change, or goes on.
-func TestCrashBesideUnchangedGPUs(t *testing.T) {
-	from := ruleWish("from", v1alpha1.Rule{GPUs: at(first), MIG: static(part("3g", 1))}, keep)
-	target := ruleWish("target", v1alpha1.Rule{GPUs: at(second), MIG: disabled}, keep)
-	died := true
-	for n := 0; died; n++ {
-		require.Less(t, n, 100)
-		m := nvidiaMachine(t, "H100-80GB", "")
-		m.follow(migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), part("1g", 2)))
-		m.follow(from)
-		before := m.state()
-		m.left = n
-		m.node.Apply(t.Context(), target, false)
-		died = m.dead
-		m.restart()
-		if n%2 == 0 {
-			require.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
-			m.follows(from)
-			require.Equal(t, before, m.state(), "point %d", n)
-		} else {
-			m.follow(target)
-			require.Equal(t, []string{before[0], "off"}, m.state(), "point %d", n)
-		}
-	}
-}
-
 // A node without a profile, and one whose file was lost, leave GPUs as they are by default.
 func TestUnchangedWithoutProfile(t *testing.T) {
 	m := nvidiaMachine(t, "A100-40GB", "  migMode: disabled\n")

@@ -2,9 +2,7 @@ package picture
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,10 +17,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
-
-var update = flag.Bool("update", false, "update the pictures in testdata")
 
 func draw(t *testing.T, in scenes.Scene, o Options) string {
 	t.Helper()
@@ -36,13 +33,7 @@ func TestPictures(t *testing.T) {
 		for _, width := range []int{60, 80, 140} {
 			t.Run(fmt.Sprintf("%s at %d", name, width), func(t *testing.T) {
 				got := draw(t, scene(), Options{Screen: terminal.Screen{Width: width}})
-				file := filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width))
-				if *update {
-					require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				}
-				want, err := os.ReadFile(file)
-				require.NoError(t, err, "run the test with -update and look at the new file")
-				assert.Equal(t, string(want), got)
+				golden.Equal(t, filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width)), got)
 			})
 		}
 	}

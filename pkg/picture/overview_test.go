@@ -21,10 +21,10 @@ func TestPicturesOfOverviews(t *testing.T) {
 	for name, scene := range map[string]scenes.Scene{
 		"overview": scenes.Fleet(), "overview-partial": partial, "overview-shared": scenes.Shared(), "overview-none": {View: cluster.View{Selector: "gpu=yes", Nodes: []string{}}},
 	} {
-		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawOverview(w, scene.Summary(), Options{Screen: screen})
 		})
-		golden(t, name+"-wide", func(w io.Writer, screen terminal.Screen) error {
+		checkDrawn(t, name+"-wide", func(w io.Writer, screen terminal.Screen) error {
 			return DrawOverview(w, scene.Summary(), Options{Screen: screen, Wide: true})
 		})
 	}

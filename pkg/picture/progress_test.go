@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -64,7 +64,7 @@ func profiles() []cluster.Profile {
 func TestProfiles(t *testing.T) {
 	all := profiles()
 	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Desired: []string{"node-a", "node-b"}, Applied: []string{"node-a", "node-b"}}, all[0])
-	golden(t, "profiles", func(w io.Writer, screen terminal.Screen) error { return DrawProfiles(w, screen, all) })
+	checkDrawn(t, "profiles", func(w io.Writer, screen terminal.Screen) error { return DrawProfiles(w, screen, all) })
 	var none bytes.Buffer
 	require.NoError(t, DrawProfiles(&none, terminal.Screen{Width: 80}, nil))
 	assert.Equal(t, "There are no PartitionProfiles.\n", none.String())
@@ -80,7 +80,7 @@ func TestSwitches(t *testing.T) {
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
-		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawSwitches(w, screen, cluster.SwitchesOf(&node.GPUNode), now)
 		})
 	}
@@ -103,29 +103,20 @@ func TestDrawNode(t *testing.T) {
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
 	} {
-		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
 		})
 	}
 }
 
-// golden compares what is drawn at some widths with files. To accept a change:
-// go test ./pkg/picture -update
-func golden(t *testing.T, name string, draw func(io.Writer, terminal.Screen) error) {
+// checkDrawn compares what is drawn at some widths with files.
+func checkDrawn(t *testing.T, name string, draw func(io.Writer, terminal.Screen) error) {
 	t.Helper()
 	for _, width := range []int{60, 80, 140} {
 		var b bytes.Buffer
 		require.NoError(t, draw(&b, terminal.Screen{Width: width}))
-		got := b.String()
-		path := filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width))
-		if *update {
-			require.NoError(t, os.MkdirAll("testdata", 0o755))
-			require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-		}
-		want, err := os.ReadFile(path)
-		require.NoError(t, err)
-		assert.Equal(t, string(want), got, "%s is out of date: run with -update and read the difference", path)
-		for line := range strings.Lines(got) {
+		golden.Equal(t, filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width)), b.String())
+		for line := range strings.Lines(b.String()) {
 			if width > 60 {
 				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), width, line)
 			}

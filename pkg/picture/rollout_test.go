@@ -40,7 +40,7 @@ func rollouts() map[string]*v1alpha1.PartitionPlan {
 func TestPicturesOfRollouts(t *testing.T) {
 	for name, plan := range rollouts() {
 		far, _ := cluster.RolloutOf(plan)
-		golden(t, name, func(w io.Writer, screen terminal.Screen) error { return DrawRollout(w, screen, far, now) })
+		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error { return DrawRollout(w, screen, far, now) })
 	}
 }
 
@@ -61,7 +61,7 @@ func TestPicturesOfForecasts(t *testing.T) {
 		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1}}},
 		"forecast-never":   {Plan: "canary", Profile: "balanced", Steps: 1, Observed: 1, MaxFailures: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1, Unfit: "no"}}},
 	} {
-		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawForecast(w, screen, f, []string{"You are not allowed to do everything."}, now)
 		})
 	}

@@ -39,9 +39,9 @@ func usages() []usage.Node {
 
 func TestPicturesOfUsage(t *testing.T) {
 	nodes := usages()
-	golden(t, "top-nodes", func(w io.Writer, screen terminal.Screen) error { return DrawNodeUsage(w, screen, nodes) })
-	golden(t, "top-gpus", func(w io.Writer, screen terminal.Screen) error { return DrawGPUUsage(w, screen, nodes) })
-	golden(t, "top-pods", func(w io.Writer, screen terminal.Screen) error {
+	checkDrawn(t, "top-nodes", func(w io.Writer, screen terminal.Screen) error { return DrawNodeUsage(w, screen, nodes) })
+	checkDrawn(t, "top-gpus", func(w io.Writer, screen terminal.Screen) error { return DrawGPUUsage(w, screen, nodes) })
+	checkDrawn(t, "top-pods", func(w io.Writer, screen terminal.Screen) error {
 		return DrawPodUsage(w, screen, usage.Pods(nodes), nodes)
 	})
 	for _, draw := range []func(io.Writer, terminal.Screen) error{

@@ -128,12 +128,8 @@ func TestUnlabelledNodes(t *testing.T) {
 		err      string
 	}{
 		"named by the chart":           {map[string]string{"a": configOf("4"), "default": configOf("5")}, "a", "", 4, ""},
-		"named by the chart, missing":  {map[string]string{"b": configOf("4")}, "a", "", 0, `the default is "a", but no device plugin configuration has that name; existing ones: b`},
 		"default":                      {map[string]string{"a": configOf("4"), "default": configOf("5")}, "", "", 5, ""},
 		"the only one":                 {map[string]string{"a.yaml": configOf("4")}, "", "", 4, ""},
-		"several":                      {map[string]string{"a": configOf("4"), "b": configOf("5")}, "", "", 0, ""},
-		"none":                         {nil, "", "", 0, ""},
-		"the label":                    {map[string]string{"a": configOf("4"), "default": configOf("5")}, "", "a", 4, ""},
 		"the label, and a missing one": {map[string]string{"a": configOf("4")}, "", "b", 0, "existing ones: a"},
 	} {
 		t.Run(name, func(t *testing.T) {

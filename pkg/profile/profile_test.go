@@ -42,16 +42,15 @@ func TestSettingsOfARule(t *testing.T) {
 		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Desired) {
 			c.Strategy, c.ExclusiveProcess, c.Replicas = gpu.MPS, true, 48
 		}},
-		"partitions":   {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Desired) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
-		"by fraction":  {"{sharing: {partitions: {profiles: [1g.24gb-me], fractions: true}}}", h100, func(c *Desired) { c.Partitions, c.PartitionFractions = []string{"1g.24gb-me"}, true }},
-		"whole":        {"{legacyResource: Whole}", h100, func(*Desired) {}},
-		"replica":      {"{legacyResource: Replica}", h100, func(c *Desired) { c.Legacy.Kind = LegacyReplica }},
-		"partition":    {"{legacyResource: 1g.10gb+me}", h100, func(c *Desired) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
-		"AMD":          {"{gpus: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
-		"both vendors": {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
-		"MPS for all":  {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Desired) { c.Replicas = 4 }},
-		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Desired) {
-		}},
+		"partitions":    {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Desired) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
+		"by fraction":   {"{sharing: {partitions: {profiles: [1g.24gb-me], fractions: true}}}", h100, func(c *Desired) { c.Partitions, c.PartitionFractions = []string{"1g.24gb-me"}, true }},
+		"whole":         {"{legacyResource: Whole}", h100, func(*Desired) {}},
+		"replica":       {"{legacyResource: Replica}", h100, func(c *Desired) { c.Legacy.Kind = LegacyReplica }},
+		"partition":     {"{legacyResource: 1g.10gb+me}", h100, func(c *Desired) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
+		"AMD":           {"{gpus: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
+		"both vendors":  {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
+		"MPS for all":   {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Desired) { c.Replicas = 4 }},
+		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Desired) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := Default()

@@ -92,7 +92,7 @@ func TestShapes(t *testing.T) {
 		"all GPUs share the memory mode": {"mi300x8", "[{gpus: {count: 2}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {gpus: {count: 1}, amd: {computePartition: QPX}}]",
 			[]string{"CPXNPS4", "CPXNPS4", "QPXNPS4", "NPS4"}},
 		"both vendors": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 7g}]}, amd: {computePartition: SPX}}]",
-			nil},
+			[]string{"Static 7g.80gb@0", "SPX", "Static 7g.80gb@0", "SPX"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gpus := machine(t, tt.inventory)
@@ -100,15 +100,7 @@ func TestShapes(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, got, len(gpus))
 			for i, g := range gpus {
-				layout := got[g.PCIAddress].Layout
-				switch {
-				case tt.want != nil:
-					assert.Equal(t, tt.want[min(i, len(tt.want)-1)], spell(layout), g.Name())
-				case g.Vendor == gpu.AMD:
-					assert.Equal(t, "SPX", spell(layout))
-				default:
-					assert.Equal(t, "Static 7g.80gb@0", spell(layout))
-				}
+				assert.Equal(t, tt.want[min(i, len(tt.want)-1)], spell(got[g.PCIAddress].Layout), g.Name())
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
@@ -144,6 +145,12 @@ func (h *amdHardware) use(t *testing.T, device string) {
 		require.Equal(t, mode, p.mode, "%s was granted; the GPU is in another mode", device)
 	}
 	h.used[device] = p
+}
+
+func (h *amdHardware) release(grant *allocator.Grant) {
+	for _, device := range grant.Devices() {
+		delete(h.used, device)
+	}
 }
 
 // room is how many pieces of a GPU could be had beside what is in use.

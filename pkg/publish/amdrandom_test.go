@@ -70,33 +70,16 @@ func TestRandomClaimsOfAMDGPUs(t *testing.T) {
 			t.Run(fmt.Sprintf("%d x %s", count, m.name()), func(t *testing.T) {
 				gpus := m.gpus(t, count)
 				c := clusterOf(t, gpus)
-				playAMD(t, c, newAMDHardware(m, gpus), rand.New(rand.NewPCG(uint64(count), 0)), 500)
+				playAMD(t, c, newAMDHardware(m, gpus), rand.New(rand.NewPCG(uint64(count), 0)))
 			})
 		}
 	}
 }
 
-func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps int) {
+func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand) {
 	t.Helper()
-	granted, refused := 0, 0
 	seen := map[string]bool{}
-	filling := true
-	for step := range steps {
-		held := c.scheduler.Held()
-		switch {
-		case len(held) == 0:
-			filling = true
-		case random.IntN(20) == 0:
-			filling = !filling
-		}
-		if give := random.IntN(10); len(held) > 0 && (filling && give < 3 || !filling && give < 8) {
-			grant := held[random.IntN(len(held))]
-			c.scheduler.Release(grant)
-			for _, device := range grant.Devices() {
-				delete(h.used, device)
-			}
-			continue
-		}
+	c.play(random, 500, func(step int) *allocator.Grant {
 		w := randomWish(h.amdMachine, random)
 		fits := h.fits(w.count, w.oneGPU != "", w.meets)
 		grant, err := c.scheduler.Allocate(t.Context(), node, w.claim())
@@ -104,10 +87,8 @@ func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps 
 		require.Equal(t, fits, grant != nil, "step %d: a claim for %d of %s, of one GPU by %q, beside %v",
 			step, w.count, w.class, w.oneGPU, slices.Sorted(maps.Keys(h.used)))
 		if grant == nil {
-			refused++
-			continue
+			return nil
 		}
-		granted++
 		require.Len(t, grant.Devices(), w.count)
 		for _, device := range grant.Devices() {
 			h.use(t, device)
@@ -116,61 +97,7 @@ func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps 
 			require.True(t, w.oneGPU == "" || p.gpu == h.pieces[grant.Devices()[0]].gpu, "step %d: %v", step, grant.Devices())
 			seen[p.mode] = true
 		}
-	}
+		return grant
+	}, h.release)
 	require.Len(t, seen, len(h.modes), "a mode never came up: the test is too short")
-	require.NotZero(t, granted)
-	require.NotZero(t, refused)
-}
-
-// TestEverySetOfAMDDevices: beside every set of devices that can be in use of a
-// GPU, the allocator grants each other device exactly if it is of the same mode
-// and not the same piece. So no set of two modes can come about, and every set of
-// one mode can, in any order.
-func TestEverySetOfAMDDevices(t *testing.T) {
-	for _, m := range amdMachines {
-		if testing.Short() && m.modes["cpx"] == 8 {
-			continue // 256 sets of the finest alone
-		}
-		t.Run(m.name(), func(t *testing.T) {
-			gpus := m.gpus(t, 1)
-			c := clusterOf(t, gpus)
-			pieces := m.pieces(gpus[0].Name())
-			grants := map[string]*allocator.Grant{}
-			for name, p := range pieces {
-				grants[name] = c.exactly(t, p)
-				require.NotNil(t, grants[name], "%s on an empty GPU", name)
-				require.Equal(t, []string{name}, grants[name].Devices())
-				c.scheduler.ReleaseAll()
-			}
-			for _, next := range pieces {
-				for mode, n := range m.modes {
-					for set := range 1 << n {
-						c.scheduler.ReleaseAll()
-						for i := range n {
-							if set&(1<<i) != 0 {
-								c.scheduler.Hold(grants[amdPiece{next.gpu, mode, i}.device()])
-							}
-						}
-						legal := set == 0 || next.mode == mode && set&(1<<next.index) == 0
-						require.Equal(t, legal, c.exactly(t, next) != nil, "%s beside %s %b", next.device(), mode, set)
-					}
-				}
-			}
-		})
-	}
-}
-
-// exactly asks for one piece and no other.
-func (c *cluster) exactly(t *testing.T, p amdPiece) *allocator.Grant {
-	t.Helper()
-	request := allocator.Request("device", wholeGPU, 1)
-	if p.mode != "spx" {
-		request = allocator.Request("device", classOfMode(p.mode), 1)
-		request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-			Expression: fmt.Sprintf(`device.attributes["gpu.tranche.dev"].partitionIndex == %d`, p.index),
-		}}}
-	}
-	grant, err := c.scheduler.Allocate(t.Context(), node, allocator.Claim("claim", request))
-	require.NoError(t, err)
-	return grant
 }

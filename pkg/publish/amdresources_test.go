@@ -1,7 +1,6 @@
 package publish_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -82,44 +81,6 @@ func TestWholeOnlyOfAMDGPUs(t *testing.T) {
 		c := clusterOf(t, gpus)
 		assert.Nil(t, c.one(anyPartition), m.name())
 		assert.Equal(t, ofMode(gpus, "spx", m.modes["spx"]), c.fill(wholeGPU), m.name())
-	}
-}
-
-// TestLegacyResourceIsOnWholeGPUs: on those of the vendor whose it is, as the
-// node says.
-func TestLegacyResourceIsOnWholeGPUs(t *testing.T) {
-	gpus := gpusOf(t, builtIn(t, "h100x2-mi300x2"))
-	for i := range gpus {
-		gpus[i].LegacyResource = string(gpus[i].Vendor) + ".com/gpu"
-	}
-	published := slicesOf(t, gpus)
-	for _, g := range gpus {
-		for _, d := range devicesOf(t, published, g.Name()) {
-			legacy, ok := d.Attributes[names.AttributeLegacyResource]
-			require.Equal(t, d.Name == g.Name(), ok, d.Name)
-			if ok {
-				assert.Equal(t, *d.Attributes[names.AttributeVendor].StringValue, strings.TrimSuffix(*legacy.StringValue, ".com/gpu"))
-			}
-		}
-	}
-}
-
-// TestSwitchWritesNothing: whatever modes the GPUs are in, and whatever of their
-// partitions KFD has shown by then, the slices are the same.
-func TestSwitchWritesNothing(t *testing.T) {
-	for _, m := range amdMachines {
-		t.Run(m.name(), func(t *testing.T) {
-			driver := amdDriver(t, m.inventory(t, 2))
-			gpus := amdGPUs(t, driver)
-			want, errs := publish.Resources(node, gpus)
-			require.Empty(t, errs)
-			for mode := range m.modes {
-				switchTo(t, driver, gpus[1], mode)
-				resources, errs := publish.Resources(node, amdGPUs(t, driver))
-				require.Empty(t, errs)
-				require.Equal(t, want, resources, mode)
-			}
-		})
 	}
 }
 

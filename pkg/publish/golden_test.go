@@ -1,16 +1,13 @@
 package publish_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
@@ -21,9 +18,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestGolden: what a node of each built-in inventory publishes by default, where
 // MPS works. To accept a
@@ -34,13 +30,7 @@ func TestGolden(t *testing.T) {
 			gpus := withShares(t, gpusOf(t, builtIn(t, name)), profile.Default())
 			got := picture(t, slicesOf(t, gpus), gpus)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
-			path := filepath.Join("testdata", name+".yaml")
-			if *update {
-				require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(path)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), got, "%s is out of date: run with -update and read the difference", path)
+			golden.Equal(t, filepath.Join("testdata", name+".yaml"), got)
 		})
 	}
 }

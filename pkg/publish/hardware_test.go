@@ -3,12 +3,14 @@ package publish_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 // cut is a profile at a position of a GPU; without a profile, the whole GPU.
@@ -32,7 +34,7 @@ func newHardware(t *testing.T, inv *models.Inventory) *hardware {
 	t.Helper()
 	h := &hardware{inventory: inv, cuts: map[string]cut{}, used: map[string]cut{}}
 	add := func(c cut) {
-		name := "gpu-" + dashed(inv.GPUs[c.gpu].PCI)
+		name := "gpu-" + strings.NewReplacer(":", "-", ".", "-").Replace(inv.GPUs[c.gpu].PCI)
 		if !c.whole() {
 			name += fmt.Sprintf("-mig-%s-%d", gpu.ProfileSlug(c.profile.Name), c.start)
 		}
@@ -56,16 +58,6 @@ func newHardware(t *testing.T, inv *models.Inventory) *hardware {
 		}
 	}
 	return h
-}
-
-func dashed(address string) string {
-	out := []byte(address)
-	for i, c := range out {
-		if c == ':' || c == '.' {
-			out[i] = '-'
-		}
-	}
-	return string(out)
 }
 
 // refuses says why a cut cannot join those in use, empty when it can.
@@ -122,7 +114,11 @@ func (h *hardware) use(t *testing.T, name string) {
 	h.used[name] = c
 }
 
-func (h *hardware) release(name string) { delete(h.used, name) }
+func (h *hardware) release(grant *allocator.Grant) {
+	for _, device := range grant.Devices() {
+		delete(h.used, device)
+	}
+}
 
 // free lists every cut that the hardware would allow now.
 func (h *hardware) free(wanted func(cut) bool) []string {

@@ -1,9 +1,7 @@
 package publish_test
 
 import (
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -63,6 +61,7 @@ func TestOldNamesFillANode(t *testing.T) {
 		"whole GPUs":                    {"H100-80GB", "{}", "nvidia.com/gpu", 2, ""},
 		"replicas":                      {"H100-80GB", "{legacyResource: Replica}", "nvidia.com/gpu", 20, "-fraction-share"},
 		"partitions":                    {"H100-80GB", "{" + sevenOnes + ", legacyResource: Partition}", "nvidia.com/gpu", 14, "-mig-1g-10gb-"},
+		"shares":                        {"H100-80GB", "{}", "nvidia.com/gpu.shared", 20, "-fraction-share"},
 		"seven slices, ten replicas":    {"A100-40GB", "{" + sevenOnes + ", sharing: {replicas: 10, oneClient: true}, legacyResource: PartitionReplica}", "nvidia.com/gpu", 140, "-mig-1g-5gb-"},
 		"partitions, without MIG":       {"L4-24GB", "{legacyResource: Partition}", "nvidia.com/gpu", 2, ""},
 		"replicas, without MIG":         {"L4-24GB", "{legacyResource: PartitionReplica, sharing: {replicas: 4}}", "nvidia.com/gpu", 8, "-fraction-share"},
@@ -100,32 +99,4 @@ func TestOldNamesByCount(t *testing.T) {
 	assert.Nil(t, c.ask(allocator.Request("container-0-request-0", classes["nvidia.com/gpu"], 8)))
 	assert.NotNil(t, c.ask(allocator.Request("container-0-request-0", classes["nvidia.com/gpu"], 7)))
 	assert.Len(t, c.fill(classes["nvidia.com/gpu"]), 7)
-}
-
-// Whatever pods come and go, the node never has more replicas of a partition than the settings
-// say, and a free one is found.
-func TestRandomReplicasOfPartitions(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that can be repeated
-	c, classes := byOldName(t, "A100-40GB", 1, "{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 3}, legacyResource: PartitionReplica}")
-	var grants []*allocator.Grant
-	held := map[string]int{}
-	for range 300 {
-		if len(grants) > 0 && random.IntN(5) < 2 {
-			i := random.IntN(len(grants))
-			c.scheduler.Release(grants[i])
-			held[grants[i].Devices()[0]]--
-			grants = slices.Delete(grants, i, i+1)
-			continue
-		}
-		grant := c.one(classes["nvidia.com/gpu"])
-		require.Equal(t, len(grants) < 21, grant != nil, "with %d", len(grants))
-		if grant == nil {
-			continue
-		}
-		device := grant.Devices()[0]
-		held[device]++
-		require.LessOrEqual(t, held[device], 3)
-		require.True(t, strings.HasSuffix(device, "-fraction-share"))
-		grants = append(grants, grant)
-	}
 }

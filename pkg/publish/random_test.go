@@ -68,7 +68,7 @@ func TestRandomClaims(t *testing.T) {
 			gpus := gpusOf(t, inv)
 			for seed := range uint64(short.Of(1, 3)) {
 				c := clusterOf(t, gpus)
-				playRandomClaims(t, c, newHardware(t, inv), rand.New(rand.NewPCG(seed, 0)), 400)
+				playRandomClaims(t, c, newHardware(t, inv), rand.New(rand.NewPCG(seed, 0)))
 			}
 		})
 	}
@@ -80,28 +80,10 @@ func ofOneModel(inv *models.Inventory) bool {
 	return !slices.ContainsFunc(inv.GPUs, func(g models.GPU) bool { return g.Model != inv.GPUs[0].Model })
 }
 
-func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand, steps int) {
+func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand) {
 	t.Helper()
 	all := wishes(h)
-	granted, refused := 0, 0
-	filling := true
-	for step := range steps {
-		held := c.scheduler.Held()
-		// Fill and drain in turns, so that both a full and an empty node come up.
-		switch {
-		case len(held) == 0:
-			filling = true
-		case random.IntN(40) == 0:
-			filling = !filling
-		}
-		if give := random.IntN(10); len(held) > 0 && (filling && give < 3 || !filling && give < 7) {
-			grant := held[random.IntN(len(held))]
-			c.scheduler.Release(grant)
-			for _, device := range grant.Devices() {
-				h.release(device)
-			}
-			continue
-		}
+	c.play(random, 400, func(step int) *allocator.Grant {
 		w := all[random.IntN(len(all))]
 		count := int64(1)
 		if random.IntN(8) == 0 {
@@ -109,21 +91,18 @@ func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand, 
 		}
 		grant := c.ask(allocator.Request("device", w.class, count))
 		if grant == nil {
-			refused++
 			if count == 1 {
 				require.Empty(t, h.free(w.meets), "step %d: a claim of %s waits; the hardware has room", step, w.class)
 			}
-			continue
+			return nil
 		}
-		granted++
 		require.Len(t, grant.Devices(), int(count))
 		for _, device := range grant.Devices() {
 			h.use(t, device)
 			require.True(t, w.meets(h.cuts[device]), "step %d: a claim of %s got %s", step, w.class, device)
 		}
-	}
-	require.NotZero(t, granted)
-	require.NotZero(t, refused, "the node was never full: the test is too short")
+		return grant
+	}, h.release)
 }
 
 // TestEverythingIsPublished: the devices of a node are the cuts that its

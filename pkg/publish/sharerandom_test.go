@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -70,6 +71,17 @@ func newShareNode(gpus []publish.GPU) *shareNode {
 // amountsInUnits is what a claim has by capacity: bytes, thousandths, percent and
 // clients.
 type amountsInUnits map[string]int64
+
+func inUnits(consumed map[resourceapi.QualifiedName]resource.Quantity) amountsInUnits {
+	got := amountsInUnits{}
+	for name, q := range consumed {
+		got[string(name)] = q.Value()
+		if name == "fraction" {
+			got[string(name)] = q.MilliValue()
+		}
+	}
+	return got
+}
 
 // of works out what a share has when a claim names these amounts.
 func (n *shareNode) of(p gpu.Placement, a amounts) amountsInUnits {
@@ -149,43 +161,29 @@ func (n *shareNode) free(meets func(gpu.Placement) bool, a amounts) string {
 	return ""
 }
 
-func (n *shareNode) placement(t *testing.T, device string) (*publish.GPU, gpu.Placement) {
-	t.Helper()
-	d, ok := n.devices[device]
-	require.True(t, ok, "no such device: %s", device)
-	return d.gpu, d.Placement
-}
-
 // use takes a device into use, with what the scheduler says that the claim has.
 func (n *shareNode) use(t *testing.T, result resourceapi.DeviceRequestAllocationResult, a amounts) {
 	t.Helper()
-	g, p := n.placement(t, result.Device)
-	require.True(t, n.fits(g, p, a), "%s was granted beside %v", result.Device, n.held)
+	d, ok := n.devices[result.Device]
+	require.True(t, ok, "no such device: %s", result.Device)
+	p := d.Placement
+	require.True(t, n.fits(d.gpu, p, a), "%s was granted beside %v", result.Device, n.held)
 	if p.Share == nil {
 		n.held[result.Device] = []amountsInUnits{{}}
 		require.Empty(t, result.ConsumedCapacity)
 		return
 	}
 	require.NotNil(t, result.ShareID)
-	got := amountsInUnits{}
-	for name, q := range result.ConsumedCapacity {
-		got[string(name)] = q.Value()
-		if name == "fraction" {
-			got[string(name)] = q.MilliValue()
-		}
-	}
+	got := inUnits(result.ConsumedCapacity)
 	require.Equal(t, n.of(p, a), got, "what a share of %s has", result.Device)
 	n.held[result.Device] = append(n.held[result.Device], got)
 }
 
-func (n *shareNode) release(result resourceapi.DeviceRequestAllocationResult) {
+func (n *shareNode) release(grant *allocator.Grant) {
+	result := grant.Result.Devices.Results[0]
 	holders := n.held[result.Device]
-	memory, fraction := result.ConsumedCapacity["memory"], result.ConsumedCapacity["fraction"]
-	clients, compute := result.ConsumedCapacity["clients"], result.ConsumedCapacity["compute"]
-	i := slices.IndexFunc(holders, func(h amountsInUnits) bool {
-		return h["memory"] == memory.Value() && h["fraction"] == fraction.MilliValue() &&
-			h["clients"] == clients.Value() && h["compute"] == compute.Value()
-	})
+	given := inUnits(result.ConsumedCapacity)
+	i := slices.IndexFunc(holders, func(h amountsInUnits) bool { return maps.Equal(h, given) })
 	n.held[result.Device] = slices.Delete(slices.Clone(holders), i, i+1)
 	if len(n.held[result.Device]) == 0 {
 		delete(n.held, result.Device)
@@ -253,48 +251,31 @@ func TestRandomShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(short.Of(1, 3)) {
-				playShares(t, clusterOf(t, gpus), newShareNode(gpus), rand.New(rand.NewPCG(seed, 1)), 400)
+				playShares(t, clusterOf(t, gpus), newShareNode(gpus), rand.New(rand.NewPCG(seed, 1)))
 			}
 		})
 	}
 }
 
-func playShares(t *testing.T, c *cluster, n *shareNode, random *rand.Rand, steps int) {
+func playShares(t *testing.T, c *cluster, n *shareNode, random *rand.Rand) {
 	t.Helper()
-	granted, refused, together := 0, 0, 0
-	filling := true
-	for step := range steps {
-		held := c.scheduler.Held()
-		switch {
-		case len(held) == 0:
-			filling = true
-		case random.IntN(30) == 0:
-			filling = !filling
-		}
-		if give := random.IntN(10); len(held) > 0 && (filling && give < 3 || !filling && give < 8) {
-			grant := held[random.IntN(len(held))]
-			c.scheduler.Release(grant)
-			n.release(grant.Result.Devices.Results[0])
-			continue
-		}
+	together := 0
+	c.play(random, 400, func(step int) *allocator.Grant {
 		w := randomShareWish(random)
 		want := n.free(w.meets, w.amounts)
 		grant := c.ask(requestOf(w.class, w.amounts))
 		if grant == nil {
-			refused++
 			require.Empty(t, want, "step %d: a claim of %s for %v waits beside %v", step, w.class, w.amounts, n.held)
-			continue
+			return nil
 		}
-		granted++
 		result := grant.Result.Devices.Results[0]
 		require.Equal(t, want, result.Device, "step %d: a claim of %s for %v beside %v", step, w.class, w.amounts, n.held)
 		n.use(t, result, w.amounts)
 		if len(n.held[result.Device]) > 1 {
 			together++
 		}
-	}
-	require.NotZero(t, granted)
-	require.NotZero(t, refused, "the node was never full: the test is too short")
+		return grant
+	}, n.release)
 	require.NotZero(t, together, "nothing was ever shared: the test is too short")
 }
 
@@ -341,32 +322,6 @@ func TestClientsRunOut(t *testing.T) {
 	assert.NotNil(t, c.ask(requestOf(fractionShare, amounts{"fraction": "0.1", "clients": "48"})))
 	assert.Equal(t, gpus[1].Name()+"-fraction-share", c.one(fractionShare).Devices()[0])
 	assert.Nil(t, c.ask(requestOf(fractionShare, amounts{"clients": "49"})), "more than a GPU has")
-}
-
-// TestOldResourceNames: a pod that asks for nvidia.com/gpu.shared gets a replica.
-func TestOldResourceNames(t *testing.T) {
-	byResource := map[string]string{}
-	for _, class := range chartClasses(t) {
-		if class.Spec.ExtendedResourceName != nil {
-			byResource[*class.Spec.ExtendedResourceName] = class.Name
-		}
-	}
-	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), profile.Default())
-	assert.Len(t, clusterOf(t, gpus).fill(byResource["nvidia.com/gpu.shared"]), 10)
-}
-
-// TestDistinctGPUs: a claim for shares of several GPUs says that they must not be
-// of one.
-func TestDistinctGPUs(t *testing.T) {
-	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
-	c := clusterOf(t, gpus)
-	attribute := resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid")
-	claim := allocator.Claim("claim", allocator.Request("device", memoryShare, 2))
-	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &attribute}}
-	grant, err := c.scheduler.Allocate(t.Context(), node, claim)
-	require.NoError(t, err)
-	require.NotNil(t, grant)
-	assert.Equal(t, []string{gpus[0].Name() + "-memory-share", gpus[1].Name() + "-memory-share"}, grant.Devices())
 }
 
 // TestSharesOfAProfile: a claim picks the profile by a selector.

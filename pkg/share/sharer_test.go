@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -103,12 +104,7 @@ func (d *fakeDaemons) Stop(_ context.Context, id string) error {
 }
 
 func (d *fakeDaemons) List() ([]string, error) {
-	ids := []string{}
-	for id := range d.specs {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids, nil
+	return slices.Sorted(maps.Keys(d.specs)), nil
 }
 
 func (d *fakeDaemons) PipeDir(id string) string { return "/mps/" + id + "/pipe" }

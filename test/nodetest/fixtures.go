@@ -76,13 +76,6 @@ func NVIDIASlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 	}
 }
 
-// AMDSlice is a ResourceSlice of the DRA driver of AMD.
-func AMDSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
-	s := NVIDIASlice(devices...)
-	s.Name, s.Spec.Driver = "amd", "gpu.amd.com"
-	return s
-}
-
 // RealVendors are the vendors of a real machine.
 func RealVendors() []hardware.Vendor { return []hardware.Vendor{nvidia.Vendor{}, amd.Vendor{}} }
 

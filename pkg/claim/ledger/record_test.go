@@ -22,16 +22,6 @@ func TestDecode(t *testing.T) {
 	assert.Equal(t, "d", got.Devices[0].Name)
 }
 
-func TestEncodeWritesCurrentVersion(t *testing.T) {
-	r := record("a")
-	r.Version = 0
-	data, err := Encode(r)
-	require.NoError(t, err)
-	got, err := Decode(data)
-	require.NoError(t, err)
-	assert.Equal(t, Version, got.Version)
-}
-
 func TestDecodeRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ data, message string }{
 		"nothing":          {``, "no valid JSON"},

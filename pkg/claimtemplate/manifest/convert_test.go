@@ -1,9 +1,6 @@
 package manifest
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,39 +9,26 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
-
 func TestConvert(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(t, err)
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
+	golden.Files(t, "testdata/*.yaml", func(t *testing.T, _ string, data []byte) string {
+		o, err := Convert(data, 0)
+		require.NoError(t, err)
+		var b strings.Builder
+		b.WriteString("# " + o.Names() + "\n")
+		for _, note := range o.Notes {
+			b.WriteString("# " + note + "\n")
+		}
+		for _, made := range o.Templates {
+			text, err := yaml.Marshal(made)
 			require.NoError(t, err)
-			o, err := Convert(data, 0)
-			require.NoError(t, err)
-			var b strings.Builder
-			b.WriteString("# " + o.Names() + "\n")
-			for _, note := range o.Notes {
-				b.WriteString("# " + note + "\n")
-			}
-			for _, made := range o.Templates {
-				text, err := yaml.Marshal(made)
-				require.NoError(t, err)
-				b.WriteString("---\n" + string(text))
-			}
-			b.WriteString("---\n" + string(o.YAML))
-			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(b.String()), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err, "run the test with -update")
-			assert.Equal(t, string(want), b.String())
-		})
-	}
+			b.WriteString("---\n" + string(text))
+		}
+		b.WriteString("---\n" + string(o.YAML))
+		return b.String()
+	})
 }
 
 func TestConvertRefuses(t *testing.T) {
@@ -92,13 +76,7 @@ func TestConvertRefuses(t *testing.T) {
 
 // What was converted has nothing left to convert but what a project leaves to a device plugin.
 func FuzzConvert(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(f, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
+	golden.Seeds(f, "testdata/*.yaml")
 	f.Add([]byte("a: &a {spec: {containers: []}}\nb: *a\nspec: {containers: [], initContainers: null, resourceClaims: null}\n"))
 	f.Add([]byte("spec: {containers: [{resources: {limits: {nvidia.com/gpu-1gb: 1}, claims: null, requests: {}}}]}\nstatus: {spec: {containers: 1}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

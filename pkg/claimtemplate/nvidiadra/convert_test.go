@@ -1,9 +1,6 @@
 package nvidiadra
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,31 +11,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // Each file in testdata is an object, its golden file what becomes of it, after the notes.
 func TestConvert(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			o, err := Convert(kindOf(t, data), strict.Text{File: "f", Data: data})
-			require.NoError(t, err)
-			got := "# " + strings.Join(o.Notes, "\n# ") + "\n" + string(o.YAML)
-			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err, "run the test with -update")
-			assert.Equal(t, string(want), got)
-		})
-	}
+	golden.Files(t, "testdata/*.yaml", func(t *testing.T, _ string, data []byte) string {
+		o, err := Convert(kindOf(t, data), strict.Text{File: "f", Data: data})
+		require.NoError(t, err)
+		return "# " + strings.Join(o.Notes, "\n# ") + "\n" + string(o.YAML)
+	})
 }
 
 func kindOf(t *testing.T, data []byte) string {
@@ -113,13 +95,7 @@ func TestConvertLeaves(t *testing.T) {
 // Any claim is refused, or becomes one that API types can be decoded from and that asks nothing of
 // NVIDIA's driver.
 func FuzzConvert(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(f, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
+	golden.Seeds(f, "testdata/*.yaml")
 	f.Add([]byte("apiVersion: resource.k8s.io/v1beta1\nspec: {spec: {devices: {requests: [null, 1, {}, {exactly: null}]}}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range Kinds {

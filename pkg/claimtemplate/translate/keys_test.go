@@ -1,28 +1,21 @@
 package translate
 
 import (
-	"flag"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write the chart's file")
+	"github.com/tranche-dev/tranche/test/golden"
+)
 
 // The chart's policies refuse the same keys with the same words.
 func TestTheChartRefusesTheSame(t *testing.T) {
 	const file = "../../../deployments/helm/tranche/files/translate.yaml"
 	want, err := yaml.Marshal(map[string][]Refusal{"limits": RefusedLimits, "annotations": RefusedAnnotations})
 	require.NoError(t, err)
-	if *update {
-		require.NoError(t, os.WriteFile(file, want, 0o644))
-	}
-	got, err := os.ReadFile(file)
-	require.NoError(t, err, "run the test with -update")
-	assert.Equal(t, string(want), string(got), "run the test with -update")
+	golden.Equal(t, file, string(want))
 }
 
 func TestKnown(t *testing.T) {

@@ -46,15 +46,6 @@ func (m *machine) nothingTwice(gpuID string) {
 	}
 }
 
-func TestModeThatTheGPULacks(t *testing.T) {
-	m := simulated(t, "mi300x8")
-	_, err := m.Create(t.Context(), xcpOf(first, "tpx", 0))
-	require.ErrorContains(t, err, "GPU 0000:05:00.0 cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX")
-	assert.Empty(t, m.switches(), "the kernel is not even asked")
-	m.create(xcpOf(first, "cpx", 0))
-	m.nothingTwice(first)
-}
-
 func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	before := m.gpus()[0]
@@ -257,5 +248,8 @@ func TestVirtualFunction(t *testing.T) {
 	m.create(whole(first))
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
 	require.ErrorContains(t, err, "it has SPX")
+	assert.ErrorContains(t, m.SetComputePartition(t.Context(), first, "CPX"), "cannot be put into mode CPX: in memory mode NPS1 it has SPX")
+	assert.NoError(t, m.SetComputePartition(t.Context(), first, "SPX"))
 	assert.Empty(t, m.switches())
+	assert.Equal(t, gpu.Modes{Compute: "SPX", Computes: []string{"SPX"}, Memory: "NPS1", Memories: []string{"NPS1"}, Legal: map[string][]string{"NPS1": {"SPX"}}}, m.modes(first))
 }

@@ -1,8 +1,6 @@
 package amd_test
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -187,23 +185,6 @@ func TestUnloadRefused(t *testing.T) {
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Error: "in use", Times: 1}}})
 	require.NoError(t, m.setMemory("NPS4"), "it is tried again")
 	assert.Equal(t, "NPS4", m.memory())
-}
-
-func TestUnloadHangs(t *testing.T) {
-	m := reloadable(t, "mi300x8")
-	m.module.UnloadPatience = 100 * time.Millisecond
-	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Hang: true}}})
-	err := m.setMemory("NPS4")
-	require.ErrorContains(t, err, `"modprobe -r amdgpu" hangs in the kernel`)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Equal(t, "NPS1", m.memory(), "the driver is still in")
-	before := m.load()
-	m.faults(amdgpu.Faults{})
-	require.Eventually(t, func() bool { now, err := m.LoadID(); return err == nil && now != before }, time.Minute, time.Millisecond,
-		"it is unloaded late, and is loaded again")
-	assert.Equal(t, "NPS4", m.memory(), "what was asked for came with it")
-	require.Eventually(t, func() bool { _, err := os.Stat(m.module.Marker); return errors.Is(err, os.ErrNotExist) }, time.Minute, time.Millisecond)
-	require.NoError(t, m.setMemory("NPS1"))
 }
 
 func TestRequestLostOnReload(t *testing.T) {

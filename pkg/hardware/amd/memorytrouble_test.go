@@ -49,7 +49,7 @@ func TestWriteOfMemoryModeHangs(t *testing.T) {
 		m := reloadable(t, "mi300x8")
 		before := m.load()
 		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: first, File: memoryFile, Hang: when}}})
-		ctx, cancel := contextWithin(t, 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		err := m.SetMemoryPartition(ctx, "NPS4")
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)

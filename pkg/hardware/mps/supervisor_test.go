@@ -74,7 +74,8 @@ func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	its, err := os.Stat(proc + "/root/dev/shm")
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(mine, its), "its /dev/shm is what its clients get")
-	stat := readStat(t, m.process(s, "gpu").PID)
+	stat, err := statOf(m.process(s, "gpu").PID)
+	require.NoError(t, err)
 	assert.Equal(t, m.process(s, "gpu").PID, stat.group, "signals to the plugin's group are not for it")
 }
 
@@ -87,15 +88,6 @@ func readlink(t *testing.T, path string) string {
 	target, err := os.Readlink(path)
 	require.NoError(t, err)
 	return target
-}
-
-func readStat(t *testing.T, pid int) stat {
-	t.Helper()
-	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	require.NoError(t, err)
-	parsed, err := parseStat(content)
-	require.NoError(t, err)
-	return parsed
 }
 
 func TestStartIsIdempotent(t *testing.T) {

@@ -13,11 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
-func withTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
-	t.Helper()
-	return context.WithTimeout(t.Context(), d)
-}
-
 // expiring is a context whose deadline passes when the test says so.
 type expiring struct {
 	context.Context

@@ -1,11 +1,10 @@
 package nvidia
 
 import (
+	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,20 +17,19 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 func TestGoldenInventories(t *testing.T) {
 	for _, name := range machinesOfNVIDIA(t) {
-		t.Run(name, func(t *testing.T) { golden(t, name, simulated(t, name).gpus()) })
+		t.Run(name, func(t *testing.T) { checkGolden(t, name, simulated(t, name).gpus()) })
 	}
 }
 
-// golden compares the first GPU of each kind in full, and the others by their
+// checkGolden compares the first GPU of each kind in full, and the others by their
 // facts.
-func golden(t *testing.T, name string, gpus []gpu.GPU) {
+func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 	t.Helper()
 	var b strings.Builder
 	seen := map[string]bool{}
@@ -53,13 +51,7 @@ func golden(t *testing.T, name string, gpus []gpu.GPU) {
 				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes))
 		}
 	}
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "go test -update makes it")
-	assert.Equal(t, string(want), b.String())
+	golden.Equal(t, filepath.Join("testdata", name+".golden"), b.String())
 }
 
 func numbers[M ~map[string]int64](m M) string {
@@ -93,16 +85,6 @@ func names(g gpu.GPU) []string {
 		all = append(all, p.Name())
 	}
 	return all
-}
-
-func TestPlacementsDoNotDependOnMIGModeFromHopperOn(t *testing.T) {
-	m := simulated(t, "h100x8")
-	before := m.gpus()[0]
-	m.migOn()
-	after := m.gpus()[0]
-	assert.Equal(t, before, after)
-	m.create(m.placement("1g.10gb", 6))
-	assert.Equal(t, before, m.gpus()[0], "nor on what exists")
 }
 
 func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
@@ -227,7 +209,7 @@ func TestInventoryReturnsWhenOneGPUHangs(t *testing.T) {
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
 	t.Cleanup(func() { m.settleFaults() })
 
-	ctx, cancel := withTimeout(t, 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	gpus, err := m.Inventory(ctx)
 	assert.Len(t, gpus, 7)

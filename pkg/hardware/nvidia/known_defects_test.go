@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -61,7 +60,9 @@ func TestKnownDefectInstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 
 func TestKnownDefectModeIsReadAtUse(t *testing.T) {
 	m := simulated(t, "h100x8")
-	before := m.gpus() // MIG mode off, as when a plugin starts
+	before := m.gpus()
+	current, _ := m.modes()
+	require.Equal(t, nvml.DEVICE_MIG_DISABLE, current, "as when a plugin starts")
 	keep, gone := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
 	m.create(keep)
 	m.create(gone)
@@ -73,20 +74,8 @@ func TestKnownDefectModeIsReadAtUse(t *testing.T) {
 	assert.Equal(t, before, m.gpus())
 }
 
-func TestKnownDefectActivationStatusIsChecked(t *testing.T) {
-	state := &pendingState{answer: nvml.ERROR_IN_USE}
-	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
-	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
-	assert.ErrorContains(t, err, "DeviceSetMigMode (activation)")
-}
-
 func TestKnownDefectWholeGPUInMIGMode(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.migOn()
-	m.create(m.whole())
-	current, _ := m.modes()
-	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
-
 	m.create(m.placement("1g.10gb", 6))
 	_, err := m.Create(t.Context(), m.whole())
 	require.ErrorContains(t, err, "GPU 0000:1b:00.0 is partitioned: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
@@ -128,12 +117,4 @@ func TestDraDriverNvidiaGpuIssue1454FullComputeInstance(t *testing.T) {
 	m.create(m.placement("1g.20gb", 6))
 	require.Len(t, asked, 1)
 	assert.EqualValues(t, 30, asked[0].MultiprocessorCount)
-}
-
-func TestDraDriverNvidiaGpuIssue1480ComputeProfileIsAskedOfTheInstance(t *testing.T) {
-	m := simulated(t, "a100-40x8")
-	p := m.placement("7g.40gb", 0)
-	assert.True(t, m.create(p).Complete)
-	require.NoError(t, m.Destroy(t.Context(), p))
-	assert.Equal(t, []gpu.Partition(nil), m.live(p.GPU))
 }

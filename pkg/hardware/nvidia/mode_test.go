@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -38,35 +39,22 @@ func TestModeIsNotSwitchedUnderAClient(t *testing.T) {
 
 // A client that does not show in the list of processes, like a monitor that
 // holds the device open, is only seen in the activation status.
-func TestModeRefusedForAnUnseenClientIsPutBack(t *testing.T) {
-	state := &pendingState{answer: nvml.ERROR_IN_USE}
-	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
-	p := m.placement("1g.10gb", 6)
-	_, err := m.Create(t.Context(), p)
-	require.ErrorIs(t, err, gpu.ErrInUse)
-	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode, "the pending mode is put back")
-}
-
-func TestModeThatNeedsAReset(t *testing.T) {
-	state := &pendingState{answer: nvml.ERROR_RESET_REQUIRED}
-	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
-	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
-	require.ErrorIs(t, err, nvml.ERROR_RESET_REQUIRED)
-	assert.NotErrorIs(t, err, gpu.ErrInUse)
-	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset")
-	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode)
-}
-
-func TestModeRefusedOutright(t *testing.T) {
-	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	m.fail("SetMigMode", nvml.ERROR_NO_PERMISSION, 0)
-	_, err := m.Create(t.Context(), p)
-	require.ErrorIs(t, err, nvml.ERROR_NO_PERMISSION)
-	assert.ErrorContains(t, err, "GPU 0000:1b:00.0: NVML call DeviceSetMigMode")
-	assert.ErrorContains(t, err, "CAP_SYS_ADMIN")
-	m.noFaults()
-	m.create(p)
+func TestModeThatStaysPendingIsPutBack(t *testing.T) {
+	for answer, test := range map[nvml.Return]struct {
+		inUse bool
+		want  string
+	}{
+		nvml.ERROR_IN_USE:         {true, "DeviceSetMigMode (activation)"},
+		nvml.ERROR_RESET_REQUIRED: {false, "nvidia-smi --gpu-reset"},
+	} {
+		state := &pendingState{answer: answer}
+		m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
+		_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
+		require.ErrorIs(t, err, answer)
+		assert.Equal(t, test.inUse, errors.Is(err, gpu.ErrInUse), "%v", err)
+		assert.ErrorContains(t, err, test.want)
+		assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode, "the pending mode is put back")
+	}
 }
 
 func TestModeThatDoesNotChangeIsNotBelieved(t *testing.T) {

@@ -127,20 +127,6 @@ func TestGPUsArePartitionedAtTheSameTime(t *testing.T) {
 	wait.Wait()
 }
 
-func TestCreateSwitchesTheModeOnDemand(t *testing.T) {
-	m := simulated(t, "h100x8")
-	p := m.placement("2g.20gb", 4)
-	current, _ := m.modes()
-	require.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
-	m.create(p)
-	current, _ = m.modes()
-	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current)
-
-	require.NoError(t, m.Destroy(t.Context(), p))
-	current, _ = m.modes()
-	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current, "the mode stays until somebody needs it off")
-}
-
 func TestCreateNamesWhatIsInTheWay(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.create(m.placement("1g.10gb", 5))
@@ -186,15 +172,6 @@ func TestFoundInstanceIsLeftWhenItCannotBeFinished(t *testing.T) {
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
 	assert.Len(t, m.live(p.GPU), 1, "it was not ours to remove")
-}
-
-func TestHalfMadePartitionIsDestroyed(t *testing.T) {
-	m := simulated(t, "h100x8")
-	p := m.placement("3g.40gb", 4)
-	m.migOn()
-	m.bareInstance(p)
-	require.NoError(t, m.Destroy(t.Context(), p))
-	assert.Empty(t, m.live(p.GPU))
 }
 
 func TestInstanceDividedBySomebodyElse(t *testing.T) {
@@ -317,13 +294,4 @@ func TestGPUsWithoutMIGHaveNoPartitions(t *testing.T) {
 	assert.Equal(t, whole.Name(), made.Name())
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: whole.GPU, Type: gpu.TypeMIG, Profile: "1g.6gb", Size: 1})
 	assert.ErrorContains(t, err, "does not know MIG")
-}
-
-func TestRebootLosesPartitionsAndNothingElse(t *testing.T) {
-	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	m.create(p)
-	require.NoError(t, nvdriver.Reboot(m.root))
-	assert.Empty(t, m.live(p.GPU))
-	m.create(p)
 }

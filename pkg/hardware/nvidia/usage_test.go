@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,7 +73,9 @@ func TestUsageOfPartitions(t *testing.T) {
 	small, large := m.create(m.placement("1g.10gb", 0)), m.create(m.placement("3g.40gb", 4))
 	instances := map[string]int{}
 	for _, p := range m.usage(address).Partitions {
-		instances[p.UUID] = atoi(t, p.Instance)
+		n, err := strconv.Atoi(p.Instance)
+		require.NoError(t, err)
+		instances[p.UUID] = n
 	}
 	id, other := instances[small.UUID], instances[large.UUID]
 	m.faults(nvdriver.Faults{
@@ -96,14 +99,6 @@ func TestUsageOfPartitions(t *testing.T) {
 	assert.NotContains(t, u.Measured, gpu.ComputeActive)
 	assert.InDelta(t, first.Measured[gpu.MemoryUsed]+second.Measured[gpu.MemoryUsed], u.Measured[gpu.MemoryUsed], 0)
 	assert.Equal(t, []gpu.ProcessUsage{{PID: 11, Device: small.Name(), Measured: gpu.Measured{gpu.MemoryUsed: gib}}}, u.Processes)
-}
-
-func atoi(t *testing.T, s string) (n int) {
-	t.Helper()
-	for _, c := range s {
-		n = 10*n + int(c-'0')
-	}
-	return n
 }
 
 // What a partition did says nothing about the next one at its place.

@@ -58,14 +58,6 @@ func TestMemoryOf(t *testing.T) {
 	}
 }
 
-// KFD's own numbers, in bytes: MI308X in CPX under NPS4
-// (ROCm/k8s-device-plugin, testdata/topology-parsing-mi308, nodes 2 to 5) and
-// MI300X in DPX (ROCm/k8s-gpu-dra-driver issue 20).
-func TestMemoryOfAsKFDShowsIt(t *testing.T) {
-	assert.Equal(t, []int64{51539607552, 51539607552, 51539607552, 51522830336}, MemoryOf(196592<<20, NPS4, 4))
-	assert.Equal(t, []int64{103070826496, 103070826496}, MemoryOf(196592<<20, NPS1, 2))
-}
-
 func TestMemoryOfOddGPUs(t *testing.T) {
 	const gib = 1 << 30
 	for _, test := range []struct {

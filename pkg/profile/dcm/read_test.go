@@ -1,56 +1,37 @@
 package dcm
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
 	ours "github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 // What becomes of each file of testdata is in the file beside it.
 func TestRead(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
+	golden.Files(t, "testdata/*.json", func(t *testing.T, name string, data []byte) string {
+		profiles, notes, err := Read(strict.Text{File: name, Data: data})
+		require.NoError(t, err)
+		var got strings.Builder
+		for _, note := range notes {
+			got.WriteString("# " + note + "\n")
+		}
+		for _, p := range profiles {
+			message := ""
+			if p.Err != nil {
+				message = p.Err.Error()
+			}
+			text, err := yaml.Marshal(map[string]any{"name": p.Original, "error": message, "notes": p.Notes, "spec": p.Spec})
 			require.NoError(t, err)
-			profiles, notes, err := Read(strict.Text{File: filepath.Base(file), Data: data})
-			require.NoError(t, err)
-			var got strings.Builder
-			for _, note := range notes {
-				got.WriteString("# " + note + "\n")
-			}
-			for _, p := range profiles {
-				message := ""
-				if p.Err != nil {
-					message = p.Err.Error()
-				}
-				text, err := yaml.Marshal(map[string]any{"name": p.Original, "error": message, "notes": p.Notes, "spec": p.Spec})
-				require.NoError(t, err)
-				got.WriteString("---\n" + string(text))
-			}
-			golden := strings.TrimSuffix(file, ".json") + ".golden"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-				return
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err, "run the test with -update")
-			assert.Equal(t, string(want), got.String())
-		})
-	}
+			got.WriteString("---\n" + string(text))
+		}
+		return got.String()
+	})
 }
 
 func TestRefused(t *testing.T) {
@@ -95,13 +76,7 @@ func TestProfilesRefused(t *testing.T) {
 
 // Every profile that is read is a valid PartitionProfile.
 func FuzzRead(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.json")
-	require.NoError(f, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
+	golden.Seeds(f, "testdata/*.json")
 	f.Add([]byte(`{"GPU-CONFIG-PROFILES": {"a": {"Skippedgpus": {"IDS": [63]}, "profiles": [{"computepartition": "QPX", "memoryPartition": "NPS8", "numGPUsAssigned": 64}]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		profiles, _, err := Read(strict.Text{File: "f", Data: data})

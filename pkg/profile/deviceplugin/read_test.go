@@ -1,9 +1,7 @@
 package deviceplugin
 
 import (
-	"flag"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,32 +12,17 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 // What becomes of each file of testdata is in the file beside it.
 func TestRead(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			spec, notes, readErr := Read(filepath.Base(file), data)
-			got, err := yaml.Marshal(map[string]any{"error": message(readErr), "notes": notes, "spec": spec})
-			require.NoError(t, err)
-			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, got, 0o644))
-				return
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err, "run the test with -update")
-			assert.Equal(t, string(want), string(got))
-		})
-	}
+	golden.Files(t, "testdata/*.yaml", func(t *testing.T, name string, data []byte) string {
+		spec, notes, readErr := Read(name, data)
+		got, err := yaml.Marshal(map[string]any{"error": message(readErr), "notes": notes, "spec": spec})
+		require.NoError(t, err)
+		return string(got)
+	})
 }
 
 func message(err error) string {
@@ -173,13 +156,7 @@ func TestEveryFlagHasItsReason(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(f, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
+	golden.Seeds(f, "testdata/*.yaml")
 	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: mig-1g.5gb+me, replicas: 3}]}}"))
 	f.Add([]byte("sharing: {mps: {resources: [{devices: {a: b}}]}, timeSlicing: }"))
 	f.Fuzz(func(t *testing.T, data []byte) {

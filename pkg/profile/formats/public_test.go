@@ -1,21 +1,18 @@
 package formats
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file instead of comparing with it")
 
 // TestPublicFiles: configuration files that people have published. Their keys and values are in
 // testdata/public, with repository and path in the first line; testdata/public.golden says what
@@ -44,14 +41,7 @@ func TestPublicFiles(t *testing.T) {
 			fmt.Fprintf(&got, "  refused: %v\n", err)
 		}
 	}
-	const golden = "testdata/public.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-		return
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err, "run the test with -update")
-	assert.Equal(t, string(want), got.String())
+	golden.Equal(t, "testdata/public.golden", got.String())
 }
 
 func publicFiles(t testing.TB) []string {
@@ -62,11 +52,7 @@ func publicFiles(t testing.TB) []string {
 
 // Whatever is read is a valid PartitionProfile with a name.
 func FuzzRead(f *testing.F) {
-	for _, file := range publicFiles(f) {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
+	golden.Seeds(f, "testdata/public/*.yaml")
 	f.Add([]byte("kind: List\nitems:\n- kind: KaiwoNode\n  spec: {partitioning: {enabled: true, profile: cpx}}\n- kind: Node\n  metadata: {labels: {nos.nebuly.com/gpu-partitioning: hybrid}}\n"))
 	f.Add([]byte("kind: PartitioningPlan\nspec: {rules: [{selector: {matchExpressions: [{key: a, operator: In, values: [b]}]}, profile: {dcmProfileName: a}}]}\n--- # next\nkind: PartitioningProfile\nspec: {profileName: spx}\n"))
 	f.Add([]byte("--- {flags: {}}\n---\tsharing:\n...\n--- |\n a"))

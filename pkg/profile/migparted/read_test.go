@@ -1,9 +1,6 @@
 package migparted
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,37 +10,22 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 // What becomes of each file of testdata is in the file beside it.
 func TestRead(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
+	golden.Files(t, "testdata/*.yaml", func(t *testing.T, name string, data []byte) string {
+		profiles, err := Read(strict.Text{File: name, Data: data})
+		require.NoError(t, err)
+		var got strings.Builder
+		for _, p := range profiles {
+			text, err := yaml.Marshal(map[string]any{"name": p.Original, "error": message(p.Err), "notes": p.Notes, "spec": p.Spec})
 			require.NoError(t, err)
-			profiles, err := Read(strict.Text{File: filepath.Base(file), Data: data})
-			require.NoError(t, err)
-			var got strings.Builder
-			for _, p := range profiles {
-				text, err := yaml.Marshal(map[string]any{"name": p.Original, "error": message(p.Err), "notes": p.Notes, "spec": p.Spec})
-				require.NoError(t, err)
-				got.WriteString("---\n" + string(text))
-			}
-			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-				return
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err, "run the test with -update")
-			assert.Equal(t, string(want), got.String())
-		})
-	}
+			got.WriteString("---\n" + string(text))
+		}
+		return got.String()
+	})
 }
 
 func message(err error) string {
@@ -140,13 +122,7 @@ func TestModesThatGoTogether(t *testing.T) {
 
 // Every configuration that is read is a valid PartitionProfile.
 func FuzzRead(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	require.NoError(f, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(f, err)
-		f.Add(data)
-	}
+	golden.Seeds(f, "testdata/*.yaml")
 	f.Add([]byte(`{"version": "v1", "mig-configs": {"a": [{"devices": [0, 1e9], "device-filter": ["0x233010DE:017", "7"], "mig-enabled": true, "mig-devices": {"7c.7g.80gb": 1, "7g.80gb": 16}}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		profiles, err := Read(strict.Text{File: "f", Data: data})

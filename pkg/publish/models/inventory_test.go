@@ -54,23 +54,6 @@ func TestBuiltInInventories(t *testing.T) {
 	}
 }
 
-func TestMixedInventory(t *testing.T) {
-	inv, err := LoadInventory("mixed")
-	require.NoError(t, err)
-	models, migOn := map[string]int{}, map[string]int{}
-	for i, g := range inv.GPUs {
-		models[g.Model.Key]++
-		if g.MIGMode {
-			migOn[g.Model.Key]++
-		}
-		if i > 0 {
-			assert.Less(t, inv.GPUs[i-1].PCI, g.PCI, "PCI order is index order")
-		}
-	}
-	assert.Equal(t, map[string]int{"H100-80GB": 4, "A100-80GB": 3, "L4-24GB": 2, "RTX-PRO-6000-Blackwell-96GB": 2}, models)
-	assert.Equal(t, map[string]int{"A100-80GB": 2}, migOn)
-}
-
 func TestInventoryDefaults(t *testing.T) {
 	inv, err := ParseInventory([]byte("gpus: [{model: L4-24GB}, {model: H100-80GB, count: 20}]"))
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -131,13 +132,9 @@ func exists(p gpu.Placement, m gpu.Modes) bool {
 	case m.Compute == "SPX":
 		return p.Type == gpu.TypeGPU
 	case m.Compute != "":
-		return p.Type == gpu.TypeXCP && p.Profile == lower(m.Compute)
+		return p.Type == gpu.TypeXCP && strings.EqualFold(p.Profile, m.Compute)
 	}
 	return true
-}
-
-func lower(mode string) string {
-	return map[string]string{"DPX": "dpx", "TPX": "tpx", "QPX": "qpx", "CPX": "cpx"}[mode]
 }
 
 func plain(gpus []partition.GPU) []gpu.GPU {

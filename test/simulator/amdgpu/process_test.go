@@ -3,7 +3,6 @@ package amdgpu
 import (
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
-// These tests run their binary a second time, on the root and for the mode that
+// TestProcessKilledDuringSwitch runs its binary a second time, on the root and for the mode that
 // are in the environment.
 const (
 	rootVariable = "AMDGPU_TEST_ROOT"
@@ -27,37 +26,6 @@ func again(t *testing.T, root, mode string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), rootVariable+"="+root, modeVariable+"="+mode)
 	return cmd
-}
-
-// TestTwoProcessesShareARoot: both switch every GPU to and fro, and no switch
-// of one is lost in one of the other.
-func TestTwoProcessesShareARoot(t *testing.T) {
-	if root := os.Getenv(rootVariable); root != "" {
-		k := machineIn(t, "mi300x8", root)
-		for _, mode := range []string{"CPX", "QPX", os.Getenv(modeVariable)} {
-			for _, c := range k.inventory.AMD {
-				require.NoError(t, switchTo(k, c.PCI, mode))
-			}
-		}
-		return
-	}
-	root := memory.TempDir(t)
-	k := machineIn(t, "mi300x8", root)
-	var wait sync.WaitGroup
-	for range 2 {
-		wait.Go(func() {
-			out, err := again(t, root, "DPX").CombinedOutput()
-			assert.NoError(t, err, string(out))
-		})
-	}
-	wait.Wait()
-	nodes := gpuNodes(t, k, "")
-	require.Len(t, nodes, 16)
-	ids := map[string]bool{}
-	for _, n := range nodes {
-		ids[n.gpuID] = true
-	}
-	assert.Len(t, ids, 16)
 }
 
 // TestProcessKilledDuringSwitch: before the switch nothing has happened, after it

@@ -82,8 +82,7 @@ func assertUnique(t *testing.T, live []nvstate.GPUInstance) {
 
 // TestFullGPUs: the largest sets that the GPUs' users count on.
 func TestFullGPUs(t *testing.T) {
-	n := machine(t, "h100x8")
-	d := handleOf(t, n, 0)
+	d := handleOf(t, machine(t, "h100x8"), 0)
 	migOn(t, d)
 	for _, name := range []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"} {
 		info := profileInfo(t, d, name)

@@ -102,21 +102,20 @@ func TestOtherGPUsOfNVIDIARestartAMD(t *testing.T) {
 
 // One file has the faults of both vendors.
 func TestFaultsOfBothVendors(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "h100x2-mi300x2", root)
-	k := amdIn(t, root, "h100x2-mi300x2")
-	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{Lost: []string{"0000:26:00.0"}}))
-	require.NoError(t, SetFaults(root, Faults{Lost: []string{"0000:1b:00.0"}}))
+	n := machine(t, "h100x2-mi300x2")
+	k := amdIn(t, n.root, "h100x2-mi300x2")
+	require.NoError(t, amdgpu.SetFaults(n.root, amdgpu.Faults{Lost: []string{"0000:26:00.0"}}))
+	require.NoError(t, SetFaults(n.root, Faults{Lost: []string{"0000:1b:00.0"}}))
 	_, err := k.ReadFile(amdGPU)
 	assert.Error(t, err, "setting those of NVIDIA's GPUs leaves AMD's")
 	faults, _ := n.faults.Read()
 	require.Equal(t, []string{"0000:1b:00.0"}, faults.Lost)
-	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{}))
+	require.NoError(t, amdgpu.SetFaults(n.root, amdgpu.Faults{}))
 	assert.Equal(t, "SPX", fileOf(t, k, amdGPU))
 	faults, _ = n.faults.Read()
 	assert.Equal(t, []string{"0000:1b:00.0"}, faults.Lost)
 
-	require.NoError(t, SetFaults(root, Faults{AMD: &amdgpu.Faults{Lost: []string{"0000:26:00.0"}}}))
+	require.NoError(t, SetFaults(n.root, Faults{AMD: &amdgpu.Faults{Lost: []string{"0000:26:00.0"}}}))
 	_, err = k.ReadFile(amdGPU)
 	assert.Error(t, err)
 	_, err = ParseFaults([]byte("amd: {lost: [x]}"))

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
@@ -24,12 +23,7 @@ func text(s []int8) string {
 }
 
 func TestGPUThatTellsNoMemory(t *testing.T) {
-	inv, err := models.ParseInventory([]byte("gpus: [{model: GB10}]"))
-	require.NoError(t, err)
-	n, err := New(inv, Options{Root: memory.TempDir(t), Seed: "node-a", Logf: t.Logf})
-	require.NoError(t, err)
-	require.Equal(t, nvml.SUCCESS, n.Init())
-	d := handleOf(t, n, 0)
+	d := handleOf(t, open(t, parsed(t, "gpus: [{model: GB10}]"), memory.TempDir(t)), 0)
 	_, ret := d.GetMemoryInfo()
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 	_, ret = d.GetMemoryInfo_v2()
@@ -108,15 +102,13 @@ func TestGPUWithoutMIG(t *testing.T) {
 }
 
 func TestProcesses(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "h100x8", root)
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "h100x8")
 	migOn(t, d)
 	gi := makeGI(t, d, "3g.40gb", 4)
 	makeCI(t, gi)
 	two := 2
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 41}))
-	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), PID: 41}))
+	require.NoError(t, SetFaults(n.root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
 
 	on := func(d nvml.Device) (pids []uint32) {
 		all, ret := d.GetComputeRunningProcesses()
@@ -135,23 +127,22 @@ func TestProcesses(t *testing.T) {
 	assert.Equal(t, nvml.SUCCESS, ret)
 	assert.Empty(t, graphics)
 
-	require.NoError(t, RemoveProcess(root, 41))
+	require.NoError(t, RemoveProcess(n.root, 41))
 	assert.Equal(t, []uint32{42}, on(d))
-	assert.ErrorContains(t, AddProcess(root, Process{GPU: "0000:00:00.0", PID: 1}), "no GPU at 0000:00:00.0")
-	assert.ErrorContains(t, AddProcess(root, Process{GPU: pciOf(d)}), "pid: 0")
+	assert.ErrorContains(t, AddProcess(n.root, Process{GPU: "0000:00:00.0", PID: 1}), "no GPU at 0000:00:00.0")
+	assert.ErrorContains(t, AddProcess(n.root, Process{GPU: pciOf(d)}), "pid: 0")
 	assert.ErrorContains(t, AddProcess(memory.TempDir(t), Process{GPU: pciOf(d), PID: 1}), "no simulated machine")
 }
 
 func TestComputeMode(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "h100x8", root), 0)
+	n, d := machineAndGPU(t, "h100x8")
 	require.Equal(t, nvml.SUCCESS, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
 	mode, ret := d.GetComputeMode()
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS, mode)
 	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, d.SetComputeMode(nvml.COMPUTEMODE_COUNT))
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_THREAD))
-	require.NoError(t, ReloadDriver(root))
+	require.NoError(t, ReloadDriver(n.root))
 	mode, _ = d.GetComputeMode()
 	assert.Equal(t, nvml.COMPUTEMODE_DEFAULT, mode)
 	migOn(t, d)

@@ -6,17 +6,14 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestXIDEvents(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "h100x8", root)
+	n := machine(t, "h100x8")
 	d, other := handleOf(t, n, 0), handleOf(t, n, 1)
 	two := 2
 	old := XID{GPU: pciOf(d), XID: 31}
-	require.NoError(t, SetFaults(root, Faults{XIDs: []XID{old}}))
+	require.NoError(t, SetFaults(n.root, Faults{XIDs: []XID{old}}))
 	set, ret := n.EventSetCreate()
 	require.Equal(t, nvml.SUCCESS, ret)
 	types, ret := d.GetSupportedEventTypes()
@@ -25,7 +22,7 @@ func TestXIDEvents(t *testing.T) {
 	_, ret = set.Wait(0)
 	assert.Equal(t, nvml.ERROR_TIMEOUT, ret, "what was before is not recorded")
 
-	require.NoError(t, SetFaults(root, Faults{XIDs: []XID{old, {GPU: pciOf(other), XID: 79}, {GPU: pciOf(d), GPUInstance: &two, XID: 94}, old}}))
+	require.NoError(t, SetFaults(n.root, Faults{XIDs: []XID{old, {GPU: pciOf(other), XID: 79}, {GPU: pciOf(d), GPUInstance: &two, XID: 94}, old}}))
 	event, ret := set.Wait(1000)
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, nvml.EventData{Device: d, EventType: nvml.EventTypeXidCriticalError, EventData: 94, GpuInstanceId: 2, ComputeInstanceId: noInstance}, event)
@@ -36,7 +33,7 @@ func TestXIDEvents(t *testing.T) {
 	_, ret = set.Wait(0)
 	assert.Equal(t, nvml.ERROR_TIMEOUT, ret, "the other GPU is not registered")
 
-	require.NoError(t, SetFaults(root, Faults{Lost: []string{pciOf(d)}}))
+	require.NoError(t, SetFaults(n.root, Faults{Lost: []string{pciOf(d)}}))
 	_, ret = set.Wait(1000)
 	assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret)
 	assert.Equal(t, nvml.ERROR_GPU_IS_LOST, d.RegisterEvents(types, set))
@@ -47,9 +44,7 @@ func TestXIDEvents(t *testing.T) {
 }
 
 func TestEventArrivesWhileWaiting(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "l4x4", root)
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "l4x4")
 	set, _ := n.EventSetCreate()
 	require.Equal(t, nvml.SUCCESS, d.RegisterEvents(nvml.EventTypeXidCriticalError, set))
 	got := make(chan nvml.EventData)
@@ -58,6 +53,6 @@ func TestEventArrivesWhileWaiting(t *testing.T) {
 		assert.Equal(t, nvml.SUCCESS, ret)
 		got <- event
 	}()
-	require.NoError(t, SetFaults(root, Faults{XIDs: []XID{{GPU: pciOf(d), XID: 79}}}))
+	require.NoError(t, SetFaults(n.root, Faults{XIDs: []XID{{GPU: pciOf(d), XID: 79}}}))
 	assert.Equal(t, uint64(79), (<-got).EventData)
 }

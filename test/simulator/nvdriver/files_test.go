@@ -26,12 +26,11 @@ func rdev(t *testing.T, path string) (major, minor uint32) {
 }
 
 func TestDeviceNodes(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "h100x8", root)
+	n := machine(t, "h100x8")
 	needNodes(t, n)
 	st, err := n.store.Read()
 	require.NoError(t, err)
-	dev := filepath.Join(root, "driver/dev")
+	dev := filepath.Join(n.root, "driver/dev")
 	for name, want := range map[string][2]int{
 		"nvidia0": {st.Majors.Frontend, 0}, "nvidia7": {st.Majors.Frontend, 7},
 		"nvidiactl": {st.Majors.Frontend, 255}, "nvidia-modeset": {st.Majors.Frontend, 254},
@@ -60,29 +59,27 @@ func TestMajorsAreKept(t *testing.T) {
 }
 
 func TestProcFiles(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "h100x8", root)
+	n := machine(t, "h100x8")
 	uuid, _ := handleOf(t, n, 2).GetUUID()
-	information := content(t, root, "proc/driver/nvidia/gpus/0000:52:00.0/information")
+	information := content(t, n.root, "proc/driver/nvidia/gpus/0000:52:00.0/information")
 	assert.Contains(t, information, "GPU UUID: \t "+uuid+"\n")
 	assert.Contains(t, information, "Device Minor: \t 2\n")
-	assert.Contains(t, content(t, root, "proc/driver/nvidia/version"), "580.159.04")
-	assert.Equal(t, "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n", content(t, root, "proc/driver/nvidia/capabilities/mig/config"))
-	assert.Equal(t, "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n", content(t, root, "proc/driver/nvidia/capabilities/mig/monitor"))
-	entries, err := os.ReadDir(filepath.Join(root, "proc/driver/nvidia/capabilities/gpu7/mig"))
+	assert.Contains(t, content(t, n.root, "proc/driver/nvidia/version"), "580.159.04")
+	assert.Equal(t, "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n", content(t, n.root, "proc/driver/nvidia/capabilities/mig/config"))
+	assert.Equal(t, "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n", content(t, n.root, "proc/driver/nvidia/capabilities/mig/monitor"))
+	entries, err := os.ReadDir(filepath.Join(n.root, "proc/driver/nvidia/capabilities/gpu7/mig"))
 	require.NoError(t, err)
 	assert.Empty(t, entries)
 }
 
 func TestCapabilitiesFollowInstances(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "a100-40x8", root)
+	n := machine(t, "a100-40x8")
 	d := handleOf(t, n, 1)
-	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu1/mig")
+	caps := filepath.Join(n.root, "proc/driver/nvidia/capabilities/gpu1/mig")
 	node := func(minor int) string {
-		return filepath.Join(root, fmt.Sprintf("driver/dev/nvidia-caps/nvidia-cap%d", minor))
+		return filepath.Join(n.root, fmt.Sprintf("driver/dev/nvidia-caps/nvidia-cap%d", minor))
 	}
-	minors := content(t, root, "proc/driver/nvidia-caps/mig-minors")
+	minors := content(t, n.root, "proc/driver/nvidia-caps/mig-minors")
 
 	gi := makeGI(t, d, "1g.5gb", 2)
 	assert.Equal(t, "DeviceFileMinor: 219\nDeviceFileMode: 292\nDeviceFileModify: 1\n", content(t, caps, "gi9/access"))
@@ -111,24 +108,23 @@ func TestCapabilitiesFollowInstances(t *testing.T) {
 // TestFilesAreRepairedAtTheStart: whatever a killed process left, New makes
 // the files match the state, and leaves those alone that do.
 func TestFilesAreRepairedAtTheStart(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	makeCI(t, makeGI(t, d, "1g.5gb", 0))
-	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
+	caps := filepath.Join(n.root, "proc/driver/nvidia/capabilities/gpu0/mig")
 	kept, err := os.Stat(filepath.Join(caps, "gi7/access"))
 	require.NoError(t, err)
 	require.NoError(t, os.RemoveAll(filepath.Join(caps, "gi7/ci0")))
-	require.NoError(t, os.Remove(filepath.Join(root, "driver/dev/nvidia3")))
+	require.NoError(t, os.Remove(filepath.Join(n.root, "driver/dev/nvidia3")))
 	require.NoError(t, disk.WriteFile(filepath.Join(caps, "gi8/ci0/access"), "left over"))
 	require.NoError(t, disk.WriteFile(filepath.Join(caps, "gi7/ci5/access"), "left over"))
-	require.NoError(t, disk.WriteFile(filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap75"), ""))
+	require.NoError(t, disk.WriteFile(filepath.Join(n.root, "driver/dev/nvidia-caps/nvidia-cap75"), ""))
 
-	machineIn(t, "a100-40x8", root)
+	machineIn(t, "a100-40x8", n.root)
 	assert.FileExists(t, filepath.Join(caps, "gi7/ci0/access"))
 	assert.NoDirExists(t, filepath.Join(caps, "gi8"))
 	assert.NoDirExists(t, filepath.Join(caps, "gi7/ci5"))
-	assert.NoFileExists(t, filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap75"))
-	assert.FileExists(t, filepath.Join(root, "driver/dev/nvidia3"))
+	assert.NoFileExists(t, filepath.Join(n.root, "driver/dev/nvidia-caps/nvidia-cap75"))
+	assert.FileExists(t, filepath.Join(n.root, "driver/dev/nvidia3"))
 	now, err := os.Stat(filepath.Join(caps, "gi7/access"))
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(kept, now))
@@ -136,9 +132,8 @@ func TestFilesAreRepairedAtTheStart(t *testing.T) {
 }
 
 func TestDiskFullIsAnAnswer(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
-	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
+	n, d := machineAndGPU(t, "a100-40x8")
+	caps := filepath.Join(n.root, "proc/driver/nvidia/capabilities/gpu0/mig")
 	require.NoError(t, os.RemoveAll(caps))
 	require.NoError(t, os.WriteFile(caps, nil, 0o600)) // as impossible to write below as a full disk
 	_, ret := tryGI(t, d, "1g.5gb", 0)

@@ -7,13 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestCreateGPUInstanceRefusals(t *testing.T) {
-	n := machine(t, "h100x8")
-	d := handleOf(t, n, 0)
+	d := handleOf(t, machine(t, "h100x8"), 0)
 	_, ret := tryGI(t, d, "1g.10gb", 0)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "MIG mode is off")
 	info := profileInfo(t, d, "1g.10gb")
@@ -67,9 +65,7 @@ func TestWhatFitsTogether(t *testing.T) {
 		"b200 3g and 4g":         {"B200-180GB", []piece{{"3g.90gb", 4}, {"4g.90gb", 0}}, piece{"1g.23gb", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inv, err := models.ParseInventory([]byte("gpus: [{model: " + tt.model + ", migMode: enabled}]"))
-			require.NoError(t, err)
-			d := handleOf(t, open(t, inv, memory.TempDir(t)), 0)
+			d := handleOf(t, open(t, parsed(t, "gpus: [{model: "+tt.model+", migMode: enabled}]"), memory.TempDir(t)), 0)
 			for _, p := range tt.fit {
 				makeGI(t, d, p.name, p.start)
 			}
@@ -166,20 +162,19 @@ func TestHandlesGoStale(t *testing.T) {
 }
 
 func TestDestroyInUse(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	gi := makeGI(t, d, "1g.5gb", 0)
 	ci := makeCI(t, gi)
 	seven, eight := 7, 8
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), GPUInstance: &eight, PID: 98}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), GPUInstance: &eight, PID: 98}))
 	assert.Equal(t, nvml.ERROR_IN_USE, ci.Destroy())
 	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy())
-	require.NoError(t, RemoveProcess(root, 99))
+	require.NoError(t, RemoveProcess(n.root, 99))
 	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy(), "compute instance first")
 	assert.Equal(t, nvml.SUCCESS, ci.Destroy())
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), GPUInstance: &seven, PID: 99}))
 	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy(), "a process without a compute instance")
-	require.NoError(t, RemoveProcess(root, 99))
+	require.NoError(t, RemoveProcess(n.root, 99))
 	assert.Equal(t, nvml.SUCCESS, gi.Destroy())
 }

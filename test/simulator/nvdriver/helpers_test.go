@@ -18,11 +18,26 @@ func machine(t *testing.T, name string) *NVML {
 	return machineIn(t, name, memory.TempDir(t))
 }
 
+// machineAndGPU is machine with the handle of its first GPU.
+func machineAndGPU(t *testing.T, name string) (*NVML, nvml.Device) {
+	t.Helper()
+	n := machine(t, name)
+	return n, handleOf(t, n, 0)
+}
+
 func machineIn(t *testing.T, name, root string) *NVML {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	return open(t, inv, root)
+}
+
+// parsed reads an inventory.
+func parsed(t *testing.T, yaml string) *models.Inventory {
+	t.Helper()
+	inv, err := models.ParseInventory([]byte(yaml))
+	require.NoError(t, err)
+	return inv
 }
 
 func open(t *testing.T, inv *models.Inventory, root string) *NVML {
@@ -48,6 +63,12 @@ func migOn(t *testing.T, d nvml.Device) {
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	require.Equal(t, nvml.SUCCESS, ret)
 	require.Equal(t, nvml.SUCCESS, activation)
+}
+
+// setMIG asks for a MIG mode. It returns the answer of the call and that of the activation.
+func setMIG(d nvml.Device, mode int) [2]nvml.Return {
+	activation, ret := d.SetMigMode(mode)
+	return [2]nvml.Return{ret, activation}
 }
 
 // profileInfo finds a profile by name.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -29,9 +28,7 @@ func content(t *testing.T, root, path string) string {
 
 func TestRebootLosesInstances(t *testing.T) {
 	root := memory.TempDir(t)
-	inv, err := models.ParseInventory([]byte("gpus: [{model: A100-40GB, count: 2, migMode: enabled}, {model: H100-80GB, migMode: enabled}, {model: L4-24GB}]"))
-	require.NoError(t, err)
-	n := open(t, inv, root)
+	n := open(t, parsed(t, "gpus: [{model: A100-40GB, count: 2, migMode: enabled}, {model: H100-80GB, migMode: enabled}, {model: L4-24GB}]"), root)
 	ampere, hopper := handleOf(t, n, 0), handleOf(t, n, 2)
 	gi := makeGI(t, ampere, "1g.5gb", 0)
 	makeCI(t, gi)
@@ -70,21 +67,20 @@ func TestRebootLosesInstances(t *testing.T) {
 }
 
 func TestDriverReloadKeepsTheBootID(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	makeGI(t, d, "1g.5gb", 0)
-	before := bootID(t, root)
-	module, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	before := bootID(t, n.root)
+	module, err := os.Stat(filepath.Join(n.root, "sys/module/nvidia"))
 	require.NoError(t, err)
-	machineIn(t, "a100-40x8", root)
-	now, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	machineIn(t, "a100-40x8", n.root)
+	now, err := os.Stat(filepath.Join(n.root, "sys/module/nvidia"))
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(module, now), "a start of the plugin loads nothing")
-	require.NoError(t, ReloadDriver(root))
-	now, err = os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	require.NoError(t, ReloadDriver(n.root))
+	now, err = os.Stat(filepath.Join(n.root, "sys/module/nvidia"))
 	require.NoError(t, err)
 	assert.False(t, os.SameFile(module, now), "another inode tells the load")
-	assert.Equal(t, before, bootID(t, root))
+	assert.Equal(t, before, bootID(t, n.root))
 	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetGpuInstanceById(7)))
 }
 
@@ -143,21 +139,12 @@ func TestRebootNeedsAMachine(t *testing.T) {
 
 // A machine whose GPU its inventory describes restarts like others.
 func TestRebootWithADescribedGPU(t *testing.T) {
-	inv, err := models.ParseInventory([]byte("gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: 15839Mi, computeUnits: 84}]"))
-	require.NoError(t, err)
+	inv := parsed(t, "gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: 15839Mi, computeUnits: 84}]")
 	root := memory.TempDir(t)
-	open := func() *NVML {
-		n, err := New(inv, Options{Root: root, Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
-		require.NoError(t, err)
-		require.Equal(t, nvml.SUCCESS, n.Init())
-		return n
-	}
-	name := func(n *NVML) string {
-		name, ret := handleOf(t, n, 0).GetName()
+	for range 2 {
+		name, ret := handleOf(t, open(t, inv, root), 0).GetName()
 		require.Equal(t, nvml.SUCCESS, ret)
-		return name
+		require.Equal(t, "NVIDIA GeForce RTX 5080", name)
+		require.NoError(t, Reboot(root))
 	}
-	require.Equal(t, "NVIDIA GeForce RTX 5080", name(open()))
-	require.NoError(t, Reboot(root))
-	require.Equal(t, "NVIDIA GeForce RTX 5080", name(open()))
 }

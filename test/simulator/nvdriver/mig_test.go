@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -21,8 +20,7 @@ func modes(t *testing.T, d nvml.Device) [2]int {
 }
 
 func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
-	n := machine(t, "h100x8")
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "h100x8")
 	assert.Equal(t, [2]int{0, 0}, modes(t, d))
 	migOn(t, d)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
@@ -32,50 +30,36 @@ func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
 	assert.Equal(t, 7, count)
 
 	gi := makeGI(t, d, "1g.10gb", 0)
-	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
-	assert.Equal(t, nvml.ERROR_IN_USE, ret)
-	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	assert.Equal(t, [2]nvml.Return{nvml.ERROR_IN_USE, nvml.ERROR_IN_USE}, setMIG(d, nvml.DEVICE_MIG_DISABLE))
 	assert.Equal(t, [2]int{1, 1}, modes(t, d), "nothing noted")
 	require.Equal(t, nvml.SUCCESS, gi.Destroy())
-	activation, ret = d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, nvml.SUCCESS, activation)
+	assert.Equal(t, [2]nvml.Return{nvml.SUCCESS, nvml.SUCCESS}, setMIG(d, nvml.DEVICE_MIG_DISABLE))
 	assert.Equal(t, [2]int{0, 0}, modes(t, d))
 
-	activation, ret = d.SetMigMode(2)
-	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret)
-	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, activation)
+	assert.Equal(t, [2]nvml.Return{nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_INVALID_ARGUMENT}, setMIG(d, 2))
 }
 
 func TestMIGModeWithAClientStaysPending(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "h100x8", root), 0)
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
-	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
-	assert.Equal(t, nvml.SUCCESS, ret, "the call succeeds, the activation does not")
-	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	n, d := machineAndGPU(t, "h100x8")
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), PID: 7}))
+	assert.Equal(t, [2]nvml.Return{nvml.SUCCESS, nvml.ERROR_IN_USE}, setMIG(d, nvml.DEVICE_MIG_ENABLE), "the call succeeds, the activation does not")
 	assert.Equal(t, [2]int{0, 1}, modes(t, d))
-	require.NoError(t, RemoveProcess(root, 7))
+	require.NoError(t, RemoveProcess(n.root, 7))
 	assert.Equal(t, [2]int{0, 1}, modes(t, d), "nothing happens by itself")
 	migOn(t, d)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 }
 
 func TestMIGModeOnAmpereResetsTheGPU(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
-	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, nvml.SUCCESS, activation)
+	assert.Equal(t, [2]nvml.Return{nvml.SUCCESS, nvml.SUCCESS}, setMIG(d, nvml.DEVICE_MIG_DISABLE))
 	assert.Equal(t, [2]int{0, 0}, modes(t, d))
-	_, ret = tryGI(t, d, "1g.5gb", 0)
+	_, ret := tryGI(t, d, "1g.5gb", 0)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 
-	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
-	activation, ret = d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	require.NoError(t, AddProcess(n.root, Process{GPU: pciOf(d), PID: 7}))
+	assert.Equal(t, [2]nvml.Return{nvml.SUCCESS, nvml.ERROR_IN_USE}, setMIG(d, nvml.DEVICE_MIG_ENABLE))
 	assert.Equal(t, [2]int{0, 1}, modes(t, d))
 }
 
@@ -106,9 +90,7 @@ func TestMIGModeOfAGPUThatCannotBeReset(t *testing.T) {
 	}
 	root := memory.TempDir(t)
 	d := pending(t, root)
-	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, nvml.SUCCESS, activation, "putting it back needs no reset")
+	assert.Equal(t, [2]nvml.Return{nvml.SUCCESS, nvml.SUCCESS}, setMIG(d, nvml.DEVICE_MIG_ENABLE), "putting it back needs no reset")
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 
 	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
@@ -116,20 +98,8 @@ func TestMIGModeOfAGPUThatCannotBeReset(t *testing.T) {
 	assert.ErrorContains(t, ResetGPU(root, "0000:00:00.0"), "no GPU")
 }
 
-func TestRefusedResetsAreCounted(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
-	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true, Times: 2}}}))
-	for _, want := range []nvml.Return{nvml.ERROR_RESET_REQUIRED, nvml.ERROR_RESET_REQUIRED, nvml.SUCCESS} {
-		activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
-		assert.Equal(t, nvml.SUCCESS, ret)
-		assert.Equal(t, want, activation)
-	}
-}
-
 func TestProfileInfoV3HasTheName(t *testing.T) {
-	inv, err := models.ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
-	require.NoError(t, err)
+	inv := parsed(t, "gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]")
 	d, ok := handleOf(t, open(t, inv, memory.TempDir(t)), 0).(interface {
 		GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
 	})

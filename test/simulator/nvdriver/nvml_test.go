@@ -114,8 +114,7 @@ func TestUUIDsDependOnTheNode(t *testing.T) {
 }
 
 func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
-	n := machine(t, "h100x8")
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "h100x8")
 	assert.PanicsWithValue(t, "Device.GetSerialFunc: method is nil but Device.GetSerial was just called", func() { _, _ = d.GetSerial() })
 	assert.Panics(t, func() { _, _ = n.SystemGetTopologyGpuSet(1) })
 	assert.Panics(t, func() { d.GetGpuInstanceProfileInfoV(0) })
@@ -123,23 +122,21 @@ func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
 
 // What a reset by nvidia-smi leaves behind is put right when NVML is opened again.
 func TestResetBySMI(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "a100-40x8", root)
-	d := handleOf(t, n, 0)
+	n, d := machineAndGPU(t, "a100-40x8")
 	makeCI(t, makeGI(t, d, "1g.5gb", 0))
-	capability := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig/gi7")
-	node := filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap66")
+	capability := filepath.Join(n.root, "proc/driver/nvidia/capabilities/gpu0/mig/gi7")
+	node := filepath.Join(n.root, "driver/dev/nvidia-caps/nvidia-cap66")
 	require.FileExists(t, node)
-	said, code := nvtools.RunSMI(root, "--gpu-reset", "-i", pciOf(d))
+	said, code := nvtools.RunSMI(n.root, "--gpu-reset", "-i", pciOf(d))
 	assert.Equal(t, 255, code)
 	assert.Contains(t, string(said), "In use by another client", "we have a session")
 
 	require.Equal(t, nvml.SUCCESS, n.Init())
 	require.Equal(t, nvml.SUCCESS, n.Shutdown())
-	_, code = nvtools.RunSMI(root, "--gpu-reset", "-i", pciOf(d))
+	_, code = nvtools.RunSMI(n.root, "--gpu-reset", "-i", pciOf(d))
 	assert.Equal(t, 255, code, "one of two")
 	require.Equal(t, nvml.SUCCESS, n.Shutdown())
-	said, code = nvtools.RunSMI(root, "--gpu-reset", "-i", pciOf(d))
+	said, code = nvtools.RunSMI(n.root, "--gpu-reset", "-i", pciOf(d))
 	require.Zero(t, code, string(said))
 	assert.Contains(t, string(said), "GPU 00000000:07:00.0 was successfully reset.")
 	assert.Equal(t, nvml.ERROR_UNINITIALIZED, n.Shutdown())

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
@@ -58,9 +57,7 @@ func TestRecoveryActionsLastUntilTheyAreDone(t *testing.T) {
 }
 
 func TestOldDriversHaveNoRecoveryAction(t *testing.T) {
-	inv, err := models.ParseInventory([]byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"))
-	require.NoError(t, err)
-	n := open(t, inv, memory.TempDir(t))
+	n := open(t, parsed(t, "driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"), memory.TempDir(t))
 	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
 	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, handleOf(t, n, 0).GetFieldValues(values), "it knows none of the fields")
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, nvml.Return(values[0].NvmlReturn))
@@ -93,10 +90,9 @@ func TestNoTwoLoadsShareAnInode(t *testing.T) {
 }
 
 func TestMemoryOfProcesses(t *testing.T) {
-	root := memory.TempDir(t)
-	d := handleOf(t, machineIn(t, "h100x8", root), 0)
+	n, d := machineAndGPU(t, "h100x8")
 	two := 2
-	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
+	require.NoError(t, SetFaults(n.root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
 	memory, ret := d.GetMemoryInfo_v2()
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.EqualValues(t, 512<<20, memory.Used)

@@ -178,17 +178,16 @@ func TestKilledDuringACall(t *testing.T) {
 }
 
 func TestBrokenState(t *testing.T) {
-	root := memory.TempDir(t)
-	n := machineIn(t, "a100-40x8", root)
+	n := machine(t, "a100-40x8")
 	inv, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
-	path := filepath.Join(root, "state.json")
+	path := filepath.Join(n.root, "state.json")
 	for content, want := range map[string]string{
 		"{":               "remove the file to start afresh",
 		`{"version": 99}`: "version 99, this program reads 1",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-		_, err = New(inv, Options{Root: root})
+		_, err = New(inv, Options{Root: n.root})
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, path)
 		d := n.devices[0]
@@ -198,7 +197,7 @@ func TestBrokenState(t *testing.T) {
 		assert.Equal(t, nvml.ERROR_UNKNOWN, ret)
 	}
 	require.NoError(t, os.Remove(path))
-	machineIn(t, "a100-40x8", root)
+	machineIn(t, "a100-40x8", n.root)
 	assert.Equal(t, [2]int{1, 1}, modes(t, handleOf(t, n, 0)))
 }
 

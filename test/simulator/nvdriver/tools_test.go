@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
@@ -19,9 +18,7 @@ func TestTools(t *testing.T) {
 	bin := filepath.Join(root, nvtools.DriverBin)
 	start := func(mps string) {
 		t.Helper()
-		inv, err := models.ParseInventory([]byte(mps + "gpus: [{model: L4-24GB}]\n"))
-		require.NoError(t, err)
-		_, err = New(inv, Options{Root: root, Tools: program, Sleep: func(time.Duration) {}, Logf: t.Logf})
+		_, err := New(parsed(t, mps+"gpus: [{model: L4-24GB}]\n"), Options{Root: root, Tools: program, Sleep: func(time.Duration) {}, Logf: t.Logf})
 		require.NoError(t, err)
 	}
 	has := func(name, content string) {
@@ -49,9 +46,7 @@ func TestTools(t *testing.T) {
 	has(nvtools.ControlProgram, "another")
 
 	require.NoError(t, os.Remove(program))
-	inv, err := models.ParseInventory([]byte("gpus: [{model: L4-24GB}]\n"))
-	require.NoError(t, err)
-	_, err = New(inv, Options{Root: root, Tools: program})
+	_, err := New(parsed(t, "gpus: [{model: L4-24GB}]\n"), Options{Root: root, Tools: program})
 	require.ErrorContains(t, err, program)
 }
 

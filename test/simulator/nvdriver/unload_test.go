@@ -17,9 +17,7 @@ import (
 func TestUnloadDriver(t *testing.T) {
 	root := memory.TempDir(t)
 	parse := func(version string) *models.Inventory {
-		inv, err := models.ParseInventory([]byte("driverVersion: " + version + "\ngpus: [{model: H100-80GB, migMode: enabled}]"))
-		require.NoError(t, err)
-		return inv
+		return parsed(t, "driverVersion: "+version+"\ngpus: [{model: H100-80GB, migMode: enabled}]")
 	}
 	n := open(t, parse("580.159.04"), root)
 	makeGI(t, handleOf(t, n, 0), "1g.10gb", 0)

@@ -81,6 +81,9 @@ func (s *Scheduler) Allocate(ctx context.Context, node string, claim *resourceap
 	return grant, nil
 }
 
+// Hold takes again what was granted before and is released, without asking.
+func (s *Scheduler) Hold(grants ...*Grant) { s.held = append(s.held, grants...) }
+
 // Release gives back what a claim holds.
 func (s *Scheduler) Release(grant *Grant) {
 	s.held = slices.DeleteFunc(s.held, func(g *Grant) bool { return g == grant })

@@ -183,6 +183,9 @@ func TestNotes(t *testing.T) {
 		assert.Len(t, documents[0].Notes, 1, text)
 		assert.Empty(t, documents[0].Profiles, text)
 	}
+	documents, err := Read("f", []byte("kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.com/gpu-partitioning: both}}\n"))
+	require.NoError(t, err)
+	require.EqualError(t, documents[0].Profiles[0].Err, `"both" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
 }
 
 func textOf(data string) strict.Text { return strict.Text{File: "f", Data: []byte(data)} }

@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -16,9 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/node/usage"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the generated tables")
 
 // generated compares the part of a page between <!-- generated:NAME --> and the next
 // <!-- end -->, or writes it.
@@ -31,11 +29,7 @@ func generated(t *testing.T, page, name, content string) {
 	_, after, found := strings.Cut(rest, end)
 	require.True(t, found)
 	wanted := before + begin + "\n" + strings.TrimSpace(content) + "\n\n" + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(wanted), 0o644))
-		return
-	}
-	require.Equal(t, wanted, text, "run make generate, then read the difference")
+	golden.Equal(t, page, wanted)
 }
 
 // table is rows of Markdown, whose first column is code.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 const migConfig = `apiVersion: v1
@@ -47,7 +48,7 @@ func TestConvert(t *testing.T) {
 	require.EqualError(t, err, `standard input: ConfigMap gpu-operator/mig-parted-config, key config.yaml: mig-configs.parts-of-parts[0].mig-devices["1c.3g.20gb"]: `+
 		"is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share the partition with sharing.partitions of the PartitionProfile (line 17)")
 	got := strings.ReplaceAll(out.String(), dcmFile, "config.json")
-	golden(t, "converted.yaml", got)
+	golden.Equal(t, "testdata/converted.yaml", got)
 	for _, document := range strings.Split(got, "---\n")[1:] {
 		_, err := profile.Parse("f", []byte(document))
 		require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -89,7 +90,7 @@ func TestDefragDryRun(t *testing.T) {
 		r, kube := newDefragRun(t, &out)
 		r.flags.output = output
 		require.NoError(t, r.run(t.Context()))
-		golden(t, file, out.String())
+		golden.Equal(t, "testdata/"+file, out.String())
 		for _, a := range kube.Actions() {
 			assert.Equal(t, "list", a.GetVerb(), "nothing is changed")
 		}

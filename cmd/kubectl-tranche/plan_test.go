@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -92,27 +93,16 @@ func blocksNodeC(pod string) error {
 	return err
 }
 
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	file = filepath.Join("testdata", file)
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err, "run the test with -update and look at the new file")
-	assert.Equal(t, string(want), got)
-}
-
 func TestPlanDryRun(t *testing.T) {
 	var out bytes.Buffer
 	r := newPlanRun(t, &out, blocksNodeC)
 	require.NoError(t, r.run(t.Context()))
-	golden(t, "plan.txt", out.String())
+	golden.Equal(t, "testdata/plan.txt", out.String())
 	out.Reset()
 	r = newPlanRun(t, &out, blocksNodeC)
 	r.flags.output = "json"
 	require.NoError(t, r.run(t.Context()))
-	golden(t, "plan.json", out.String())
+	golden.Equal(t, "testdata/plan.json", out.String())
 }
 
 // A user with few rights is told what is not known.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestTemplates(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -26,7 +24,7 @@ func TestTemplates(t *testing.T) {
 	require.NoError(t, os.WriteFile(machine, []byte("gpus: [{model: A30-24GB, migMode: enabled}, {model: L4-24GB}]"), 0o600))
 	out, err := run(t, "templates", "--model", machine, "--node-name", "gpu-pool-1")
 	require.NoError(t, err)
-	golden(t, "templates.yaml", out)
+	golden.Equal(t, "testdata/templates.yaml", out)
 }
 
 // TestTemplatesOfEveryInventory: complete pools, the same in either format.

@@ -4,7 +4,6 @@ package helm_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 const (
@@ -35,8 +35,6 @@ const (
 // withHooks is no argument of helm's: it makes render keep what is created only
 // to uninstall.
 const withHooks = "--with-hooks"
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 // helm runs the helm binary and returns what it printed, or skips the test
 // where there is none.
@@ -175,7 +173,7 @@ func TestGolden(t *testing.T) {
 				// TestDefinitions and TestDefaultProfiles look at them.
 				return strings.Contains(document, "\nkind: CustomResourceDefinition\n") || isDefaultProfiles.MatchString(document)
 			})
-			compareGolden(t, filepath.Join("testdata", name+".yaml"), strings.Join(documents, "\n---\n")+"\n")
+			golden.Equal(t, filepath.Join("testdata", name+".yaml"), strings.Join(documents, "\n---\n")+"\n")
 		})
 	}
 }
@@ -206,21 +204,8 @@ func TestNotes(t *testing.T) {
 					lines = append(lines, strings.TrimRight(strings.TrimPrefix(line, "  "), " \n"))
 				}
 			}
-			compareGolden(t, filepath.Join("testdata", "notes-"+name+".txt"), strings.TrimSpace(strings.Join(lines, "\n"))+"\n")
+			golden.Equal(t, filepath.Join("testdata", "notes-"+name+".txt"), strings.TrimSpace(strings.Join(lines, "\n"))+"\n")
 		})
-	}
-}
-
-func compareGolden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o644)) //nolint:gosec // a file of the repository
-		return
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "run the test with -update")
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is different (-want +got); if that is intended, run the test with -update:\n%s", path, diff)
 	}
 }
 

@@ -1,6 +1,7 @@
 package helm_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -80,10 +81,7 @@ func TestSettingsNeedNoRestart(t *testing.T) {
 // names the key.
 func TestBadSettings(t *testing.T) {
 	const rule = "profiles.a.rules[0]."
-	for name, tt := range map[string]struct {
-		set  string
-		want []string
-	}{
+	all := map[string]refusal{
 		"name":                  {"profiles.A_b.rules[0].legacyResource=Whole", []string{"/profiles", "'A_b' not allowed"}},
 		"spec around the rules": {"profiles.a.spec.rules[0].legacyResource=Whole", []string{"/profiles/a", "'spec' not allowed"}},
 		"misspelt key":          {rule + "sharing.replica=2", []string{"/profiles/a/rules/0/sharing", "'replica' not allowed"}},
@@ -125,15 +123,20 @@ func TestBadSettings(t *testing.T) {
 		"device plugin: both": {"devicePluginConfig.a.sharing.timeSlicing.resources[0].name=gpu,devicePluginConfig.a.sharing.mps.resources[0].name=gpu",
 			[]string{"/devicePluginConfig/a/sharing"}},
 		"device plugin: a list": {"devicePluginConfig={a}", []string{"/devicePluginConfig", "want object"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", kubeVersion, "--set", tt.set)
-			require.Error(t, err)
-			for _, want := range tt.want {
-				require.Contains(t, errOut, want)
-			}
-		})
 	}
+	// Each has a profile or a file of its own.
+	for n, name := range slices.Sorted(maps.Keys(all)) {
+		own := fmt.Sprintf("case-%d", n)
+		r := refusal{set: strings.NewReplacer("profiles.a.", "profiles."+own+".", "Config.a.", "Config."+own+".").Replace(all[name].set)}
+		for _, part := range all[name].says {
+			r.says = append(r.says, strings.NewReplacer("/profiles/a", "/profiles/"+own, "Config/a", "Config/"+own).Replace(part))
+		}
+		if r.set != all[name].set {
+			r.says = append(r.says, "/"+own)
+		}
+		all[name] = r
+	}
+	requireRefused(t, all)
 }
 
 // The schema has the keys of the API, each of them and no other.

@@ -10,85 +10,77 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 // TestBadValues: a mistake is refused, and the error names the key.
 func TestBadValues(t *testing.T) {
-	for name, test := range map[string]struct {
-		set  []string
-		want []string
-	}{
-		"unknown key":           {[]string{"kubletPlugin.cdiDir=/x"}, []string{"'kubletPlugin' not allowed"}},
-		"unknown nested key":    {[]string{"kubeletPlugin.kubletDir=/x"}, []string{"/kubeletPlugin", "'kubletDir' not allowed"}},
-		"unknown deep key":      {[]string{"kubeletPlugin.updateStrategy.rollingUpdate.partition=1"}, []string{"/kubeletPlugin/updateStrategy/rollingUpdate", "'partition' not allowed"}},
-		"wrong type":            {[]string{"kubeletPlugin.httpPort=http"}, []string{"/kubeletPlugin/httpPort", "want integer"}},
-		"switch that is a word": {[]string{"admissionPolicy.enabled=yes"}, []string{"/admissionPolicy/enabled", "want boolean"}},
-		"object for a string":   {[]string{"simulate.inventory.name=h100x8"}, []string{"/simulate/inventory", "want string"}},
-		"relative path":         {[]string{"kubeletPlugin.cdiDir=run/cdi"}, []string{"/kubeletPlugin/cdiDir"}},
-		"port too large":        {[]string{"apiServer.port=70000"}, []string{"/apiServer/port", "65,535"}},
-		"pull policy":           {[]string{"image.pullPolicy=Sometimes"}, []string{"/image/pullPolicy", "'Always'"}},
-		"node that is no name":  {[]string{"simulate.nodes.Node_A=h100x8"}, []string{"/simulate/nodes", "'Node_A' not allowed"}},
-		"two inventories":       {[]string{`simulate.nodes.node-a=h100x8\,l4x4`}, []string{"/simulate/nodes/node-a"}},
-		"profile":               {[]string{"mig.profiles={1g.10gb,1g10gb}"}, []string{"/mig/profiles/1"}},
-		"profile twice":         {[]string{"mig.profiles={1g.10gb,1g.10gb}"}, []string{"/mig/profiles", "equal"}},
-		"foreign partitions":    {[]string{"foreignPartitions=remove"}, []string{"/foreignPartitions", "'leave', 'adopt'"}},
-		"force that is a word":  {[]string{"uninstall.force=yes"}, []string{"/uninstall/force", "want boolean"}},
-		"simulator below /":     {[]string{"simulate.root=/simulate"}, []string{"/simulate/root"}},
-		"amounts":               {[]string{"shareAmounts.check=strict"}, []string{"/shareAmounts/check", "want boolean"}},
-		"no controllers":        {[]string{"controller.replicas=0"}, []string{"/controller/replicas", "minimum"}},
-		"no node at once":       {[]string{"controller.maxUnavailable=0"}, []string{"/controller/maxUnavailable", "minimum"}},
-		"nothing at once":       {[]string{"controller.maxUnavailable=0%"}, []string{"/controller/maxUnavailable"}},
-		"no number of failures": {[]string{"controller.maxFailures=-1"}, []string{"/controller/maxFailures", "minimum"}},
-		"too many failures":     {[]string{"controller.maxFailures=101%"}, []string{"/controller/maxFailures"}},
-		"more than all":         {[]string{"controller.maxUnavailable=101%"}, []string{"/controller/maxUnavailable"}},
-		"a deadline in seconds": {[]string{"controller.drainDeadline=600"}, []string{"/controller/drainDeadline", "want string"}},
-		"a deadline in days":    {[]string{"controller.deadlines.apply=1d"}, []string{"/controller/deadlines/apply"}},
-		"no such deadline":      {[]string{"controller.deadlines.rollback=1m"}, []string{"/controller/deadlines", "'rollback' not allowed"}},
-		"after the deadline":    {[]string{"controller.afterDeadline=force"}, []string{"/controller/afterDeadline", "'GiveUp', 'Force'"}},
-		"a label and its value": {[]string{"controller.pauseLabels={a.b/c=true}"}, []string{"/controller/pauseLabels/0"}},
-		"a label twice":         {[]string{"controller.pauseLabels={a,a}"}, []string{"/controller/pauseLabels", "equal"}},
-		"memory modes":          {[]string{"amd.memoryModes=NPS4"}, []string{"/amd/memoryModes", "want boolean"}},
-		"rules":                 {[]string{"metrics.prometheusRule.enabled=true"}, []string{"/metrics", "'prometheusRule' not allowed"}},
-		"roles for people":      {[]string{"userRoles.aggregateToEdit=true"}, []string{"/userRoles", "'aggregateToEdit' not allowed"}},
-		"a peer":                {[]string{"networkPolicy.metricsFrom[0].namespace=x"}, []string{"/networkPolicy/metricsFrom/0", "'namespace' not allowed"}},
-		"registry with a path":  {[]string{"global.imageRegistry=https://registry.example"}, []string{"/global/imageRegistry"}},
-		"global secrets":        {[]string{"global.imagePullSecrets={a}"}, []string{"/global/imagePullSecrets/0", "want object"}},
-		"other globals":         {[]string{"global.storageClass=fast"}, []string{"/global", "'storageClass' not allowed"}},
-		"digest":                {[]string{"image.digest=sha256:12"}, []string{"/image/digest"}},
-		"label that is a list":  {[]string{"commonLabels.a={b}"}, []string{"/commonLabels/a", "want string"}},
-		"label of the chart":    {[]string{`commonLabels.app\.kubernetes\.io/name=x`}, []string{"/commonLabels/app.kubernetes.io~1name"}},
-		"value of a label":      {[]string{"commonLabels.a=b c"}, []string{"/commonLabels/a"}},
-		"label of the selector": {[]string{`controller.podLabels.app\.kubernetes\.io/component=x`}, []string{"/controller/podLabels/app.kubernetes.io~1component"}},
-		"arguments":             {[]string{"kubeletPlugin.extraArgs=-v=6"}, []string{"/kubeletPlugin/extraArgs", "want array"}},
-		"variable":              {[]string{"controller.extraEnv[0].value=x"}, []string{"/controller/extraEnv/0", "'name'"}},
-		"source of a variable":  {[]string{"controller.extraEnv[0].name=A,controller.extraEnv[0].from=x"}, []string{"/controller/extraEnv/0", "'from' not allowed"}},
-		"no account":            {[]string{"controller.serviceAccount.create=false"}, []string{"/controller/serviceAccount/name", "minLength"}},
-		"one account":           {[]string{"controller.serviceAccount.name=a,kubeletPlugin.serviceAccount.name=a"}, []string{"are the same"}},
-		"user":                  {[]string{"controller.podSecurityContext.runAsUser=root"}, []string{"/controller/podSecurityContext/runAsUser", "want integer"}},
-		"security context":      {[]string{"kubeletPlugin.securityContext.priviledged=true"}, []string{"/kubeletPlugin/securityContext", "'priviledged' not allowed"}},
-		"service":               {[]string{"metrics.service.enabled=1"}, []string{"/metrics/service/enabled", "want boolean"}},
-		"monitor":               {[]string{"metrics.serviceMonitor.interval=often"}, []string{"/metrics/serviceMonitor/interval"}},
-		"class to test":         {[]string{"test.deviceClass=GPU"}, []string{"/test/deviceClass"}},
-		"openshift":             {[]string{"openshift.enabled=yes"}, []string{"/openshift/enabled", "'auto'"}},
-		"a project":             {[]string{"translate.volcano=true"}, []string{"/translate", "'volcano' not allowed"}},
-		"hook":                  {[]string{"uninstall.hook=never"}, []string{"/uninstall/hook", "want boolean"}},
-		"scheduler's name":      {[]string{"scheduler.schedulerName=default-scheduler"}, []string{"/scheduler/schedulerName"}},
-		"no schedulers":         {[]string{"scheduler.replicas=0"}, []string{"/scheduler/replicas", "minimum"}},
-		"time for a node":       {[]string{"scheduler.filterTimeout=2"}, []string{"/scheduler/filterTimeout", "want string"}},
-		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			args := []string{"template", "tranche", chart, "--kube-version", kubeVersion}
-			for _, set := range test.set {
-				args = append(args, "--set", set)
-			}
-			_, errOut, err := helm(t, args...)
-			require.Error(t, err)
-			for _, want := range test.want {
-				require.Contains(t, errOut, want)
-			}
-		})
-	}
+	requireRefused(t, map[string]refusal{
+		"unknown key":           {"kubletPlugin.cdiDir=/x", []string{"'kubletPlugin' not allowed"}},
+		"unknown nested key":    {"kubeletPlugin.kubletDir=/x", []string{"/kubeletPlugin", "'kubletDir' not allowed"}},
+		"unknown deep key":      {"kubeletPlugin.updateStrategy.rollingUpdate.partition=1", []string{"/kubeletPlugin/updateStrategy/rollingUpdate", "'partition' not allowed"}},
+		"wrong type":            {"kubeletPlugin.httpPort=http", []string{"/kubeletPlugin/httpPort", "want integer"}},
+		"switch that is a word": {"admissionPolicy.enabled=yes", []string{"/admissionPolicy/enabled", "want boolean"}},
+		"object for a string":   {"simulate.inventory.name=h100x8", []string{"/simulate/inventory", "want string"}},
+		"relative path":         {"kubeletPlugin.cdiDir=run/cdi", []string{"/kubeletPlugin/cdiDir"}},
+		"port too large":        {"apiServer.port=70000", []string{"/apiServer/port", "65,535"}},
+		"pull policy":           {"image.pullPolicy=Sometimes", []string{"/image/pullPolicy", "'Always'"}},
+		"node that is no name":  {"simulate.nodes.Node_A=h100x8", []string{"/simulate/nodes", "'Node_A' not allowed"}},
+		"two inventories":       {`simulate.nodes.node-a=h100x8\,l4x4`, []string{"/simulate/nodes/node-a"}},
+		"profile":               {"mig.profiles={1g.10gb,1g10gb}", []string{"/mig/profiles/1"}},
+		"profile twice":         {"mig.profiles={1g.10gb,1g.10gb}", []string{"/mig/profiles", "equal"}},
+		"foreign partitions":    {"foreignPartitions=remove", []string{"/foreignPartitions", "'leave', 'adopt'"}},
+		"force that is a word":  {"uninstall.force=yes", []string{"/uninstall/force", "want boolean"}},
+		"simulator below /":     {"simulate.root=/simulate", []string{"/simulate/root"}},
+		"amounts":               {"shareAmounts.check=strict", []string{"/shareAmounts/check", "want boolean"}},
+		"no controllers":        {"controller.replicas=0", []string{"/controller/replicas", "minimum"}},
+		"no node at once":       {"controller.maxUnavailable=0", []string{"/controller/maxUnavailable", "minimum"}},
+		"nothing at once":       {"controller.maxUnavailable=0%", []string{"/controller/maxUnavailable"}},
+		"no number of failures": {"controller.maxFailures=-1", []string{"/controller/maxFailures", "minimum"}},
+		"too many failures":     {"controller.maxFailures=101%", []string{"/controller/maxFailures"}},
+		"more than all":         {"controller.maxUnavailable=101%", []string{"/controller/maxUnavailable"}},
+		"a deadline in seconds": {"controller.drainDeadline=600", []string{"/controller/drainDeadline", "want string"}},
+		"a deadline in days":    {"controller.deadlines.apply=1d", []string{"/controller/deadlines/apply"}},
+		"no such deadline":      {"controller.deadlines.rollback=1m", []string{"/controller/deadlines", "'rollback' not allowed"}},
+		"after the deadline":    {"controller.afterDeadline=force", []string{"/controller/afterDeadline", "'GiveUp', 'Force'"}},
+		"a label and its value": {"controller.pauseLabels={a.b/c=true}", []string{"/controller/pauseLabels/0"}},
+		"a label twice":         {"controller.pauseLabels={a,a}", []string{"/controller/pauseLabels", "equal"}},
+		"memory modes":          {"amd.memoryModes=NPS4", []string{"/amd/memoryModes", "want boolean"}},
+		"rules":                 {"metrics.prometheusRule.enabled=true", []string{"/metrics", "'prometheusRule' not allowed"}},
+		"roles for people":      {"userRoles.aggregateToEdit=true", []string{"/userRoles", "'aggregateToEdit' not allowed"}},
+		"a peer":                {"networkPolicy.metricsFrom[0].namespace=x", []string{"/networkPolicy/metricsFrom/0", "'namespace' not allowed"}},
+		"registry with a path":  {"global.imageRegistry=https://registry.example", []string{"/global/imageRegistry"}},
+		"global secrets":        {"global.imagePullSecrets={a}", []string{"/global/imagePullSecrets/0", "want object"}},
+		"other globals":         {"global.storageClass=fast", []string{"/global", "'storageClass' not allowed"}},
+		"digest":                {"image.digest=sha256:12", []string{"/image/digest"}},
+		"label that is a list":  {"commonLabels.a={b}", []string{"/commonLabels/a", "want string"}},
+		"label of the chart":    {`commonLabels.app\.kubernetes\.io/name=x`, []string{"/commonLabels/app.kubernetes.io~1name"}},
+		"value of a label":      {"commonLabels.a=b c", []string{"/commonLabels/a"}},
+		"label of the selector": {`controller.podLabels.app\.kubernetes\.io/component=x`, []string{"/controller/podLabels/app.kubernetes.io~1component"}},
+		"arguments":             {"kubeletPlugin.extraArgs=-v=6", []string{"/kubeletPlugin/extraArgs", "want array"}},
+		"variable":              {"controller.extraEnv[0].value=x", []string{"/controller/extraEnv/0", "'name'"}},
+		"source of a variable":  {"controller.extraEnv[0].name=A,controller.extraEnv[0].from=x", []string{"/controller/extraEnv/0", "'from' not allowed"}},
+		"no account":            {"controller.serviceAccount.create=false", []string{"/controller/serviceAccount/name", "minLength"}},
+		"user":                  {"controller.podSecurityContext.runAsUser=root", []string{"/controller/podSecurityContext/runAsUser", "want integer"}},
+		"security context":      {"kubeletPlugin.securityContext.priviledged=true", []string{"/kubeletPlugin/securityContext", "'priviledged' not allowed"}},
+		"service":               {"metrics.service.enabled=1", []string{"/metrics/service/enabled", "want boolean"}},
+		"monitor":               {"metrics.serviceMonitor.interval=often", []string{"/metrics/serviceMonitor/interval"}},
+		"class to test":         {"test.deviceClass=GPU", []string{"/test/deviceClass"}},
+		"openshift":             {"openshift.enabled=yes", []string{"/openshift/enabled", "'auto'"}},
+		"a project":             {"translate.volcano=true", []string{"/translate", "'volcano' not allowed"}},
+		"hook":                  {"uninstall.hook=never", []string{"/uninstall/hook", "want boolean"}},
+		"scheduler's name":      {"scheduler.schedulerName=default-scheduler", []string{"/scheduler/schedulerName"}},
+		"no schedulers":         {"scheduler.replicas=0", []string{"/scheduler/replicas", "minimum"}},
+		"time for a node":       {"scheduler.filterTimeout=2", []string{"/scheduler/filterTimeout", "want string"}},
+		"toleration":            {"kubeletPlugin.tolerations[0].efect=NoSchedule", []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
+	})
+}
+
+func TestOneAccountForTwoPrograms(t *testing.T) {
+	_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", kubeVersion, "--set", "controller.serviceAccount.name=a,kubeletPlugin.serviceAccount.name=a")
+	require.Error(t, err)
+	require.Contains(t, errOut, "are the same")
 }
 
 // TestSchemaIsStrict: at every level unknown keys are refused, and everything
@@ -151,11 +143,7 @@ func TestReadmeListsValues(t *testing.T) {
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
 	wanted := before + begin + table.String() + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(chart+"/README.md", []byte(wanted), 0o644))
-		return
-	}
-	require.Equal(t, wanted, string(readme), "run make generate, then read the difference")
+	golden.Equal(t, chart+"/README.md", wanted)
 }
 
 // commented is a key of values.yaml with the comment above it.

@@ -3,7 +3,6 @@ package cdi
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/tranche-dev/tranche/test/golden"
+)
 
 func open(t *testing.T) *Dir {
 	t.Helper()
@@ -51,13 +50,7 @@ func TestWrite(t *testing.T) {
 	require.NoError(t, json.Indent(&pretty, got, "", "  "))
 	pretty.WriteByte('\n')
 
-	const golden = "testdata/claim.json"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, pretty.Bytes(), 0o600))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), pretty.String(), "go test ./pkg/cdi -update rewrites it")
+	golden.Equal(t, "testdata/claim.json", pretty.String())
 
 	info, err := os.Stat(path)
 	require.NoError(t, err)

@@ -1,9 +1,7 @@
 package controller
 
 import (
-	"flag"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 // What the alerts of the chart go by: since when a node does not follow its profile, and
@@ -115,8 +114,6 @@ tranche_waiting_claims{device_class="small"} 2
 `), "tranche_waiting_claims", "tranche_unallocated_claims"))
 }
 
-var update = flag.Bool("update", false, "write the recorded scrape of test/promql")
-
 // The chart's queries are tested on this scrape.
 func TestRecordedScrape(t *testing.T) {
 	w := newWorld(t)
@@ -141,13 +138,7 @@ func TestRecordedScrape(t *testing.T) {
 	m.evictions.WithLabelValues("evicted").Inc()
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-	const file = "../../test/promql/testdata/controller.txt"
-	if *update {
-		require.NoError(t, os.WriteFile(file, answer.Body.Bytes(), 0o600))
-	}
-	wanted, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(wanted), answer.Body.String(), "go test ./pkg/controller -run Recorded -update")
+	golden.Equal(t, "../../test/promql/testdata/controller.txt", answer.Body.String())
 }
 
 func microTime(at time.Time) *metav1.MicroTime {

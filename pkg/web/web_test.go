@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -23,11 +21,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/page/invent"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var now = time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 
@@ -119,13 +116,7 @@ func TestGolden(t *testing.T) {
 	for name, path := range paths {
 		t.Run(name, func(t *testing.T) {
 			got := large.ReplaceAllString(main.FindString(f.get(path).Body.String()), "\n$0") + "\n"
-			file := filepath.Join("testdata", name+".html")
-			if *update {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(file)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), got, "go test ./pkg/web -update")
+			golden.Equal(t, filepath.Join("testdata", name+".html"), got)
 		})
 	}
 }

@@ -125,7 +125,7 @@ func TestScheduled(t *testing.T) {
 			test.change(w, w.in.Pod)
 			e := w.explain()
 			assert.Equal(t, test.state, e.State)
-			golden(t, name, e, picture.Options{})
+			requireText(t, name, e, picture.Options{})
 		})
 	}
 }
@@ -133,17 +133,17 @@ func TestScheduled(t *testing.T) {
 // TestAbsent: no pod, because a quota refuses it or for no reason.
 func TestAbsent(t *testing.T) {
 	in := why.NotThere{Namespace: "team-a", Name: "nightly", Now: now}
-	golden(t, "absent", why.ExplainAbsence(in), picture.Options{})
+	requireText(t, "absent", why.ExplainAbsence(in), picture.Options{})
 
 	in.Events = []corev1.Event{
 		warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
 		warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
 	}
-	golden(t, "absent-quota", why.ExplainAbsence(in), picture.Options{})
+	requireText(t, "absent-quota", why.ExplainAbsence(in), picture.Options{})
 
 	in.Events = nil
 	in.Pods = []corev1.Pod{*podNamed("nightly-1"), *podNamed("nightlife"), *podNamed("nightly-0")}
-	golden(t, "absent-others", why.ExplainAbsence(in), picture.Options{})
+	requireText(t, "absent-others", why.ExplainAbsence(in), picture.Options{})
 }
 
 // TestManyNodes: the likeliest are explained, the others counted.
@@ -158,7 +158,7 @@ func TestManyNodes(t *testing.T) {
 	}
 	w.pod(request("gpu", small))
 	e := w.explain()
-	golden(t, "many-nodes", e, picture.Options{Screen: terminal.Screen{Width: 100}})
+	requireText(t, "many-nodes", e, picture.Options{Screen: terminal.Screen{Width: 100}})
 	var text bytes.Buffer
 	require.NoError(t, picture.DrawExplanation(&text, e, picture.Options{Screen: terminal.Screen{Width: 100}, Wide: true}))
 	for _, n := range e.Nodes {

@@ -2,14 +2,11 @@ package why_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -21,10 +18,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/unread"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
-
-var update = flag.Bool("update", false, "update the golden files")
 
 var now = time.Date(2026, 11, 20, 3, 14, 0, 0, time.UTC)
 
@@ -177,21 +173,13 @@ func (w *world) hide(all ...unread.Resource) {
 
 func (w *world) explain() *why.Explanation { return why.Explain(w.t.Context(), w.in) }
 
-// golden compares the text with a file. To accept a change:
-// go test ./pkg/why -update
-func golden(t *testing.T, name string, e *why.Explanation, o picture.Options) {
+// requireText compares the text of an explanation with a golden file.
+func requireText(t *testing.T, name string, e *why.Explanation, o picture.Options) {
 	t.Helper()
 	if o.Width == 0 {
 		o.Width = 80
 	}
 	var got bytes.Buffer
 	require.NoError(t, picture.DrawExplanation(&got, e, o))
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(path, got.Bytes(), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got.String(), "%s is out of date: run with -update and read the difference", path)
+	golden.Equal(t, filepath.Join("testdata", name+".txt"), got.String())
 }

@@ -181,7 +181,7 @@ func (s *suite) requireEvents(others string) {
 	for pod, reason := range map[string]string{
 		"held": names.EventDevicesHeld, "no-such-profile": names.EventNoSuchDevice, "no-class": names.EventRequestInvalid,
 		"no-template": names.EventClaimNotCreated, "node-selector": names.EventNodesExcluded, "tainted": names.EventDevicesTainted,
-		"selector-fails": names.EventSelectorFails, "never": names.EventTooMuchForANode,
+		"selector-fails": names.EventSelectorFails,
 	} {
 		s.waitPodEvent(pod, reason, "kubectl tranche why "+pod)
 	}

@@ -2,7 +2,6 @@ package usage
 
 import (
 	"context"
-	"flag"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,12 +19,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/load"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
-
-var update = flag.Bool("update", false, "write the recorded scrapes of test/promql")
 
 // held is a prepared claim of a pod of the same name.
 func held(namespace, name string, d ledger.Device) ledger.Record {
@@ -72,13 +69,7 @@ func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	text := changing.ReplaceAllString(answer.Body.String(), "$1 1")
-	file := filepath.Join("../../../test/promql/testdata", node+".txt")
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	wanted, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(wanted), text, "go test ./pkg/node/usage -run Recorded -update")
+	golden.Equal(t, filepath.Join("../../../test/promql/testdata", node+".txt"), text)
 }
 
 // inventoryOf writes an inventory of two GPUs.

@@ -9,13 +9,16 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// waitedFor is a class of a test, and the taint of an administrator on all devices of node-a.
-const waitedFor = `
+// fanRule is the taint of an administrator on all devices of node-a.
+const fanRule = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceTaintRule
 metadata: {name: e2e-told}
 spec: {deviceSelector: {driver: gpu.tranche.dev, pool: %q}, taint: {key: example.com/fan, effect: NoSchedule}}
----
+`
+
+// toldClass is the class that the pod waits for.
+const toldClass = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: e2e-told.tranche.dev}
@@ -30,9 +33,11 @@ func TestPodsAreToldWhyTheyWait(t *testing.T) {
 		s.kubectl("delete", "--ignore-not-found", "devicetaintrule/e2e-told", "deviceclass/e2e-told.tranche.dev")
 	})
 	s.setProfile("whole", "{mig: {mode: Disabled}}")
+	// Nothing orders what the scheduler sees of two kinds of objects, so the taint comes long before the class.
+	s.apply(fmt.Sprintf(fanRule, names.PoolName(nodeA)))
 	s.gpuPod("waits", "e2e-told.tranche.dev")
 	s.waitPodEvent("waits", names.EventRequestInvalid)
-	s.apply(fmt.Sprintf(waitedFor, names.PoolName(nodeA)))
+	s.apply(toldClass)
 	s.waitPodEvent("waits", names.EventDevicesTainted)
 	s.follow(nodeA, "whole")
 	s.waitPodEvent("waits", names.EventNodesExcluded)

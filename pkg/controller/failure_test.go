@@ -128,6 +128,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
+	assert.Regexp(t, "could not be applied: not all pods left the GPUs within [0-9hms]+: ", ready(n).Message)
 	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
 	assert.Contains(t, ready(n).Message, "The node is unchanged, with profile old. Pods were evicted for it, and are not evicted again automatically. It is retried when the profile, its policy")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")

@@ -199,6 +199,30 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 	assert.Len(t, w.have(names.DefaultProfile), 3)
 }
 
+// A controller that starts goes on where a plan waits for a person, and where one has undone it.
+func TestTheControllerOfAPlanKilledWhileItWaits(t *testing.T) {
+	w := planned(t, 3)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: intstr.FromInt32(1), Approval: true}}
+	})
+	w.rolls("p", 5*time.Minute, because(names.ReasonWaitsForApproval))
+	w.startController()
+	w.passes(30, time.Second, "")
+	assert.Equal(t, names.ReasonWaitsForApproval, progressing(w.planStatus("p")))
+	assert.Len(t, w.have("cpx"), 1)
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 1, Step: 1} })
+	w.startController()
+	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 1} })
+	w.all()
+	w.startController()
+	w.passes(60, time.Second, "")
+	assert.Empty(t, w.have("cpx"))
+	for name := range w.nodes {
+		assert.Len(t, w.gpuNode(name).Status.History, 3, "%s: the default, the plan's and the default again", name)
+	}
+}
+
 func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	w := planned(t, 4)
 	w.wants("node-0", "spx")

@@ -62,8 +62,10 @@ func TestAnotherOwner(t *testing.T) {
 	n = w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonConflict, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "mig-manager runs on this node: take its pod off")
-	assert.True(t, meta.IsStatusConditionTrue(n.Status.Conditions, names.ConditionConflict))
+	assert.Contains(t, ready(n).Message, "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager runs on this node: take its pod off")
+	conflict := meta.FindStatusCondition(n.Status.Conditions, names.ConditionConflict)
+	assert.Equal(t, metav1.ConditionTrue, conflict.Status)
+	assert.Equal(t, ready(n).Message, conflict.Message)
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 
 	node.owners = nil

@@ -128,7 +128,7 @@ func TestDaemonDies(t *testing.T) {
 	m := newMPSMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a, b := nodetest.Allocate(t, m.api, "a", fraction0), nodetest.Allocate(t, m.api, "b", card1+"-fraction-share")
+	a, b := nodetest.Allocate(t, m.api, "a", fraction0), nodetest.Allocate(t, m.api, "b", fraction0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})

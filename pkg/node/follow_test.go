@@ -29,7 +29,7 @@ func TestReportInGPUNode(t *testing.T) {
 	node, err := s.get()
 	require.NoError(t, err)
 	require.Len(t, node.OwnerReferences, 1)
-	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodetest.NodeName, UID: node.OwnerReferences[0].UID}, node.OwnerReferences[0])
+	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodetest.NodeName, UID: "node-uid"}, node.OwnerReferences[0])
 	assert.NotEmpty(t, report.BootID)
 	assert.Empty(t, report.Applied)
 	require.Len(t, report.GPUs, 2)

@@ -122,7 +122,7 @@ func TestDriverLeftOut(t *testing.T) {
 	task := s.ask(v1alpha1.Applying, nothing, to)
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "could not be loaded again")
-	s.await("it is not said that the GPUs are gone", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	s.await("it is not said that the GPUs are gone", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" && r.GPUs[1].Problem != "" })
 	task = s.ask(v1alpha1.RollingBack, nothing, to)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "is their driver loaded?")

@@ -72,6 +72,12 @@ func TestForeignPartition(t *testing.T) {
 	assert.Equal(t, []string{half0}, m.partitions())
 	m.destroy(half0)
 	awaitDevices(t, m.api, false, untainted)
+
+	// The same while the plugin runs.
+	m.makeForeign(half0)
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return d.Name != card0 || !untainted(d) })
+	m.destroy(half0)
+	awaitDevices(t, m.api, false, untainted)
 }
 
 // With AdoptForeign, foreign partitions go as soon as no process uses them.

@@ -72,6 +72,16 @@ func TestFatalXID(t *testing.T) {
 	_, stop = m.start()
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
+	// A GPU is reset while the plugin runs.
+	m.awaitWatch()
+	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address1, XID: 119}}})
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) })
+	m.faults(nvdriver.Faults{})
+	require.NoError(t, nvdriver.ResetGPU(m.simulated.Root, address1))
+	nodetest.AwaitEvent(t, m.api, "GPUHealthy", card1)
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
+
+	// The other is reset while no plugin runs.
 	stop()
 	require.NoError(t, nvdriver.ResetGPU(m.simulated.Root, address0))
 	for _, s := range nodetest.SlicesOf(t, m.api, names.DriverName) { // as the kubelet of a node that boots

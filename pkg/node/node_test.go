@@ -8,13 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 // A node that is deleted and registered again has another UID. What the plugin writes
 // would name an owner that is gone, so it ends, and starts over with the new one.
 func TestNodeIsRegisteredAgain(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	m := s.machine
 	ended := make(chan error, 1)
 	begin := func() { go func() { ended <- Run(nodetest.Quiet(t.Context()), m.config, m.api) }() }
 	await := func() error {
@@ -46,12 +48,17 @@ func TestNodeIsRegisteredAgain(t *testing.T) {
 	for _, slice := range nodetest.SlicesOf(t, m.api, "gpu.tranche.dev") {
 		require.NoError(t, m.api.ResourceV1().ResourceSlices().Delete(t.Context(), slice.Name, metav1.DeleteOptions{}))
 	}
+	require.NoError(t, s.nodes.Tracker.Delete(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName))
 	// It starts again before the node is there, and waits for it.
 	begin()
 	_, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName, UID: "second"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	k := m.register()
 	require.Eventually(t, func() bool { return owners()["second"] && !owners()["node-uid"] }, nodetest.Patience, nodetest.Tick, "the slices have the new owner")
+	require.Eventually(t, func() bool {
+		n, err := s.get()
+		return err == nil && len(n.OwnerReferences) == 1 && n.OwnerReferences[0].UID == "second"
+	}, nodetest.Patience, nodetest.Tick, "the GPUNode has the new owner")
 	k.works(nodetest.Allocate(t, m.api, "a", small0))
 
 	// Both at once, as a watch that was interrupted sees it.

@@ -22,6 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -137,8 +138,9 @@ func setAllocatable(t *testing.T, api *fake.Clientset, quantity string) {
 }
 
 func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	k, stop := m.start()
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	m := s.machine
+	k, stop := s.start()
 	awaitDevices(t, m.api, false, untainted)
 	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
 
@@ -148,6 +150,8 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	}
 	awaitDevices(t, m.api, false, tainted)
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
+	report := s.await("the other system is not reported", func(r *v1alpha1.NodeReport) bool { return len(r.Owners) == 1 })
+	assert.Contains(t, report.Owners[0], "a device plugin serves nvidia.com/gpu: 8 here")
 	// A restart does not withdraw what may be allocated. It tells again why it is tainted.
 	stop()
 	_, _ = m.start()
@@ -161,6 +165,7 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	setAllocatable(t, m.api, "0")
 	awaitDevices(t, m.api, false, untainted)
 	nodetest.AwaitEvent(t, m.api, "OtherOwnerGone", "")
+	s.await("the other system is still reported", func(r *v1alpha1.NodeReport) bool { return len(r.Owners) == 0 })
 }
 
 func TestOtherOwnerAtFirstPublish(t *testing.T) {
@@ -234,7 +239,7 @@ func TestManagedNodes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	k, _ := m.start()
-	nodetest.AwaitEvent(t, m.api, "OtherOwner", "does not have the labels tranche.dev/managed=true")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", "does not have the labels tranche.dev/managed=true"), "label the node")
 	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 	label(`"true"`)
 	awaitDevices(t, m.api, false, untainted)

@@ -10,6 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What many nodes have is summed up.
+func TestKubectlTrancheSummary(t *testing.T) {
+	s := start(t)
+	s.gpuPodAt(nodeA, "holder", class3g40gb, "")
+	s.waitRunning("holder")
+	out := s.kubectl("tranche", "--summary", "-o", "wide")
+	assert.Contains(t, out, "3 nodes, 20 GPUs: ")
+	assert.Contains(t, out, "NVIDIA L4: 1 node, 4 GPUs, 4 of them unused\n")
+	assert.Regexp(t, `held: +3g\.40gb ×1`, out)
+	assert.Equal(t, "node/node-b\n", s.kubectl("tranche", "-l", "kubernetes.io/hostname=node-b", "-o", "name"))
+	assert.Contains(t, s.kubectl("tranche", "-l", "kubernetes.io/hostname=none"), "No node has the labels kubernetes.io/hostname=none.")
+	assert.Contains(t, s.kubectl("tranche", "switches", nodeB), nodeB)
+}
+
 // kubectl asks the program that completes names.
 func TestKubectlTrancheCompletes(t *testing.T) {
 	s := start(t)

@@ -203,6 +203,14 @@ func TestThousandsOfAmounts(t *testing.T) {
 	w.reconcile()
 	require.Empty(t, w.told(), "each pod is told once")
 
+	// Other namespaces have a limit of their own.
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{names.LabelTranslate: "kai"}}})
+	w.pod("elsewhere", naming("tranche-memory-77mi"), func(p *corev1.Pod) { p.Namespace = "other" })
+	_, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "other"}})
+	require.NoError(t, err)
+	require.Contains(t, w.templates(), "tranche-memory-77mi")
+	require.NoError(t, w.r.Client.DeleteAllOf(t.Context(), &resourceapi.ResourceClaimTemplate{}, client.InNamespace("other")))
+
 	for i := range 10 {
 		require.NoError(t, w.r.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprint("pod-", i)}}))
 	}

@@ -171,6 +171,7 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
 	assert.Equal(t, []v1alpha1.PlanNode{{Node: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.Failed)
 	require.NotNil(t, f.plan.Status.Stopped)
+	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
 	// It tries again, and nobody has said that the plan goes on.
 	f.node("node-00").State = v1alpha1.Planning
 	assert.Empty(t, f.decide().admitted())
@@ -227,6 +228,10 @@ func TestUndoByHand(t *testing.T) {
 	f.decide()
 	assert.EqualValues(t, 1, f.plan.Status.Target, "and back again")
 	assert.False(t, f.plan.Status.History[0].Rejected)
+	f.plan.Spec.Undo.To = 0
+	f.profile = version("2")
+	f.decide()
+	assert.EqualValues(t, 2, f.plan.Status.Target, "what was undone is not the newest revision any more")
 }
 
 func TestTroubleDuringTheSoak(t *testing.T) {
@@ -273,8 +278,10 @@ func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
 	assert.Equal(t, names.ReasonPaused, f.progressing())
+	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
 	f.plan.Spec.Paused = false
 	assert.Len(t, f.decide().admitted(), 2)
+	assert.True(t, meta.IsStatusConditionFalse(f.plan.Status.Conditions, names.ConditionPaused))
 }
 
 func TestARestartedControllerAdmitsNoMore(t *testing.T) {

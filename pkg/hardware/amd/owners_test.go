@@ -28,6 +28,7 @@ func TestOwners(t *testing.T) {
 		slices      []*resourceapi.ResourceSlice
 		running     []string
 		want, found string
+		remedy      string
 	}{
 		"nobody":                             {node: allocatable(map[corev1.ResourceName]string{"cpu": "8", "amd.com/nic": "8", "amd.com/gpu": "0", "nvidia.com/gpu": "8"})},
 		"no node seen":                       {},
@@ -36,7 +37,7 @@ func TestOwners(t *testing.T) {
 		"DRA driver":                         {slices: published(draDriver), want: "gpu.amd.com", found: "DRA driver gpu.amd.com publishes devices of this node"},
 		"operator with node labeller alone":  {node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"amd.com/gpu.vram": "192G", "amd.com/compute-partitioning-supported": "true", "operator.amd.com/gpu-driver-upgrade-state": "upgrade-complete"}}}},
 		"another DRA driver":                 {slices: published("gpu.nvidia.com")},
-		"device config manager":              {running: []string{configManagerProgram}, want: "device-config-manager", found: "process /home/amd/bin/server of AMD's device config manager runs here"},
+		"device config manager":              {running: []string{configManagerProgram}, want: "device-config-manager", remedy: "spec.configManager.enable=false", found: "process /home/amd/bin/server of AMD's device config manager runs here"},
 		"label of the device config manager": {node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"dcm.amd.com/gpu-config-profile": "cpx"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,6 +50,7 @@ func TestOwners(t *testing.T) {
 			assert.Equal(t, tt.want, found[0].Name)
 			assert.Contains(t, found[0].Found, tt.found)
 			assert.Contains(t, found[0].Remedy, "off this node")
+			assert.Contains(t, found[0].Remedy, tt.remedy)
 		})
 	}
 }

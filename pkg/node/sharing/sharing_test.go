@@ -54,7 +54,7 @@ func with(replicas int) profile.Desired {
 	return c
 }
 
-// look shares the GPU as is wanted, and returns how many replicas it has then.
+// look shares the GPU by time slicing as is wanted, and returns how many replicas it has then.
 func (c *sharingCase) look(want profile.Desired) (replicas int, changed bool) {
 	c.t.Helper()
 	g := nodetest.GPUAt(sharedGPU)
@@ -65,6 +65,7 @@ func (c *sharingCase) look(want profile.Desired) (replicas int, changed bool) {
 	changed = c.AddShares(nodetest.Quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
 	for _, p := range found[0].Placements {
 		if p.Share != nil {
+			assert.Equal(c.t, gpu.TimeSlicing, p.Share.Strategy)
 			replicas = p.Share.Replicas
 		}
 	}
@@ -84,6 +85,9 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 	c.expect(with(4), 4, true)
 	c.expect(with(4), 4, false)
 	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	mps := with(4)
+	mps.Strategy = gpu.MPS
+	c.expect(mps, 4, false)
 	c.expect(with(5), 4, false)
 	nodetest.AwaitEvent(t, c.api, "SettingsPending", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
 

@@ -64,6 +64,7 @@ func TestMetricNamesAreStable(t *testing.T) {
 	m := NewMetrics(func() []ledger.Record { return nil })
 	m.Phase("prepare", "create", time.Millisecond, errors.New("x"))
 	m.Operation("unprepare", time.Now(), nil)
+	m.Operation("prepare", time.Now(), errors.New("x"))
 	m.Finding("ForeignPartition", nil)
 	var counts []string
 	for _, line := range nodetest.Scrape(t, m.Handler(), "tranche_") {
@@ -72,6 +73,7 @@ func TestMetricNamesAreStable(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
+		`tranche_claim_duration_seconds_count{operation="prepare",result="failure"} 1`,
 		`tranche_claim_duration_seconds_count{operation="unprepare",result="success"} 1`,
 		`tranche_claim_phase_duration_seconds_count{operation="prepare",phase="create",result="failure"} 1`,
 		`tranche_publish_errors_total 0`,

@@ -96,7 +96,7 @@ func (d *device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
 }
 
 // eventPoll is how often a waiting set looks at the faults, in real time.
-const eventPoll = 20 * time.Millisecond
+const eventPoll = 100 * time.Millisecond
 
 // Wait returns the next event, TIMEOUT when there is none for so many
 // milliseconds, or GPU_IS_LOST while a registered GPU is off the bus: a

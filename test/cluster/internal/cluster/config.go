@@ -33,7 +33,8 @@ func cniConfig(subnet string) string {
 
 // containerdConfig differs from containerd's defaults in little: CDI folders,
 // the sandbox image that no registry has, and no wish to change the
-// out-of-memory scores, which needs a capability that not every root has. NRI
+// out-of-memory scores, which needs a capability that not every root has. The
+// kubelet measures containers itself; containerd would, too, each second. NRI
 // is off since containerd 2.4.2 crashes with it when a container is stopped
 // while its sandbox is being removed.
 func containerdConfig(runc, snapshotter string) string {
@@ -53,6 +54,7 @@ state = "/run/containerd"
   enable_cdi = true
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   restrict_oom_score_adj = true
+  stats_collect_period = "1m"
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["/opt/cni/bin"]
     conf_dir = "/etc/cni/net.d"

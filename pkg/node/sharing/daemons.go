@@ -19,8 +19,10 @@ import (
 const (
 	// probeTimeout limits the probe of an MPS daemon. On an H200, one answers within 3 s.
 	probeTimeout = 15 * time.Second
-	// probeInterval is the time between two probes while they fail.
-	probeInterval = time.Minute
+	// firstProbeInterval is the time from the first failed probe to the next, which is soon because
+	// daemons are slow on a node that has just booted. probeInterval is the longest time.
+	firstProbeInterval = 5 * time.Second
+	probeInterval      = time.Minute
 )
 
 // Daemons is the state of the node's MPS daemons, which limit the memory of shares: whether they
@@ -32,10 +34,11 @@ type Daemons struct {
 	serves func(ledger.ClaimRef, ledger.Device) string
 
 	// The next fields are for the goroutine that checks the GPUs. workedUnder or failedUnder
-	// is the load of NVIDIA's driver at the last probe, which was at triedAt. toldFailure is
-	// set while a failure is reported.
+	// is the load of NVIDIA's driver at the last probe. After a failure, the next probe is at
+	// retryAt, and interval after the one before. toldFailure is set while a failure is reported.
 	workedUnder, failedUnder string
-	triedAt                  time.Time
+	retryAt                  time.Time
+	interval                 time.Duration
 	toldFailure              bool
 
 	// mu protects the fields below.
@@ -71,7 +74,7 @@ func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 		return false
 	case load == d.workedUnder:
 		return true
-	case load == d.failedUnder && time.Since(d.triedAt) < probeInterval:
+	case load == d.failedUnder && time.Now().Before(d.retryAt):
 		return false
 	}
 	trial, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("it took longer than %s", probeTimeout))
@@ -80,24 +83,30 @@ func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 	if ctx.Err() != nil {
 		return false // the plugin is stopping
 	}
-	d.triedAt = time.Now()
 	d.mu.Lock()
 	d.failure = err
 	d.mu.Unlock()
 	if err != nil {
 		d.failedUnder, d.workedUnder = load, ""
+		d.interval = nextInterval(d.interval)
+		d.retryAt = time.Now().Add(d.interval)
 	} else {
-		d.failedUnder, d.workedUnder = "", load
+		d.failedUnder, d.workedUnder, d.interval = "", load, 0
 	}
 	switch {
 	case err != nil && shared && !d.toldFailure:
 		d.toldFailure = true
-		d.events.Warn(ctx, names.EventSharesNotLimited, fmt.Sprintf("Nothing limits the memory of shares of this node's NVIDIA GPUs (isolation is none), because no MPS daemon works on this node: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is retried every minute", err))
+		d.events.Warn(ctx, names.EventSharesNotLimited, fmt.Sprintf("Nothing limits the memory of shares of this node's NVIDIA GPUs (isolation is none), because no MPS daemon works on this node: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is retried at least once a minute", err))
 	case err == nil && d.toldFailure:
 		d.toldFailure = false
 		d.events.Note(ctx, names.EventSharesLimited, "MPS daemons work on this node now, so the memory of shares of its NVIDIA GPUs is limited, on each GPU once no claim holds a share of it")
 	}
 	return err == nil
+}
+
+// nextInterval returns the time to the next probe after one that failed, given the time before it.
+func nextInterval(last time.Duration) time.Duration {
+	return min(max(2*last, firstProbeInterval), probeInterval)
 }
 
 // WhyNot says why MPS daemons do not work on this node, nil if they do.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -178,4 +179,14 @@ func TestDescribeSettings(t *testing.T) {
 	} {
 		assert.Equal(t, want, describe(c))
 	}
+}
+
+func TestProbesGrowRarer(t *testing.T) {
+	var intervals []time.Duration
+	last := time.Duration(0)
+	for range 6 {
+		last = nextInterval(last)
+		intervals = append(intervals, last)
+	}
+	assert.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}, intervals)
 }

@@ -194,8 +194,12 @@ test-modules:
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
 	@test/e2e.sh $(TESTS)
 
+.PHONY: test-e2e-night
+test-e2e-night: compiler ## Run the end-to-end tests that take too long for each change (needs root)
+	@E2E_NIGHT=1 test/e2e.sh
+
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long race test-drivers test-clients test-release soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night race test-drivers test-clients test-release soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \

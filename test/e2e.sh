@@ -2,7 +2,8 @@
 # Runs the end-to-end tests on several clusters at a time: each takes the next test that
 # none has taken. They are E2E_CLUSTER_DIR-0, -1 and so on (E2E_CLUSTERS, 3), and are taken
 # down at the end; KEEP=1 leaves them up. e2e.sh [PATTERN] runs the tests whose names match
-# an extended regular expression ('^TestDemos/mig').
+# an extended regular expression ('^TestDemos/mig'); without one, those that are not for the
+# night, or with E2E_NIGHT=1 those that are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,17 +36,17 @@ finish() {
   exit "$code"
 }
 
-# tests lists the tests that need a real cluster; with E2E_ALL=1 also those that otherwise run in one
-# process (go test ./test/e2e). Each demo is one, and the soak runs only when it is asked for. Those
-# with a cluster of their own (startAlone) come first, while no other cluster idles beside it. The demos
-# come next, because one of them takes longer than any other test.
+# tests PATTERN lists the tests that need a real cluster; with E2E_ALL=1 also those that otherwise run
+# in one process (go test ./test/e2e). Each demo is one, and the soak runs only when it is asked for.
+# Those with a cluster of their own (startAlone) come first, while no other cluster idles beside it. The
+# demos come last: they are short.
 tests() {
-  local all
+  local all where=('on clusters')
   all=$(cd test/e2e && TRANCHE_E2E_LIST=1 ../../build/e2e.test -test.v)
-  sed -n 's/^runs alone: //p' <<<"$all" | sort -u
-  for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
-  sed -n "s/^runs on clusters: //p${E2E_ALL:+;s/^runs anywhere: //p}" <<<"$all" | sort -u | grep -v '^TestDemos$' |
-    if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi
+  if [ -n "${E2E_NIGHT:-}" ]; then where=(alone 'at night'); elif [ -n "$1" ]; then where=(alone 'at night' 'on clusters'); fi
+  [ -z "${E2E_ALL:-}" ] || where+=(anywhere)
+  for each in "${where[@]}"; do sed -n "s/^runs $each: //p" <<<"$all" | sort -ru; done |
+    if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi | grep -E -- "${1:-.}"
 }
 
 # The web page is opened in a browser where there is one.
@@ -64,7 +65,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 [ "$instances" -ge 1024 ] || echo 1024 >$inotify
 
-wanted=$(tests | grep -E -- "${1:-.}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
+wanted=$(tests "${1:-}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
 if grep -q kueue <<<"$wanted"; then bin/cluster install kueue; fi
 echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-3} clusters …"
 code=0

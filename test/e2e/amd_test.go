@@ -203,7 +203,9 @@ func (s *suite) seenAMD(pod *corev1.Pod, container string) []string {
 	if s.lab != nil {
 		return s.lab.seen(s.t, pod, container, "/dev/kfd", "/dev/dri/render")
 	}
-	return strings.Fields(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", "find /dev -name 'renderD*' -o -name 'GPU*' -o -name kfd | sort -r"))
+	paths := s.seenWith(pod, container, "renderD", "GPU", "kfd")
+	slices.Reverse(paths)
+	return paths
 }
 
 // requireSeesAMD checks that a container sees the render node of its partition

@@ -151,7 +151,7 @@ func checkAllGPUs(s *suite, pods map[string]*corev1.Pod) {
 		assert.Equal(s.t, gpu.OfDevice(device.Device), device.Device, "a partition")
 	}
 	s.requireSeesEveryGPU(pod)
-	assert.Equal(s.t, gpus, strings.Count(s.exec(pod.Namespace, pod.Name, "main", "env"), "TRANCHE_DEVICE_"))
+	assert.Len(s.t, devicesIn(s.env(pod, "main")), gpus)
 	s.gpuPodAt(pod.Spec.NodeName, "another", classWhole, "")
 	s.waitUnschedulable("another")
 	s.deletePods()

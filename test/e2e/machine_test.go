@@ -129,7 +129,7 @@ func (s *suite) seen(pod *corev1.Pod, container string) []string {
 	if s.lab != nil {
 		return s.lab.seen(s.t, pod, container, "/dev/nvidia")
 	}
-	return strings.Fields(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", "find /dev -name 'nvidia*' ! -type d | sort"))
+	return s.seenWith(pod, container, "nvidia")
 }
 
 // requireSees checks that a container sees the device nodes of a device and no
@@ -146,14 +146,19 @@ func (s *suite) requireSees(pod *corev1.Pod, container string, device resourceap
 // says of it.
 func requireOneDevice(t *testing.T, env map[string]string, device resourceapi.DeviceRequestAllocationResult) string {
 	t.Helper()
-	var named []string
-	for key := range env {
-		if strings.HasPrefix(key, "TRANCHE_DEVICE_") {
-			named = append(named, key)
-		}
-	}
+	named := devicesIn(env)
 	require.Equal(t, []string{"TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))}, named)
 	return env[named[0]]
+}
+
+// devicesIn returns the names of the variables that name devices.
+func devicesIn(env map[string]string) (named []string) {
+	for name := range env {
+		if strings.HasPrefix(name, "TRANCHE_DEVICE_") {
+			named = append(named, name)
+		}
+	}
+	return named
 }
 
 // setFaults makes the simulated GPUs of node-a fail from now on.

@@ -88,7 +88,7 @@ func (s *suite) loadScheduler() {
 // The second scheduler places replicas on one node and one GPU: those that name it, and all with
 // scheduler.assign. The default scheduler spreads them.
 func TestSecondSchedulerPacks(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	s.loadScheduler()
 	s.set("scheduler.enabled=true")
 

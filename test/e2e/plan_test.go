@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,17 +36,7 @@ func (s *suite) orderNodes() {
 // setPlan makes a plan, or changes it, until the test ends.
 func (s *suite) setPlan(name, spec string) {
 	s.t.Helper()
-	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "partitionplan", name) })
-	s.kubectl("apply", "--validate=strict", "-f", s.planFile(name, spec))
-}
-
-// planFile writes a plan into a file.
-func (s *suite) planFile(name, spec string) string {
-	s.t.Helper()
-	file := filepath.Join(s.t.TempDir(), name+".yaml")
-	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", v1alpha1.GroupVersion, v1alpha1.PlanKind, name, spec)
-	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
-	return file
+	s.setObject("partitionplans", v1alpha1.PlanKind, name, spec)
 }
 
 // waitPlan waits until a plan is as it should be.
@@ -156,7 +144,7 @@ func TestPlanDryRun(t *testing.T) {
 	s.gpuPodAt(nodeB, "stays", classWhole, "")
 	s.waitRunning("stays")
 	s.slowPod(nodeC, "shares", classSPX, 1)
-	file := s.planFile("all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
+	file := s.objectFile(v1alpha1.PlanKind, "all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
 	out, err := s.try("kubectl", "tranche", "plan", "--dry-run", "-f", file)
 	require.NoError(t, err, out)
 	assert.Regexp(t, `(?ms)^1 +`+nodeA+`.*^2 +`+nodeB+`.*^2 +`+nodeC, out)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/stretchr/testify/assert"
@@ -115,17 +114,7 @@ func (s *suite) keepPluginOff(node string) (back func()) {
 // starts it again.
 func (s *suite) killPlugin(pod *corev1.Pod) {
 	s.t.Helper()
-	require.NotEmpty(s.t, s.killProcesses(pod), "no process of pod %s on %s", pod.Name, pod.Spec.NodeName)
-}
-
-// killProcesses ends what runs in a pod's first container with SIGKILL, and returns the
-// processes' ids.
-func (s *suite) killProcesses(pod *corev1.Pod) string {
-	s.t.Helper()
-	_, container, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	require.NotEmpty(s.t, container)
-	return s.onNode(pod.Spec.NodeName, "sh", "-c",
-		`for p in /proc/[0-9]*; do if grep -q "$1" $p/cgroup 2>/dev/null; then kill -9 ${p#/proc/} && echo ${p#/proc/}; fi; done; true`, "sh", container)
+	require.Positive(s.t, s.killProcesses(pod), "no process of pod %s on %s", pod.Name, pod.Spec.NodeName)
 }
 
 // get asks the plugin of a node over HTTP, through the API server of a real cluster.

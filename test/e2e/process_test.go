@@ -27,7 +27,7 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := startAtNight(t)
 			// A new pod, so that the kubelet starts its container again at once.
 			plugin := s.restartPlugin(nodeA)
 			slow := nvdriver.CallFault{Call: test.call, GPU: "*", Times: 1, Delay: metav1.Duration{Duration: 20 * time.Second}}

@@ -64,7 +64,7 @@ func TestTheNodeRebootedInTheMiddle(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startOnCluster(t)
+			s := startAtNight(t)
 			if test.node == nodeA {
 				s.setProfile(test.profile, cutInThree)
 			}

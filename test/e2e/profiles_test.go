@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -32,16 +34,37 @@ func (s *suite) setProfile(name, rule string) {
 // setProfileSpec makes a profile, or changes it, until the test ends.
 func (s *suite) setProfileSpec(name, spec string) {
 	s.t.Helper()
-	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "partitionprofile", name) })
-	s.kubectl("apply", "--validate=strict", "-f", s.profileFile(name, spec))
+	s.setObject("partitionprofiles", v1alpha1.ProfileKind, name, spec)
 }
 
-// profileFile writes a profile into a file.
-func (s *suite) profileFile(name, spec string) string {
+// setObject makes an object of Tranche's API, or changes it, until the test ends.
+func (s *suite) setObject(resource, kind, name, spec string) {
+	s.t.Helper()
+	path := "/apis/" + v1alpha1.GroupVersion.String() + "/" + resource + "/" + name
+	api := s.client.CoreV1().RESTClient()
+	s.t.Cleanup(func() {
+		err := api.Delete().AbsPath(path).Do(s.ctx).Error()
+		if !apierrors.IsNotFound(err) {
+			require.NoError(s.t, err)
+		}
+		s.eventually(kind+" "+name+" is gone", func() (bool, string) {
+			return apierrors.IsNotFound(api.Get().AbsPath(path).Do(s.ctx).Error()), "it is still there"
+		})
+	})
+	err := api.Patch(types.ApplyPatchType).AbsPath(path).Param("fieldManager", "e2e").Param("fieldValidation", "Strict").
+		Body([]byte(objectText(kind, name, spec))).Do(s.ctx).Error()
+	require.NoError(s.t, err, "%s %s", kind, name)
+}
+
+func objectText(kind, name, spec string) string {
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", v1alpha1.GroupVersion, kind, name, spec)
+}
+
+// objectFile writes an object of Tranche's API into a file.
+func (s *suite) objectFile(kind, name, spec string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), name+".yaml")
-	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", v1alpha1.GroupVersion, v1alpha1.ProfileKind, name, spec)
-	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
+	require.NoError(s.t, os.WriteFile(file, []byte(objectText(kind, name, spec)), 0o600))
 	return file
 }
 

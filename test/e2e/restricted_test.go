@@ -13,10 +13,20 @@ import (
 
 var oneNode = map[string]string{nodeA: inventory("h100x8")}
 
+// wholeMatrix skips a test that is one of several of a kind, each with a laboratory of its own,
+// unless all shall run: `make test` has one of them.
+func wholeMatrix(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make nightly runs this test")
+	}
+}
+
 // An API server without DRAPartitionableDevices drops the counters that keep
 // partitions apart. Whole GPUs are offered then, each once, and an event says
 // why there is nothing else.
 func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
+	wholeMatrix(t)
 	s := startWith(t, oneNode, "DRAPartitionableDevices")
 	s.waitNodeEvent(nodeA, "PartitionsNotPublished", "DRAPartitionableDevices is off", "whole GPUs only", "Turn the gate on")
 	devices := 0
@@ -47,6 +57,7 @@ func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
 // Without consumable capacity nobody could hold a part of a device: there are no
 // shares, an event says why, and all else is as ever.
 func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
+	wholeMatrix(t)
 	s := startWith(t, oneNode, "DRAConsumableCapacity")
 	s.waitNodeEvent(nodeA, "SharesNotPublished", "DRAConsumableCapacity is off", "Turn the gate on")
 	assert.Empty(t, s.shareDevices(nodeA))

@@ -50,7 +50,7 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 
 // Ten pods that name no amount fill one GPU before the next is used.
 func TestShareReplicasFillOneGPUBeforeTheNext(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	const replicas = 10
 	for n := range replicas {
 		s.sharePod(fmt.Sprintf("replica-%d", n), classFractionShare, nil)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -88,8 +89,10 @@ func (s *suite) env(pod *corev1.Pod, container string) map[string]string {
 		return s.lab.env(s.t, pod, container)
 	}
 	found := map[string]string{}
-	for line := range strings.Lines(s.exec(pod.Namespace, pod.Name, container, "env")) {
-		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+	environment, err := os.ReadFile(filepath.Join(s.process(pod, container), "environ"))
+	require.NoError(s.t, err)
+	for variable := range strings.SplitSeq(strings.TrimSuffix(string(environment), "\x00"), "\x00") {
+		name, value, _ := strings.Cut(variable, "=")
 		found[name] = value
 	}
 	return found

@@ -86,8 +86,16 @@ func startOnCluster(t *testing.T) *suite {
 	return s
 }
 
-// startAlone is start for a cluster with other GPUs, whose release still has the values with which
-// it was installed (test/e2e-test.sh).
+// startAtNight is startOnCluster for tests that take minutes and that smaller tests make unlikely to
+// fail: `make nightly` runs them.
+func startAtNight(t *testing.T) *suite {
+	t.Helper()
+	listed(t, "at night")
+	return startOnCluster(t)
+}
+
+// startAlone is startAtNight for a cluster with other GPUs, whose release still has the values with
+// which it was installed (test/e2e-test.sh).
 func startAlone(t *testing.T) *suite {
 	t.Helper()
 	listed(t, "alone")

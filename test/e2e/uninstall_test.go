@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // installAgain returns what installs the chart as it was, and does so at the end
@@ -38,7 +39,7 @@ func (s *suite) installAgain() (install func()) {
 // With pods that hold GPUs, helm does not uninstall: it says who holds what, and
 // everything goes on.
 func TestUninstallRefused(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	s.installAgain()
 	s.gpuPod("holder", class3g40gb)
 	pod := s.waitRunning("holder")
@@ -71,7 +72,7 @@ func TestUninstallRefused(t *testing.T) {
 
 // With force, pods keep what they hold, and the next installation releases it.
 func TestUninstallForced(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	install := s.installAgain()
 	s.gpuPod("holder", class1g10gb)
 	s.waitRunning("holder")
@@ -143,9 +144,9 @@ func TestUninstall(t *testing.T) {
 
 // On request the definitions go, too, and with them all objects of their kinds.
 func TestUninstallWithDefinitions(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	install := s.installAgain()
-	s.kubectl("apply", "-f", s.profileFile("of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
+	s.kubectl("apply", "-f", s.objectFile(v1alpha1.ProfileKind, "of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
 	s.set("crds.keep=false")
 	s.helm("uninstall", release)
 	s.waitPluginsGone()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -72,10 +73,13 @@ func TestFatalXID(t *testing.T) {
 	_, stop = m.start()
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
-	// A GPU is reset while the plugin runs.
-	m.awaitWatch()
-	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address1, XID: 119}}})
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) })
+	// A GPU is reset while the plugin runs. Its errors are lost until the plugin watches it.
+	var errors []nvdriver.XID
+	require.Eventually(t, func() bool {
+		errors = append(errors, nvdriver.XID{GPU: address1, XID: 119})
+		m.faults(nvdriver.Faults{XIDs: errors})
+		return !slices.ContainsFunc(nodetest.Published(t, m.api), untainted)
+	}, nodetest.Patience, 500*time.Millisecond, "it is not tainted")
 	m.faults(nvdriver.Faults{})
 	require.NoError(t, nvdriver.ResetGPU(m.simulated.Root, address1))
 	nodetest.AwaitEvent(t, m.api, "GPUHealthy", card1)

@@ -2,8 +2,13 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // The API server goes away, and meanwhile the plugin dies. The plugin waits for
@@ -24,6 +29,19 @@ func TestAPIServerAway(t *testing.T) {
 	assert.Equal(t, container, s.container("before"))
 	s.requireInstances(2)
 	s.requireNothingTwice()
+	s.delete("before", "after")
+
+	// A switch goes on, too.
+	s.setProfile("cut-in-three", cutInThree)
+	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: 500 * time.Millisecond}},
+	}})
+	s.labelProfile(nodeA, "cut-in-three")
+	s.waitGPUNode(nodeA, "is being changed", inState(v1alpha1.Applying))
+	s.onHost("cluster", "stop-apiserver", "--dir", s.cluster, "--kill")
+	s.onHost("cluster", "start-apiserver", "--dir", s.cluster)
+	s.waitFollows(nodeA, "cut-in-three")
+	s.requireInstances(8 * 3)
 }
 
 // A pod that is deleted by force frees its claim before the kubelet has stopped

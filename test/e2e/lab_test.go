@@ -103,6 +103,15 @@ func labAssets(t *testing.T) string {
 	return assets
 }
 
+// wholeMatrix skips one of several tests of a kind, each with a laboratory of its own: `make test` runs
+// one of them, `make nightly` all.
+func wholeMatrix(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make nightly runs this test")
+	}
+}
+
 // listed ends a test that is only asked where it runs.
 func listed(t *testing.T, where string) {
 	t.Helper()

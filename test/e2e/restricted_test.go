@@ -13,15 +13,6 @@ import (
 
 var oneNode = map[string]string{nodeA: inventory("h100x8")}
 
-// wholeMatrix skips a test that is one of several of a kind, each with a laboratory of its own,
-// unless all shall run: `make test` has one of them.
-func wholeMatrix(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("make nightly runs this test")
-	}
-}
-
 // An API server without DRAPartitionableDevices drops the counters that keep
 // partitions apart. Whole GPUs are offered then, each once, and an event says
 // why there is nothing else.

@@ -2,8 +2,9 @@ package gpu
 
 import (
 	"cmp"
-	"github.com/tranche-dev/tranche/api/names"
 	"slices"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Free is what is left of a GPU.

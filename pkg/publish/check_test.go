@@ -5,8 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tranche-dev/tranche/api/names"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // TestTooManyAttributes: no GPU of today comes near this limit, so the device is made up.

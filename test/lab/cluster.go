@@ -27,8 +27,10 @@ const (
 	// AssetsVariable names the folder of the programs of Kubernetes and of helm (make
 	// cluster-parts makes it).
 	AssetsVariable = "KUBEBUILDER_ASSETS"
-	// Namespace is the chart's, Release its release.
-	Namespace, Release = "tranche-system", "tranche"
+	// Namespace is the chart's.
+	Namespace = "tranche-system"
+	// Release is the release of the chart.
+	Release = "tranche"
 
 	startPatience = 5 * time.Minute
 )

@@ -74,7 +74,7 @@ func (c *Cluster) StartController(ctx context.Context, o ControllerOptions) (sto
 	if err := mgr.Add(&provision.Keeper{Client: mgr.GetClient(), Dirs: dirs}); err != nil {
 		return nil, err
 	}
-	return run("the controller", mgr.Start).stop, nil
+	return run("the controller", mgr.Start).stop, nil //nolint:contextcheck // it ends when it is stopped
 }
 
 func (o *ControllerOptions) setup(ctx context.Context, mgr manager.Manager) error {

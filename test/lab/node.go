@@ -90,7 +90,7 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string) (*Node, e
 	if err := os.WriteFile(n.Options.CDIHook, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is a program
 		return nil, err
 	}
-	n.kubelet = startKubelet(n)
+	n.kubelet = startKubelet(n) //nolint:contextcheck // it ends when the node is stopped
 	return n, nil
 }
 
@@ -143,7 +143,7 @@ func (n *Node) StartPlugin() error {
 	o := *n.Options
 	o.GPUNodes = ours.GPUNodes()
 	machine := &simulator.Machine{Inventory: n.Inventory, Root: n.Path(simulateDir), Node: n.Name, NVIDIA: o.NVIDIA(), AMD: o.AMD()}
-	o.Config.Machine = machine.Hardware()
+	o.Machine = machine.Hardware()
 	n.plugin = run("the plugin of "+n.Name, func(ctx context.Context) error { return node.Run(ctx, &o.Config, kube) })
 	return nil
 }

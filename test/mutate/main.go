@@ -161,7 +161,7 @@ func report(out io.Writer, m *module, o options, results []result, refused int) 
 				fmt.Fprintf(out, "\n%s:\n", title)
 				title = ""
 			}
-			fmt.Fprintf(out, "\n%s: %s\n%s", m.where(r.place), r, r.place.diff())
+			fmt.Fprintf(out, "\n%s: %s\n%s", m.where(r.place), r, r.diff())
 		}
 	}
 	return percent(lab) >= o.nearAim && (!o.above || percent(above) >= o.allAim)

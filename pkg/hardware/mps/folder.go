@@ -57,7 +57,7 @@ func (f folder) process() (p process, alive bool, err error) {
 	}
 	if err == nil {
 		if json.Unmarshal(content, &p) != nil {
-			return process{}, false, nil // it was never written whole
+			return process{}, false, nil //nolint:nilerr // it was never written whole
 		}
 		alive, err = p.alive()
 	}

@@ -28,11 +28,12 @@ func (s *Supervisor) stop(ctx context.Context, f folder) error {
 	defer cancel()
 	// A launcher that hangs keeps the lock; it is killed like a daemon.
 	unlock, err := f.lock(lockCtx)
-	if err == nil {
+	switch {
+	case err == nil:
 		defer unlock()
-	} else if errors.Is(err, fs.ErrNotExist) {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	} else if lockCtx.Err() == nil {
+	case lockCtx.Err() == nil:
 		return fmt.Errorf("stop MPS daemon %s: %w", f.id(), err)
 	}
 	if err := s.end(ctx, f); err != nil {

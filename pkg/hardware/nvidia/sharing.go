@@ -88,7 +88,7 @@ func runBelow(root string) func(context.Context, string, ...string) ([]byte, err
 	return func(ctx context.Context, program string, args ...string) ([]byte, error) {
 		key := strings.Join(append([]string{program}, args...), " ")
 		command, _ := commands.LoadOrStore(key, gate.New(program, ""))
-		return gate.Through(ctx, command.(*gate.Gate), func(t *gate.Task) ([]byte, error) {
+		return gate.Through(ctx, command.(*gate.Gate), func(t *gate.Task) ([]byte, error) { //nolint:forcetypeassert // nothing else is stored
 			t.Note(key)
 			cmd := exec.CommandContext(ctx, filepath.Join(root, "usr/bin", program), args...)
 			cmd.WaitDelay = time.Second

@@ -52,7 +52,7 @@ func TestSetTimeSlice(t *testing.T) {
 		answer, failure = "Not Supported\n", exec.CommandContext(t.Context(), "sh", "-c", "exit "+code).Run()
 		err := m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice)
 		require.Error(t, err)
-		assert.Equal(t, want == gpu.ErrNotSupported, errors.Is(err, gpu.ErrNotSupported), "the exit code counts, not the words: %s", code)
+		assert.Equal(t, errors.Is(want, gpu.ErrNotSupported), errors.Is(err, gpu.ErrNotSupported), "the exit code counts, not the words: %s", code)
 		if want != nil {
 			assert.ErrorIs(t, err, want, code)
 		}

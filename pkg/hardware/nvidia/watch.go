@@ -302,7 +302,7 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	row := xid.Lookup(number)
 	e := gpu.HealthEvent{XID: number, Fatal: row.Class == xid.Fatal}
 	// Without MIG some libraries say 0, although it should be noInstance.
-	if event.GpuInstanceId != noInstance && !(event.GpuInstanceId == 0 && s.migOff[address]) {
+	if event.GpuInstanceId != noInstance && (event.GpuInstanceId != 0 || !s.migOff[address]) {
 		id := int(event.GpuInstanceId)
 		e.GPUInstance = &id
 	}

@@ -65,7 +65,7 @@ func valuesBelow(text strict.Text, n *yamlv3.Node, path []string, depth int) (do
 func valuesIn(text strict.Text, depth int) ([]Document, error) {
 	var root yamlv3.Node
 	if err := yamlv3.Unmarshal(text.Data, &root); err != nil || len(root.Content) == 0 {
-		return nil, nil // some other text
+		return nil, nil //nolint:nilerr // some other text
 	}
 	return valuesBelow(text, root.Content[0], nil, depth)
 }

@@ -192,10 +192,7 @@ func changeMachine(root string, reload bool, change func(*nvstate.State) error) 
 		if err := change(st); err != nil {
 			return nil, err
 		}
-		files, err := filesOf(root, st)
-		if err != nil {
-			return nil, err
-		}
+		files := filesOf(root, st)
 		if err := files.SyncCapabilities(st); err != nil {
 			return nil, err
 		}
@@ -209,7 +206,7 @@ func changeMachine(root string, reload bool, change func(*nvstate.State) error) 
 }
 
 // filesOf has the GPUs of a state.
-func filesOf(root string, st *nvstate.State) (*nvfiles.Layout, error) {
+func filesOf(root string, st *nvstate.State) *nvfiles.Layout {
 	l := &nvfiles.Layout{Root: root, DriverVersion: st.DriverVersion}
 	for _, g := range st.GPUs {
 		m, ok := models.NVIDIAModelByKey(g.Model)
@@ -218,7 +215,7 @@ func filesOf(root string, st *nvstate.State) (*nvfiles.Layout, error) {
 		}
 		l.GPUs = append(l.GPUs, models.GPU{Model: m, PCI: g.PCI})
 	}
-	return l, nil
+	return l
 }
 
 func currentFaults(root string) (*Faults, error) {

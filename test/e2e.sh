@@ -41,7 +41,7 @@ finish() {
 # Those with a cluster of their own (startAlone) come first, while no other cluster idles beside it. The
 # demos come last: they are short.
 tests() {
-  local all where=('on clusters')
+  local all each where=('on clusters')
   all=$(cd test/e2e && TRANCHE_E2E_LIST=1 ../../build/e2e.test -test.v)
   if [ -n "${E2E_NIGHT:-}" ]; then where=(alone 'at night'); elif [ -n "$1" ]; then where=(alone 'at night' 'on clusters'); fi
   [ -z "${E2E_ALL:-}" ] || where+=(anywhere)

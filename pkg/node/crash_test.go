@@ -107,7 +107,7 @@ func aftermathsOf(c crashCase, n int) []aftermath {
 	case !testing.Short():
 		return all
 	case n%2 == 0:
-		return all[n/2%len(all):][:1]
+		return []aftermath{all[n/2%len(all)]}
 	default:
 		return nil
 	}

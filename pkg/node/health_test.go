@@ -74,10 +74,10 @@ func TestFatalXID(t *testing.T) {
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
 	// A GPU is reset while the plugin runs. Its errors are lost until the plugin watches it.
-	var errors []nvdriver.XID
+	var strikes []nvdriver.XID
 	require.Eventually(t, func() bool {
-		errors = append(errors, nvdriver.XID{GPU: address1, XID: 119})
-		m.faults(nvdriver.Faults{XIDs: errors})
+		strikes = append(strikes, nvdriver.XID{GPU: address1, XID: 119})
+		m.faults(nvdriver.Faults{XIDs: strikes})
 		return !slices.ContainsFunc(nodetest.Published(t, m.api), untainted)
 	}, nodetest.Patience, 500*time.Millisecond, "it is not tainted")
 	m.faults(nvdriver.Faults{})

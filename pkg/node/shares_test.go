@@ -246,15 +246,15 @@ func TestSharesOfAMDGPUs(t *testing.T) {
 	m.profile("{sharing: {partitions: {profiles: [cpx]}}}")
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	for device, render := range map[string]string{amdCard0 + "-fraction-share": "128", cpx3 + "-memory-share": "131"} {
-		a, b := nodetest.Allocate(t, m.api, "a", device), nodetest.Allocate(t, m.api, "b", device)
+	for _, share := range []struct{ device, render string }{{amdCard0 + "-fraction-share", "128"}, {cpx3 + "-memory-share", "131"}} {
+		a, b := nodetest.Allocate(t, m.api, "a", share.device), nodetest.Allocate(t, m.api, "b", share.device)
 		k.mustPrepare(a)
 		k.mustPrepare(b)
 		assert.Equal(t, m.record("a").Devices[0].UUID, m.record("b").Devices[0].UUID)
 		assert.Equal(t, gpu.IsolationNone, m.record("a").Devices[0].Placement.Isolation)
 		spec := m.spec("a")
 		assert.Contains(t, spec, `"path":"/dev/kfd"`)
-		assert.Contains(t, spec, `"path":"/dev/dri/renderD`+render+`"`)
+		assert.Contains(t, spec, `"path":"/dev/dri/renderD`+share.render+`"`)
 		assert.Equal(t, 2, strings.Count(spec, `"hostPath"`), "the driver and one GPU or partition")
 		require.Empty(t, k.unprepare(a))
 		assert.False(t, k.granted(nodetest.Allocate(t, m.api, "c", dpx0)), "another mode")

@@ -200,10 +200,12 @@ func (s *suite) firstMinor(gpuID string) int {
 // seenAMD lists the device nodes of AMD GPUs that a container sees.
 func (s *suite) seenAMD(pod *corev1.Pod, container string) []string {
 	s.t.Helper()
+	var paths []string
 	if s.lab != nil {
-		return s.lab.seen(s.t, pod, container, "/dev/kfd", "/dev/dri/render")
+		paths = s.lab.seen(s.t, pod, container, "/dev/kfd", "/dev/dri/render")
+	} else {
+		paths = s.seenWith(pod, container, "renderD", "GPU", "kfd")
 	}
-	paths := s.seenWith(pod, container, "renderD", "GPU", "kfd")
 	slices.Reverse(paths)
 	return paths
 }

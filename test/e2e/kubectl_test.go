@@ -21,7 +21,6 @@ func TestKubectlTrancheSummary(t *testing.T) {
 	assert.Regexp(t, `held: +3g\.40gb ×1`, out)
 	assert.Equal(t, "node/node-b\n", s.kubectl("tranche", "-l", "kubernetes.io/hostname=node-b", "-o", "name"))
 	assert.Contains(t, s.kubectl("tranche", "-l", "kubernetes.io/hostname=none"), "No node has the labels kubernetes.io/hostname=none.")
-	assert.Contains(t, s.kubectl("tranche", "switches", nodeB), nodeB)
 }
 
 // kubectl asks the program that completes names.

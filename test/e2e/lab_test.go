@@ -103,9 +103,9 @@ func labAssets(t *testing.T) string {
 	return assets
 }
 
-// wholeMatrix skips one of several tests of a kind, each with a laboratory of its own: `make test` runs
+// onlyAtNight skips one of several tests of a kind, each with a laboratory of its own: `make test` runs
 // one of them, `make nightly` all.
-func wholeMatrix(t *testing.T) {
+func onlyAtNight(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("make nightly runs this test")
@@ -232,9 +232,6 @@ func (l *laboratory) seen(t *testing.T, pod *corev1.Pod, container string, prefi
 		}
 	}
 	slices.Sort(paths)
-	if len(prefixes) > 1 { // as seenAMD lists them
-		slices.Reverse(paths)
-	}
 	return paths
 }
 

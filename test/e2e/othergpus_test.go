@@ -12,7 +12,7 @@ import (
 // six compute dies each, which can be divided in three, and node-c MI355Xs, whose memory can be
 // divided in two.
 func TestOtherGPUs(t *testing.T) {
-	wholeMatrix(t)
+	onlyAtNight(t)
 	s := startWith(t, map[string]string{nodeA: "two-models.yaml", nodeB: inventory("mi300a4"), nodeC: inventory("mi355x8")})
 	t.Run("two models", func(t *testing.T) { s.on(t).twoModels() })
 	t.Run("TPX", func(t *testing.T) { s.on(t).thirds() })

@@ -36,7 +36,7 @@ func (s *suite) orderNodes() {
 // setPlan makes a plan, or changes it, until the test ends.
 func (s *suite) setPlan(name, spec string) {
 	s.t.Helper()
-	s.setObject("partitionplans", v1alpha1.PlanKind, name, spec)
+	s.setObject(v1alpha1.PlanKind, name, spec)
 }
 
 // waitPlan waits until a plan is as it should be.

@@ -34,13 +34,13 @@ func (s *suite) setProfile(name, rule string) {
 // setProfileSpec makes a profile, or changes it, until the test ends.
 func (s *suite) setProfileSpec(name, spec string) {
 	s.t.Helper()
-	s.setObject("partitionprofiles", v1alpha1.ProfileKind, name, spec)
+	s.setObject(v1alpha1.ProfileKind, name, spec)
 }
 
 // setObject makes an object of Tranche's API, or changes it, until the test ends.
-func (s *suite) setObject(resource, kind, name, spec string) {
+func (s *suite) setObject(kind, name, spec string) {
 	s.t.Helper()
-	path := "/apis/" + v1alpha1.GroupVersion.String() + "/" + resource + "/" + name
+	path := fmt.Sprintf("/apis/%s/%ss/%s", v1alpha1.GroupVersion, strings.ToLower(kind), name)
 	api := s.client.CoreV1().RESTClient()
 	s.t.Cleanup(func() {
 		err := api.Delete().AbsPath(path).Do(s.ctx).Error()
@@ -51,7 +51,7 @@ func (s *suite) setObject(resource, kind, name, spec string) {
 			return apierrors.IsNotFound(api.Get().AbsPath(path).Do(s.ctx).Error()), "it is still there"
 		})
 	})
-	err := api.Patch(types.ApplyPatchType).AbsPath(path).Param("fieldManager", "e2e").Param("fieldValidation", "Strict").
+	err := api.Patch(types.ApplyPatchType).AbsPath(path).Param("fieldManager", "e2e").Param("force", "true").Param("fieldValidation", "Strict").
 		Body([]byte(objectText(kind, name, spec))).Do(s.ctx).Error()
 	require.NoError(s.t, err, "%s %s", kind, name)
 }

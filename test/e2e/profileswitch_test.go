@@ -55,6 +55,7 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	assert.EqualValues(t, 1, n.Status.History[0].Evicted, gpuNodeText(n))
 	assert.Equal(t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
 	assert.Equal(t, v1alpha1.FromLabel, n.Status.Applied.Source)
+	assert.Regexp(t, `(?m) cut-in-three +Succeeded +1`, s.kubectl("tranche", "switches", nodeA))
 	s.requireSame(stays)
 	s.requireSame(without)
 	s.waitGone("leaves")

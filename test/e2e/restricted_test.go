@@ -17,7 +17,7 @@ var oneNode = map[string]string{nodeA: inventory("h100x8")}
 // partitions apart. Whole GPUs are offered then, each once, and an event says
 // why there is nothing else.
 func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
-	wholeMatrix(t)
+	onlyAtNight(t)
 	s := startWith(t, oneNode, "DRAPartitionableDevices")
 	s.waitNodeEvent(nodeA, "PartitionsNotPublished", "DRAPartitionableDevices is off", "whole GPUs only", "Turn the gate on")
 	devices := 0
@@ -48,7 +48,7 @@ func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
 // Without consumable capacity nobody could hold a part of a device: there are no
 // shares, an event says why, and all else is as ever.
 func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
-	wholeMatrix(t)
+	onlyAtNight(t)
 	s := startWith(t, oneNode, "DRAConsumableCapacity")
 	s.waitNodeEvent(nodeA, "SharesNotPublished", "DRAConsumableCapacity is off", "Turn the gate on")
 	assert.Empty(t, s.shareDevices(nodeA))

@@ -145,18 +145,24 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 ##@ Checks
 
 # Packages whose goroutines meet run with the race detector, which makes a test up to ten times
-# slower. `make nightly` runs all with it. pkg/race_test.go finds a package that is missing here.
+# slower. pkg/race_test.go finds a package that is missing here.
 # The kubelet's calls meet each other, and all that the plugin looks at and publishes meanwhile.
-RACE  = ./pkg/node/... ./pkg/claim ./pkg/claim/ledger ./pkg/cdi ./pkg/profile/provision
+RACE  = ./pkg/node/... ./pkg/claim ./pkg/claim/ledger ./pkg/cdi
 # GPUs are read and changed side by side, and a call that hangs is left behind.
-RACE += ./pkg/hardware/amd/... ./pkg/hardware/gate ./pkg/hardware/kmod ./pkg/hardware/mps ./pkg/hardware/nvidia/... ./pkg/partition
-# Requests meet each other and what follows the API server.
-RACE += ./pkg/serve ./pkg/usage/scrape ./pkg/web/... ./cmd/kubectl-tranche ./cmd/tranche-web
-# Simulated machines are called by all of these.
-RACE += ./test/simulator/...
+RACE += ./pkg/hardware/amd/... ./pkg/hardware/gate ./pkg/hardware/mps ./pkg/hardware/nvidia/... ./pkg/partition
+# Requests meet what follows the API server.
+RACE += ./pkg/serve
+# `make nightly` runs all packages with the race detector. These start goroutines, too, but a fault
+# takes no GPU from anybody: pages and commands, readers of figures, and simulated machines, which
+# RACE calls.
+RACE_AT_NIGHT  = ./pkg/web/... ./pkg/usage/scrape ./cmd/kubectl-tranche ./cmd/tranche-web
+RACE_AT_NIGHT += ./pkg/hardware/kmod ./pkg/profile/provision ./test/simulator/...
 
 # Their tests start clusters in their own process, and need the programs of Kubernetes.
 LAB = ./test/lab ./test/e2e
+
+# What only measures Tranche: their tests run in `make nightly`, before the measurements.
+MEASURING = ./test/bench ./test/figures ./test/mutate ./test/packing/... ./test/scale
 
 # Debugging information takes half of the time to link, collecting garbage a tenth of the time to
 # compile. `make verify` vets.
@@ -165,7 +171,7 @@ TEST = GOGC=400 $(GO) test -vet=off -ldflags=-w
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no real cluster
 	@$(MAKE) -j2 --no-print-directory test-race test-lab test-packages
-	@$(MAKE) --no-print-directory test-modules WITH=-short
+	@$(MAKE) --no-print-directory test-modules MODULES=test/cluster
 
 # Parts of test-unit, two at a time: more would only starve each other. Tests of a package wait more
 # than they compute, so more of them run at once than there are cores. -count=1, because the go
@@ -175,20 +181,19 @@ test-race:
 	@HELM=$(HELM) $(TEST) -short -race -count=1 -p 2 -parallel 4 -timeout 60m $(RACE)
 
 test-packages:
-	@HELM=$(HELM) $(TEST) -short -p 2 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) | sort))
+	@HELM=$(HELM) $(TEST) -short -p 2 -parallel 4 -timeout 60m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) $(LAB) $(MEASURING) | sort))
 
 test-lab: kubectl-tranche
 	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -short -count=1 -parallel 2 -timeout 60m $(LAB)
 
-# The other Go modules. Not all of test/cluster: cmd/kubernetes would build Kubernetes.
+# The other Go modules: the cluster on this machine, and what reads the work of other projects: GitOps
+# tools, autoscalers, alerts, the browser, releases. Not all of test/cluster: cmd/kubernetes would build
+# Kubernetes.
+MODULES = test/cluster test/autoscalers test/gitops test/promql test/browser release
 .PHONY: test-modules
 test-modules:
-	cd test/cluster && $(TEST) $(WITH) ./cmd/cluster/... ./internal/...
-	cd test/autoscalers && $(TEST) $(WITH) ./...
-	cd test/gitops && $(TEST) $(WITH) ./...
-	cd test/promql && $(TEST) $(WITH) ./...
-	cd test/browser && $(TEST) $(WITH) ./...
-	export HELM=$(HELM); cd release && $(TEST) $(WITH) ./...
+	@export HELM=$(HELM); for module in $(MODULES); do echo "module $$module …"; \
+	  (cd $$module && $(TEST) $(WITH) $$($(GO) list ./... | grep -v /cmd/kubernetes)) || exit 1; done
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)

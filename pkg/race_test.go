@@ -15,12 +15,12 @@ import (
 )
 
 // A package of the product or of the simulator that starts goroutines is tested with the race
-// detector.
+// detector, by each `make test` or at night: the Makefile says which, and why.
 func TestGoroutinesAreWatched(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
 	var patterns []string
-	for _, line := range regexp.MustCompile(`(?m)^RACE +\+?= (.*)`).FindAllStringSubmatch(string(makefile), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^RACE(?:_AT_NIGHT)? +\+?= (.*)`).FindAllStringSubmatch(string(makefile), -1) {
 		for pattern := range strings.FieldsSeq(line[1]) {
 			patterns = append(patterns, strings.Replace(pattern, ".", "..", 1))
 		}
@@ -40,7 +40,7 @@ func TestGoroutinesAreWatched(t *testing.T) {
 			}
 			if line := startsGoroutine(t, file); line != "" {
 				started++
-				assert.True(t, watched[p.ImportPath], "%s starts a goroutine: add %s to RACE in the Makefile", line, p.ImportPath)
+				assert.True(t, watched[p.ImportPath], "%s starts a goroutine: add %s to RACE or RACE_AT_NIGHT in the Makefile", line, p.ImportPath)
 			}
 		}
 	}

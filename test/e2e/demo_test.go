@@ -91,7 +91,10 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 }
 
 // nightDemos take minutes, because they show much or need the software of another project.
-var nightDemos = []string{"kueue", "profile-rollback", "profile-time-sliced", "sharing-replicas", "translate-hami", "translate-kai", "translate-nos"}
+var nightDemos = []string{
+	"first-available", "kueue", "plan", "profile-all-balanced", "profile-cpx-nps4", "profile-legacy-single", "profile-rollback",
+	"profile-time-sliced", "sharing-replicas", "translate-hami", "translate-kai", "translate-nos",
+}
 
 // The folders of demo/ are applied as they stand, and deleting them destroys
 // what was made for them.

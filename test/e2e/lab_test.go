@@ -103,8 +103,8 @@ func labAssets(t *testing.T) string {
 	return assets
 }
 
-// onlyAtNight skips one of several tests of a kind, each with a laboratory of its own: `make test` runs
-// one of them, `make nightly` all.
+// onlyAtNight is for tests that take half a minute and that smaller tests make unlikely to fail, and for
+// all but one of several tests with a laboratory of their own: `make nightly` runs them.
 func onlyAtNight(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -74,6 +74,7 @@ func (s *suite) followMIGParted(configMap string) {
 // A node with the label of mig-manager gets the configuration from mig-parted's ConfigMap, whose
 // namespace is not that of Tranche; the chart's Role and policy allow what this needs.
 func TestMIGConfigLabel(t *testing.T) {
+	onlyAtNight(t)
 	s := start(t)
 	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mig-configs"}, Data: map[string]string{"config.yaml": migConfigs, "other": "{"}}

@@ -34,7 +34,7 @@ func (s *suite) tryHelm(args ...string) (string, error) {
 // While helm upgrades and rolls back, pods come and go as if nothing were, those
 // that run are not disturbed, and nothing is written that is published already.
 func TestUpgradeAndRollback(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	s.gpuPod("small", class1g10gb)
 	s.gpuPod("large", class3g40gb)
 	s.waitRunning("small", "large")

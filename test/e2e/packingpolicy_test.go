@@ -18,6 +18,7 @@ import (
 // pods. Without, it spreads them. The policy adds the preference to pods that ask for GPUs, also
 // where another policy makes the claim, and leaves all others as they are.
 func TestPodAffinity(t *testing.T) {
+	onlyAtNight(t)
 	tr := startTranslator(t)
 	onNodes, _ := tr.replicate("before", tr.smallPod(""))
 	assert.Equal(t, []string{nodeA, nodeC}, onNodes)
@@ -138,6 +139,7 @@ func (w *warned) HandleWarningHeader(_ int, _, text string) { w.all = append(w.a
 // The policy names the second scheduler on pods that ask for GPUs, also where another policy makes
 // the claim and removes the name of a scheduler.
 func TestSchedulerOfPodsWithGPUs(t *testing.T) {
+	onlyAtNight(t)
 	tr := startTranslator(t)
 	if tr.lab == nil {
 		tr.loadScheduler()

@@ -12,7 +12,7 @@ import (
 // A container that fills its /dev/shm, or the folder of its daemon's sockets, reaches a
 // limit. The node's /run, other pods' shared memory and other claims are not affected.
 func TestShareThatFillsItsSharedMemory(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	s.sharePod("fills", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("beside", classMemoryShare, amounts{"memory": "3000Mi"})
 	fills := s.waitRunning("fills")

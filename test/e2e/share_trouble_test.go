@@ -13,7 +13,7 @@ import (
 
 // A restart and an upgrade of the plugin leave daemons alone.
 func TestSharePluginRestartAndUpgradeLeaveDaemonsAlone(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	s.sharePod("holder", classMemoryShare, amounts{"memory": "2000Mi"})
 	pod := s.waitRunning("holder")
 	before := s.daemons(nodeA)

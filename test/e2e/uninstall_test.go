@@ -99,7 +99,7 @@ func TestUninstallForced(t *testing.T) {
 // Without pods that hold GPUs, nothing is left, in the cluster and on the nodes,
 // and Tranche can be installed again.
 func TestUninstall(t *testing.T) {
-	s := startOnCluster(t)
+	s := startAtNight(t)
 	install := s.installAgain()
 	s.setProfile("cut-in-three", cutInThree)
 	s.follow(nodeA, "cut-in-three")

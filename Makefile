@@ -274,4 +274,4 @@ packing-real: cluster-parts
 
 .PHONY: hardware-test
 hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA GPU
-	$(GO) test -c $(SMALL) -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware
+	$(GO) test -c -tags grpcnotrace,hardware -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware

@@ -20,6 +20,9 @@ import (
 // inside is set for this program when it runs in the container.
 const inside = "TRANCHE_HARDWARE_TEST_INSIDE"
 
+// removePrograms removes what the tests have built.
+var removePrograms = func() {}
+
 // TestMain is also the program in the container, where it lists NVIDIA's devices; a
 // CUDA program; and an MPS daemon on its way to being one.
 func TestMain(m *testing.M) {
@@ -31,9 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(inside) == "" {
 		code := m.Run()
-		if programsDir != "" {
-			_ = os.RemoveAll(programsDir)
-		}
+		removePrograms()
 		os.Exit(code)
 	}
 	for _, pattern := range []string{"/dev/nvidia*", "/dev/nvidia-caps*/*"} {

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/test/short"
 )
 
 // checks are what must hold on every machine with NVIDIA GPUs.
@@ -38,21 +37,6 @@ func TestHardware(t *testing.T) {
 			before := stateOf(t, m)
 			check.run(t, m)
 			assert.Equal(t, before, stateOf(t, m), "the check has changed the GPUs")
-		})
-	}
-}
-
-// TestSimulated runs the same checks over simulated GPUs: it is the checks that
-// are tested here.
-func TestSimulated(t *testing.T) {
-	for _, inventory := range short.Some([]string{"mixed", "l4x4", "h100x8", "a100-40x8", "a100-40x8-mig-off", "rtxpro6000x4"}, 2) {
-		t.Run(inventory, func(t *testing.T) {
-			m := simulatedMachine(t, inventory)
-			before := stateOf(t, m)
-			for _, check := range checks {
-				t.Run(check.name, func(t *testing.T) { check.run(t, m) })
-			}
-			assert.Equal(t, before, stateOf(t, m), "the checks have changed the GPUs")
 		})
 	}
 }

@@ -3,11 +3,8 @@ package hardware
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,9 +15,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 var (
@@ -105,7 +99,7 @@ func realMachine(t *testing.T) *machine {
 func hasMPS(driverRoot string) bool {
 	for _, root := range []string{driverRoot, "/"} {
 		for _, dir := range []string{"usr/bin", "bin", "usr/sbin", "usr/local/bin", "opt/bin"} {
-			if _, err := os.Stat(filepath.Join(root, dir, nvtools.ControlProgram)); err == nil {
+			if _, err := os.Stat(filepath.Join(root, dir, "nvidia-cuda-mps-control")); err == nil {
 				return true
 			}
 		}
@@ -130,43 +124,6 @@ func findHook() string {
 	}
 	return ""
 }
-
-// simulatedMachine starts a machine of the simulator.
-func simulatedMachine(t *testing.T, name string) *machine {
-	t.Helper()
-	inv, err := models.LoadInventory(name)
-	require.NoError(t, err)
-	programs, err := simulatorPrograms()
-	require.NoError(t, err)
-	root := t.TempDir()
-	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Tools: filepath.Join(programs, "tools"), Sleep: func(time.Duration) {}, Logf: t.Logf})
-	require.NoError(t, err)
-	driver := filepath.Join(root, "driver")
-	m := open(t, nvidia.Config{NVML: lib, DriverRoot: driver, ProcRoot: root, SysRoot: filepath.Join(root, "sys")})
-	m.devRoot, m.simulated, m.hasNodes = driver, true, lib.HasDeviceNodes()
-	m.driverRoot, m.hasMPS, m.cuda = driver, true, filepath.Join(programs, "libcuda.so.1")
-	return m
-}
-
-// programsDir is where simulatorPrograms has built something, for TestMain to remove.
-var programsDir string
-
-// simulatorPrograms builds what stands in for NVIDIA's programs and for libcuda, once.
-var simulatorPrograms = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "tranche-hardware-test"); err != nil {
-		return "", err
-	}
-	programsDir = dir
-	for _, command := range [][]string{
-		{"env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(dir, "tools"), "../../test/simulator/cmd/simulated-nvidia-tools"},
-		{"cc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "cuda/testdata/libcuda.c"},
-	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:noctx // it ends
-			return dir, fmt.Errorf("%v: %w: %s", command, err, out)
-		}
-	}
-	return dir, nil
-})
 
 func open(t *testing.T, config nvidia.Config) *machine {
 	t.Helper()

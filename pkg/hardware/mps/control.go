@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// answerPatience is how long a daemon may take for one answer.
-const answerPatience = 5 * time.Second
+// answerPatience is how long a daemon may take for one answer, the start of the program that asks
+// included, for which a node that is short of CPU needs seconds.
+const answerPatience = 15 * time.Second
 
 // ask tells the daemon of a folder commands, and returns what it says.
 func (s *Supervisor) ask(ctx context.Context, f folder, commands ...string) (string, error) {

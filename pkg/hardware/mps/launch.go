@@ -30,7 +30,7 @@ const (
 )
 
 // launchPatience is how long the launcher waits for another one.
-const launchPatience = 5 * time.Second
+const launchPatience = 15 * time.Second
 
 var (
 	errRuns      = errors.New("the MPS daemon runs already")

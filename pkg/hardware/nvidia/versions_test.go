@@ -110,6 +110,19 @@ func TestTableOfCalls(t *testing.T) {
 	}
 }
 
+// A real library of R580 has the calls that its header has, and no others.
+func TestLibraryOfR580(t *testing.T) {
+	text, err := os.ReadFile("testdata/libnvidia-ml-580.159.04.symbols")
+	require.NoError(t, err)
+	has := map[string]bool{}
+	for name := range strings.Lines(string(text)) {
+		has[strings.TrimSpace(name)] = true
+	}
+	for name, row := range listedCalls(t) {
+		assert.Equal(t, row.since <= 580, has["nvml"+name], "%s since R%d", name, row.since)
+	}
+}
+
 // The real library of the oldest driver has every call that is not looked up (make test-clients).
 func TestLibraryHasEveryCall(t *testing.T) {
 	path := os.Getenv("TRANCHE_NVML_LIBRARY")

@@ -230,10 +230,10 @@ func (d *device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 func (d *device) IsMigDeviceHandle() (bool, nvml.Return) { return false, d.check("") }
 
 // GetGpuInstanceId is a question to a MIG device.
-func (d *device) GetGpuInstanceId() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+func (d *device) GetGpuInstanceId() (int, nvml.Return) { return 0, nvml.ERROR_INVALID_ARGUMENT }
 
 // GetComputeInstanceId is a question to a MIG device.
-func (d *device) GetComputeInstanceId() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+func (d *device) GetComputeInstanceId() (int, nvml.Return) { return 0, nvml.ERROR_INVALID_ARGUMENT }
 
 // GetDeviceHandleFromMigDeviceHandle is a question to a MIG device.
 func (d *device) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) {

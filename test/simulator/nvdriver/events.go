@@ -68,9 +68,12 @@ func (n *NVML) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	return s, nvml.SUCCESS
 }
 
-// GetSupportedEventTypes names XIDs alone.
+// eventTypes are what an H100 supports with R580. Only XIDs are simulated.
+const eventTypes = 0xff9f
+
+// GetSupportedEventTypes names what can be registered.
 func (d *device) GetSupportedEventTypes() (uint64, nvml.Return) {
-	return nvml.EventTypeXidCriticalError, d.check("GetSupportedEventTypes")
+	return eventTypes, d.check("GetSupportedEventTypes")
 }
 
 // RegisterEvents adds the GPU's XIDs to a set: "all events that occurred
@@ -83,13 +86,13 @@ func (d *device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
 	if !ok || s.nv != d.nv {
 		return nvml.ERROR_INVALID_ARGUMENT
 	}
-	if types&^nvml.EventTypeXidCriticalError != 0 {
+	if types&^eventTypes != 0 {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.look()
-	if types != 0 && !slices.Contains(s.devices, d) {
+	if types&nvml.EventTypeXidCriticalError != 0 && !slices.Contains(s.devices, d) {
 		s.devices = append(s.devices, d)
 	}
 	return nvml.SUCCESS

@@ -107,13 +107,13 @@ func (d *device) GetGpuInstances(info *nvml.GpuInstanceProfileInfo) ([]nvml.GpuI
 	return instances, nvml.SUCCESS
 }
 
-// GetGpuInstanceById finds an instance by its id on the GPU.
+// GetGpuInstanceById finds an instance by its id on the GPU; with MIG mode off there is none.
 func (d *device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
 	g, ret := d.view("GetGpuInstances")
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	if !g.MIGMode {
+	if !d.gpu().Model.HasMIG() {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
 	i, ok := g.Instance(id)

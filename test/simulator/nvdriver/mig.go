@@ -233,7 +233,8 @@ func (d *device) GetGpuInstanceRemainingCapacity(info *nvml.GpuInstanceProfileIn
 	return remaining(d.gpu().Model, g.Instances, p), nvml.SUCCESS
 }
 
-// viewMIG begins a reading call that needs MIG mode and a profile id.
+// viewMIG begins a reading call about a profile. MIG mode need not be on: then no instance exists
+// (seen on an H100, realdriver.md).
 func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*nvstate.GPU, *models.Profile, nvml.Return) {
 	if info == nil {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
@@ -242,7 +243,7 @@ func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*nvsta
 	if ret != nvml.SUCCESS {
 		return nil, nil, ret
 	}
-	if !g.MIGMode {
+	if !d.gpu().Model.HasMIG() {
 		return nil, nil, nvml.ERROR_NOT_SUPPORTED
 	}
 	p, ok := d.gpu().Model.ProfileByID(info.Id)

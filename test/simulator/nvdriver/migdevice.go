@@ -48,8 +48,11 @@ func (d *device) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return)
 	if ret != nvml.SUCCESS {
 		return nil, d.lostAsUnknown(ret)
 	}
-	if !g.MIGMode {
+	if !d.gpu().Model.HasMIG() {
 		return nil, nvml.ERROR_NOT_SUPPORTED
+	}
+	if !g.MIGMode {
+		return nil, nvml.ERROR_NOT_FOUND
 	}
 	if index < 0 || index >= d.gpu().Model.ComputeSlices {
 		return nil, nvml.ERROR_INVALID_ARGUMENT

@@ -33,7 +33,7 @@ func checkShareMemory(s *suite, pods map[string]*corev1.Pod) {
 	s.eventually("the daemon has answered the pod", func() (bool, string) {
 		log := s.kubectl("-n", pod.Namespace, "logs", pod.Name)
 		lines := strings.Split(strings.TrimSpace(log), "\n")
-		return strings.HasPrefix(lines[len(lines)-1], "2000M"), log
+		return strings.HasPrefix(lines[len(lines)-1], "1G"), log
 	})
 }
 

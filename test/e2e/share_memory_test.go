@@ -38,7 +38,7 @@ func TestShareThatFillsItsSharedMemory(t *testing.T) {
 	s.sharePod("later", classMemoryShare, amounts{"memory": "1000Mi"})
 	s.gpuPod("cut", class1g10gb)
 	s.waitRunning("later", "cut")
-	assert.Contains(t, s.askDaemon(fills, "main", "get_default_device_pinned_mem_limit 0"), "2000M", "its own daemon still answers")
+	assert.Contains(t, s.askDaemon(fills, "main", "get_default_device_pinned_mem_limit 0"), "1G", "its own daemon still answers")
 
 	// A plugin that starts again leaves it as it is, and it goes with the daemon.
 	s.restartPlugin(nodeA)

@@ -78,7 +78,7 @@ func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 	assert.Equal(t, "cooperative", s.attribute(small, "isolation"))
 
 	for pod, want := range map[*corev1.Pod]struct{ limit, daemon, threads, portion string }{
-		small: {"2000M", "2000M", "", "0.02"},
+		small: {"2000M", "1G", "", "0.02"},
 		large: {"16384M", "16G", "30", "0.20"},
 	} {
 		env := s.env(pod, "main")
@@ -114,7 +114,7 @@ func TestShareOfTwoGPUsWithDifferentLimits(t *testing.T) {
 		limits = append(limits, s.askDaemon(pod, "main", fmt.Sprintf("get_default_device_pinned_mem_limit %d", n)))
 	}
 	slices.Sort(limits)
-	assert.Equal(t, []string{"3000M", "5000M"}, limits)
+	assert.Equal(t, []string{"2G", "4G"}, limits)
 	assert.NotContains(t, s.env(pod, "main"), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "the daemon alone has the limits of several GPUs")
 }
 

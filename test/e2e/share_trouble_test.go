@@ -36,7 +36,7 @@ func TestSharePluginRestartAndUpgradeLeaveDaemonsAlone(t *testing.T) {
 
 	assert.Equal(t, before, s.daemons(nodeA))
 	assert.Equal(t, container, s.container("holder"))
-	assert.Contains(t, s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"), "2000M")
+	assert.Contains(t, s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"), "1G")
 }
 
 // requireNextShareRuns checks that another share of the GPU can be had.
@@ -102,7 +102,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 	pod := s.waitRunning("patient")
 	require.Len(t, s.daemons(nodeA), 1)
 	assert.Contains(t, s.leftOn(nodeA), s.controlGroup(), "what other tests look for when they end")
-	assert.Equal(t, "2000M", s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"))
+	assert.Equal(t, "1G", s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"))
 	assert.Equal(t, plugin.UID, s.plugin(nodeA).UID)
 	s.clearFaults(nodeA)
 	s.delete("patient")

@@ -91,48 +91,50 @@ func (s *Supervisor) setUp(ctx context.Context, f folder, spec Spec) error {
 
 // readBack asks the daemon for a limit and compares. said is what it said when it
 // was told.
-func (s *Supervisor) readBack(ctx context.Context, f folder, question, said string, want float64, parse func(string) (float64, bool)) error {
+func (s *Supervisor) readBack(ctx context.Context, f folder, question, said string, want float64, parse func(string) (reading, bool)) error {
 	answer, err := s.ask(ctx, f, question)
 	if err != nil {
 		return err
 	}
 	got, ok := parse(answer)
-	if !ok || math.Abs(got-want) > 0.5 {
+	if !ok || !got.is(want) {
 		return fmt.Errorf("MPS daemon %s did not take its limits: it answers %q to %s, where %g was set (when told it said %q)", f.id(), answer, question, want, said)
 	}
 	return nil
+}
+
+// reading is a limit that a daemon answers, and how exactly it does: R580 answers "3G" where
+// 4000M was set (seen on an H100).
+type reading struct{ value, step float64 }
+
+// is tells whether the daemon may mean a limit. None (0) is not one that is less than a step.
+func (r reading) is(want float64) bool {
+	return r.value > 0 && math.Abs(r.value-want) < r.step
 }
 
 // amount is a number with or without a unit: daemons answer "3G", "1024M".
 var amount = regexp.MustCompile(`(\d+(?:\.\d+)?)\s*([KMGkmg]?)(?:i?[Bb])?\s*$`)
 
 // parseMemory reads a daemon's limit, in MiB. One without a unit is in bytes.
-func parseMemory(answer string) (float64, bool) {
+func parseMemory(answer string) (reading, bool) {
 	match := amount.FindStringSubmatch(strings.TrimSpace(answer))
 	if match == nil {
-		return 0, false
+		return reading{}, false
 	}
 	value, err := strconv.ParseFloat(match[1], 64)
 	if err != nil {
-		return 0, false
+		return reading{}, false
 	}
-	switch strings.ToUpper(match[2]) {
-	case "G":
-		return value * 1024, true
-	case "M":
-		return value, true
-	case "K":
-		return value / 1024, true
-	}
-	return value / mib, true
+	unit := map[string]float64{"G": 1024, "M": 1, "K": 1. / 1024, "": 1. / mib}[strings.ToUpper(match[2])]
+	return reading{value: value * unit, step: max(unit, 1)}, true
 }
 
 // parsePercentage reads a daemon's share of the processors: "25.0".
-func parsePercentage(answer string) (float64, bool) {
+func parsePercentage(answer string) (reading, bool) {
 	fields := strings.Fields(answer)
 	if len(fields) == 0 {
-		return 0, false
+		return reading{}, false
 	}
 	value, err := strconv.ParseFloat(strings.TrimSuffix(fields[len(fields)-1], "%"), 64)
-	return value, err == nil
+	return reading{value: value, step: 0.5}, err == nil
 }

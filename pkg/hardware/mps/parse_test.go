@@ -44,7 +44,7 @@ func TestParseMemory(t *testing.T) {
 	} {
 		got, ok := parseMemory(answer)
 		assert.True(t, ok, answer)
-		assert.InDelta(t, want, got, 0.001, answer)
+		assert.InDelta(t, want, got.value, 0.001, answer)
 	}
 	for _, answer := range []string{"", "none", "G", "3X", "Unrecognized command"} {
 		_, ok := parseMemory(answer)
@@ -52,11 +52,29 @@ func TestParseMemory(t *testing.T) {
 	}
 }
 
+// A daemon cuts its answer off at a unit.
+func TestReadBack(t *testing.T) {
+	for _, tt := range []struct {
+		answer string
+		set    float64
+		is     bool
+	}{
+		{"3G", 3072, true}, {"3G", 4000, true}, {"3G", 4095, true}, {"1G", 2000, true}, {"2000M", 2000, true},
+		{"3G", 4096, false}, {"3G", 2048, false}, {"0G", 500, false}, {"0M", 1, false}, {"1999M", 2000, false},
+	} {
+		got, ok := parseMemory(tt.answer)
+		assert.True(t, ok, tt.answer)
+		assert.Equal(t, tt.is, got.is(tt.set), "%s where %g MiB were set", tt.answer, tt.set)
+	}
+	half, _ := parsePercentage("49.0")
+	assert.False(t, half.is(50))
+}
+
 func TestParsePercentage(t *testing.T) {
 	for answer, want := range map[string]float64{"25.0": 25, "50": 50, "25.0%\n": 25, "default: 30.5": 30.5} {
 		got, ok := parsePercentage(answer)
 		assert.True(t, ok, answer)
-		assert.InDelta(t, want, got, 0.001, answer)
+		assert.InDelta(t, want, got.value, 0.001, answer)
 	}
 	for _, answer := range []string{"", "none"} {
 		_, ok := parsePercentage(answer)
@@ -69,7 +87,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("25.0%")
 	f.Fuzz(func(t *testing.T, answer string) {
 		if mib, ok := parseMemory(answer); ok {
-			assert.GreaterOrEqual(t, mib, 0.0)
+			assert.GreaterOrEqual(t, mib.value, 0.0)
 		}
 		_, _ = parsePercentage(answer)
 	})

@@ -36,7 +36,7 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 
 	assert.Equal(t, Status{Ready: true}, s.Status(spec.ID))
 	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
-	assert.Equal(t, "1408M", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 1"))
+	assert.Equal(t, "1G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 1"))
 	assert.Equal(t, "25.0", m.tell(s, spec.ID, "get_default_active_thread_percentage"))
 
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(m.process(s, spec.ID).PID) + "/environ")

@@ -2,14 +2,13 @@ package nvtools
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
 
 // settings are what a daemon was told, the defaults of servers to come.
 type settings struct {
-	// devices is how many the daemon serves; 0: it was told none, and takes any.
-	devices int
 	// memory is in MiB by ordinal.
 	memory map[int]int64
 	// percentage of the processors.
@@ -18,14 +17,12 @@ type settings struct {
 	ignore bool
 }
 
-func newSettings(devices int) *settings {
-	return &settings{devices: devices, memory: map[int]int64{}, percentage: 100}
+func newSettings() *settings {
+	return &settings{memory: map[int]int64{}, percentage: 100}
 }
 
-// maxMemory is more than any GPU has, in MiB: 1 PiB.
-const maxMemory = 1 << 30
-
-// answer does what a line of commands about settings says. ok is false for other
+// answer does what a line of commands about settings says, as the daemon of R580 does
+// (seen on an H100). ok is false for other
 // commands.
 func (s *settings) answer(line string) (text string, ok bool) {
 	words := strings.Fields(line)
@@ -64,61 +61,54 @@ func usage(command, args string) string {
 
 func (s *settings) ordinal(word string) (ordinal int, problem string) {
 	ordinal, err := strconv.Atoi(word)
-	if err != nil || ordinal < 0 || s.devices > 0 && ordinal >= s.devices {
+	if err != nil || ordinal < 0 {
 		return 0, "Invalid device " + strconv.Quote(word)
 	}
 	return ordinal, ""
 }
 
+// setMemory says nothing, whatever the value. One that is no size removes the limit.
 func (s *settings) setMemory(device, value string) string {
 	ordinal, problem := s.ordinal(device)
-	if problem != "" {
+	if problem != "" || s.ignore {
 		return problem
 	}
-	mib, ok := parseMemory(value)
-	if !ok {
-		return "Invalid memory limit " + strconv.Quote(value)
-	}
-	if !s.ignore {
-		s.memory[ordinal] = mib
-	}
+	s.memory[ordinal] = parseMemory(value)
 	return ""
 }
 
-// parseMemory reads an integer and M or G, into MiB.
-func parseMemory(value string) (mib int64, ok bool) {
+// parseMemory reads an integer with G, M or another letter or none, which count as M, into MiB.
+func parseMemory(value string) int64 {
 	unit := int64(1)
-	digits, ok := strings.CutSuffix(value, "M")
-	if !ok {
+	if strings.HasSuffix(value, "G") {
 		unit = 1024
-		if digits, ok = strings.CutSuffix(value, "G"); !ok {
-			return 0, false
-		}
 	}
-	mib, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || mib < 0 || mib > maxMemory/unit {
-		return 0, false
+	mib, err := strconv.ParseInt(strings.TrimRight(value, "KMG"), 10, 64)
+	if err != nil || mib < 0 || mib > math.MaxInt64/unit {
+		return 0
 	}
-	return mib * unit, true
+	return mib * unit
 }
 
-// formatMemory is what the daemon answers: whole GiB as "3G", else "1408M".
+// formatMemory is what the daemon answers: "1023M", from 1 GiB on "3G" for 3072 to 4095 MiB, and
+// nothing for no limit.
 func formatMemory(mib int64) string {
-	if mib > 0 && mib%1024 == 0 {
-		return fmt.Sprintf("%dG", mib/1024)
+	switch {
+	case mib == 0:
+		return ""
+	case mib < 1024:
+		return fmt.Sprintf("%dM", mib)
 	}
-	return fmt.Sprintf("%dM", mib)
+	return fmt.Sprintf("%dG", mib/1024)
 }
 
+// setPercentage answers with what holds now. What is no percentage changes nothing.
 func (s *settings) setPercentage(word string) string {
 	percentage, err := strconv.ParseFloat(word, 64)
-	if err != nil || !(percentage > 0 && percentage <= 100) {
-		return "Invalid percentage " + strconv.Quote(word)
-	}
-	if !s.ignore {
+	if err == nil && percentage > 0 && percentage <= 100 && !s.ignore {
 		s.percentage = percentage
 	}
-	return formatPercentage(percentage)
+	return formatPercentage(s.percentage)
 }
 
 func formatPercentage(p float64) string { return strconv.FormatFloat(p, 'f', 1, 64) }

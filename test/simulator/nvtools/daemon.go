@@ -98,7 +98,7 @@ func runDaemon(faults Faults, std streams) int {
 		fmt.Fprintln(std.err, err)
 		return 1
 	}
-	d := &daemon{log: log, settings: newSettings(visibleDevices()), ended: make(chan struct{})}
+	d := &daemon{log: log, settings: newSettings(), ended: make(chan struct{})}
 	d.settings.ignore = faults.IgnoreLimits
 	d.note("Starting control daemon using socket " + socket)
 	go d.accept(listener, faults.Start == startHangs)
@@ -121,15 +121,6 @@ func listen(socket string) (net.Listener, error) {
 		return nil, err
 	}
 	return listener, os.Chmod(socket, 0o666) // clients of every user
-}
-
-// visibleDevices counts those of CUDA_VISIBLE_DEVICES.
-func visibleDevices() int {
-	visible := os.Getenv("CUDA_VISIBLE_DEVICES")
-	if visible == "" {
-		return 0
-	}
-	return strings.Count(visible, ",") + 1
 }
 
 // defaultLogDir is where a daemon writes if the environment says nothing

@@ -13,26 +13,31 @@ import (
 )
 
 func TestSettings(t *testing.T) {
-	s := newSettings(2)
+	s := newSettings()
 	for _, step := range []struct{ line, want string }{
 		{"get_default_active_thread_percentage", "100.0"},
 		{"set_default_active_thread_percentage 25", "25.0"},
 		{"get_default_active_thread_percentage", "25.0"},
-		{"set_default_active_thread_percentage 0", `Invalid percentage "0"`},
-		{"set_default_active_thread_percentage 101", `Invalid percentage "101"`},
+		{"set_default_active_thread_percentage 0", "25.0"},
+		{"set_default_active_thread_percentage 101", "25.0"},
 		{"set_default_active_thread_percentage", "Invalid usage: set_default_active_thread_percentage <percentage>"},
-		{"get_default_device_pinned_mem_limit 0", "0M"},
+		{"get_default_device_pinned_mem_limit 0", ""},
 		{"set_default_device_pinned_mem_limit 0 3072M", ""},
 		{"get_default_device_pinned_mem_limit 0", "3G"},
 		{"set_default_device_pinned_mem_limit 1 1408M", ""},
-		{"get_default_device_pinned_mem_limit 1", "1408M"},
+		{"get_default_device_pinned_mem_limit 1", "1G"},
 		{"get_default_device_pinned_mem_limit 0", "3G"},
-		{"set_default_device_pinned_mem_limit 1 9000000000G", `Invalid memory limit "9000000000G"`},
-		{"set_default_device_pinned_mem_limit 1 1408", `Invalid memory limit "1408"`},
-		{"set_default_device_pinned_mem_limit 2 1G", `Invalid device "2"`},
+		{"set_default_device_pinned_mem_limit 1 x", ""},
+		{"get_default_device_pinned_mem_limit 1", ""},
+		{"set_default_device_pinned_mem_limit 1 1500000K", ""},
+		{"get_default_device_pinned_mem_limit 1", "1464G"},
+		{"set_default_device_pinned_mem_limit 1 4095", ""},
+		{"get_default_device_pinned_mem_limit 1", "3G"},
+		{"set_default_device_pinned_mem_limit 1 1023M", ""},
+		{"set_default_device_pinned_mem_limit 2 1G", ""},
 		{"set_default_device_pinned_mem_limit -1 1G", `Invalid device "-1"`},
 		{"get_default_device_pinned_mem_limit", "Invalid usage: get_default_device_pinned_mem_limit <dev>"},
-		{"get_default_device_pinned_mem_limit 1", "1408M"},
+		{"get_default_device_pinned_mem_limit 1", "1023M"},
 		{"", ""},
 	} {
 		got, ok := s.answer(step.line)
@@ -42,18 +47,18 @@ func TestSettings(t *testing.T) {
 	_, ok := s.answer("get_server_list")
 	assert.False(t, ok, "no command about settings")
 
-	deaf := newSettings(0)
+	deaf := newSettings()
 	deaf.ignore = true
 	deaf.answer("set_default_device_pinned_mem_limit 7 3G")
 	got, _ := deaf.answer("get_default_device_pinned_mem_limit 7")
-	assert.Equal(t, "0M", got)
+	assert.Empty(t, got)
 }
 
 func FuzzSettings(f *testing.F) {
 	f.Add("set_default_device_pinned_mem_limit 0 3G")
 	f.Add("set_default_active_thread_percentage NaN")
 	f.Fuzz(func(t *testing.T, line string) {
-		s := newSettings(1)
+		s := newSettings()
 		s.answer(line)
 		assert.True(t, s.percentage > 0 && s.percentage <= 100)
 		for ordinal, mib := range s.memory {

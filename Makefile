@@ -171,7 +171,7 @@ TEST = GOGC=400 $(GO) test -vet=off -ldflags=-w
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no real cluster
 	@$(MAKE) -j2 --no-print-directory test-race test-lab test-packages
-	@$(MAKE) --no-print-directory test-modules MODULES=test/cluster
+	@$(MAKE) --no-print-directory test-modules MODULES=test/cluster WITH=-short
 
 # Parts of test-unit, two at a time: more would only starve each other. Tests of a package wait more
 # than they compute, so more of them run at once than there are cores. -count=1, because the go
@@ -274,4 +274,4 @@ packing-real: cluster-parts
 
 .PHONY: hardware-test
 hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA GPU
-	$(GO) test -c -tags grpcnotrace,hardware -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware
+	$(GO) test -c $(SMALL),hardware -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware

@@ -88,6 +88,11 @@ func TestGPUWithoutMIG(t *testing.T) {
 	_, ret = d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(d.GetGpuInstanceProfileInfo(0)))
+	info := nvml.GpuInstanceProfileInfo{Id: 19, InstanceCount: 7}
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(d.GetGpuInstances(&info)))
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(d.GetGpuInstanceRemainingCapacity(&info)))
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(d.GetGpuInstanceById(7)))
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(d.GetMigDeviceHandleByIndex(0)))
 	count, ret := d.GetMaxMigDeviceCount()
 	assert.Equal(t, nvml.SUCCESS, ret)
 	assert.Zero(t, count)

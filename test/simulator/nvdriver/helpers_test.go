@@ -42,7 +42,13 @@ func parsed(t *testing.T, yaml string) *models.Inventory {
 
 func open(t *testing.T, inv *models.Inventory, root string) *NVML {
 	t.Helper()
-	n, err := New(inv, Options{Root: root, Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
+	return openLibrary(t, inv, root, "")
+}
+
+// openLibrary is open with the library of a driver's version.
+func openLibrary(t *testing.T, inv *models.Inventory, root, version string) *NVML {
+	t.Helper()
+	n, err := New(inv, Options{Root: root, Seed: "node-a", Library: version, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
 	t.Cleanup(func() { n.Shutdown() })

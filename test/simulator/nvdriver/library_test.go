@@ -2,7 +2,6 @@ package nvdriver
 
 import (
 	"testing"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -29,10 +28,7 @@ func TestLibraries(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			inv, err := models.LoadInventory("h100x8")
 			require.NoError(t, err)
-			n, err := New(inv, Options{Root: memory.TempDir(t), Library: driver, Sleep: func(time.Duration) {}, Logf: t.Logf})
-			require.NoError(t, err)
-			require.Equal(t, nvml.SUCCESS, n.Init())
-			t.Cleanup(func() { n.Shutdown() })
+			n := openLibrary(t, inv, memory.TempDir(t), driver)
 			d := handleOf(t, n, 0)
 			assert.NotEqual(t, nvml.ERROR_INVALID_ARGUMENT, second(d.GetGpuInstanceProfileInfo(want.gpuProfiles-1)))
 			assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, second(d.GetGpuInstanceProfileInfo(want.gpuProfiles)))

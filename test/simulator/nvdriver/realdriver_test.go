@@ -2,7 +2,6 @@ package nvdriver
 
 import (
 	"testing"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -16,10 +15,7 @@ import (
 func TestAnswersOfARealDriver(t *testing.T) {
 	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
-	n, err := New(inv, Options{Root: memory.TempDir(t), Library: "580.159.04", Sleep: func(time.Duration) {}, Logf: t.Logf})
-	require.NoError(t, err)
-	assert.Equal(t, nvml.ERROR_UNINITIALIZED, second(n.DeviceGetCount()))
-	require.Equal(t, nvml.SUCCESS, n.Init())
+	n := openLibrary(t, inv, memory.TempDir(t), "580.159.04")
 	d := handleOf(t, n, 0)
 	info := profileInfo(t, d, "1g.10gb")
 	set, ret := n.EventSetCreate()
@@ -54,11 +50,11 @@ func TestAnswersOfARealDriver(t *testing.T) {
 	assert.Equal(t, 7, left)
 	types, _ := d.GetSupportedEventTypes()
 	assert.EqualValues(t, 0xff9f, types)
-	byUUID, _ := n.DeviceGetHandleByUUID(first(d.GetUUID()))
+	uuid, _ := d.GetUUID()
+	byUUID, _ := n.DeviceGetHandleByUUID(uuid)
 	assert.Equal(t, d, byUUID, "one handle for a GPU")
 	assert.Equal(t, nvml.SUCCESS, n.Shutdown())
 	assert.Equal(t, nvml.ERROR_UNINITIALIZED, n.Shutdown())
+	assert.Equal(t, nvml.ERROR_UNINITIALIZED, second(n.DeviceGetCount()))
 	assert.Equal(t, nvml.ERROR_UNINITIALIZED, second(n.EventSetCreate()))
 }
-
-func first[T any](value T, _ nvml.Return) T { return value }

@@ -21,9 +21,8 @@ func newSettings() *settings {
 	return &settings{memory: map[int]int64{}, percentage: 100}
 }
 
-// answer does what a line of commands about settings says, as the daemon of R580 does
-// (seen on an H100). ok is false for other
-// commands.
+// answer does what a line of commands about settings says, as the daemon of R580 does (seen on an
+// H100). ok is false for other commands.
 func (s *settings) answer(line string) (text string, ok bool) {
 	words := strings.Fields(line)
 	if len(words) == 0 {

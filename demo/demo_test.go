@@ -55,9 +55,9 @@ func newCluster(t *testing.T, folder string) *cluster {
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g})
 		}
-		resources, errs := publish.Resources(node, gpus)
+		published, errs := publish.Slices(gpus)
 		require.Empty(t, errs)
-		slices = append(slices, allocator.Slices(names.DriverName, node, resources)...)
+		slices = append(slices, allocator.Slices(names.DriverName, node, published)...)
 	}
 	return &cluster{Scheduler: allocator.New(classes, slices), t: t}
 }

@@ -61,22 +61,20 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: "nvidia.com/gpu"})
 		}
-		resources, errs := publish.Resources("node", gpus)
+		published, errs := publish.Slices(gpus)
 		require.Empty(t, errs)
-		for _, pool := range resources.Pools {
-			for _, slice := range pool.Slices {
-				for _, set := range slice.SharedCounters {
-					for c := range set.Counters {
-						counters = append(counters, regexp.MustCompile(`[0-9]+$`).ReplaceAllString(c, "N"))
-					}
+		for _, slice := range published {
+			for _, set := range slice.SharedCounters {
+				for c := range set.Counters {
+					counters = append(counters, regexp.MustCompile(`[0-9]+$`).ReplaceAllString(c, "N"))
 				}
-				for _, d := range slice.Devices {
-					for a := range d.Attributes {
-						attributes = append(attributes, string(a))
-					}
-					for c := range d.Capacity {
-						capacities = append(capacities, string(c))
-					}
+			}
+			for _, d := range slice.Devices {
+				for a := range d.Attributes {
+					attributes = append(attributes, string(a))
+				}
+				for c := range d.Capacity {
+					capacities = append(capacities, string(c))
 				}
 			}
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/renameio/v2"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
 // MetadataFiles implements the file operations for the kubeletplugin helper's device metadata.
@@ -37,12 +36,9 @@ const (
 	metadataPattern   = "_*.json"
 )
 
-// Operations returns the operations for the helper.
-func (m *MetadataFiles) Operations() kubeletplugin.MetadataFileOperations {
-	return kubeletplugin.MetadataFileOperations{WriteFile: m.write, Glob: m.glob, RemoveAll: m.removeAll}
-}
-
-func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error {
+// WriteFile writes a file, whose folder it makes, atomically. It refuses a file of a claim that was
+// released.
+func (m *MetadataFiles) WriteFile(name string, data []byte, mode os.FileMode) error {
 	m.writing.RLock()
 	defer m.writing.RUnlock()
 	claim, isOfClaim := MetadataClaim(name) // or the metadata file itself, whose path the helper knows
@@ -63,7 +59,8 @@ func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error 
 	return nil
 }
 
-func (m *MetadataFiles) removeAll(path string) error {
+// RemoveAll removes a folder. It waits until no file is being written.
+func (m *MetadataFiles) RemoveAll(path string) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	return os.RemoveAll(path)
@@ -91,9 +88,9 @@ func (m *MetadataFiles) remember(name string) {
 // beginning returns the part of a file's name that the helper knows at a release.
 func beginning(name string) string { return name[:strings.LastIndex(name, metadataSeparator)] }
 
-// glob answers from memory for claims that this process has prepared, and otherwise reads the
-// folder.
-func (m *MetadataFiles) glob(pattern string) ([]string, error) {
+// Glob returns the files of a claim. It answers from memory for claims that this process has prepared,
+// and otherwise reads the folder.
+func (m *MetadataFiles) Glob(pattern string) ([]string, error) {
 	of := strings.TrimSuffix(pattern, metadataPattern)
 	m.writing.Lock()
 	defer m.writing.Unlock()

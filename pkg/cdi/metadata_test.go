@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
 func TestMetadataFiles(t *testing.T) {
@@ -18,9 +17,8 @@ func TestMetadataFiles(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	released := map[types.UID]bool{}
 	m := MetadataFiles{Held: func(claim types.UID) bool { return !released[claim] }}
-	ops := m.Operations()
 	for _, name := range []string{"d_metadata_u1_r0.json", "d_metadata_u1_r1.json", "d_metadata_u2_r0.json", "metadata.json"} {
-		require.NoError(t, ops.WriteFile(file(name), []byte("{}"), 0o644))
+		require.NoError(t, m.WriteFile(file(name), []byte("{}"), 0o644))
 	}
 	info, err := os.Stat(file("d_metadata_u1_r0.json"))
 	require.NoError(t, err)
@@ -29,46 +27,45 @@ func TestMetadataFiles(t *testing.T) {
 
 	// What was written by this process is known without a look.
 	require.NoError(t, os.WriteFile(file("d_metadata_u1_r9.json"), nil, 0o600))
-	names, err := ops.Glob(file("d_metadata_u1_*.json"))
+	names, err := m.Glob(file("d_metadata_u1_*.json"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{file("d_metadata_u1_r0.json"), file("d_metadata_u1_r1.json")}, names)
 
 	// For a claim of an earlier process there is a look.
-	names, err = ops.Glob(file("d_metadata_u1_*.json"))
+	names, err = m.Glob(file("d_metadata_u1_*.json"))
 	require.NoError(t, err)
 	assert.Len(t, names, 3)
 
 	// A release was faster than the helper: nothing stays behind.
 	released["u4"] = true
-	require.ErrorContains(t, ops.WriteFile(file("d_metadata_u4_r0.json"), nil, 0o644), "claim u4 was released")
+	require.ErrorContains(t, m.WriteFile(file("d_metadata_u4_r0.json"), nil, 0o644), "claim u4 was released")
 	require.NoFileExists(t, file("d_metadata_u4_r0.json"))
 	assert.NotContains(t, m.written, file("d_metadata_u4"))
 
 	// A folder that was removed is made again.
-	require.NoError(t, ops.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
+	require.NoError(t, m.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
 	require.FileExists(t, file("gone/d_metadata_u3_r0.json"))
 
-	require.Error(t, ops.WriteFile(file("metadata.json/d_metadata_u5_r0.json"), nil, 0o644))
+	require.Error(t, m.WriteFile(file("metadata.json/d_metadata_u5_r0.json"), nil, 0o644))
 	assert.NotContains(t, m.written, file("metadata.json/d_metadata_u5"))
 }
 
 // The kubelet may release a claim while the answer to its Prepare is still being written.
 func TestMetadataIsRemovedWhileItIsWritten(t *testing.T) {
 	m := MetadataFiles{Held: func(types.UID) bool { return true }}
-	ops := m.Operations()
 	folder := filepath.Join(t.TempDir(), "team_claim-a")
 	var wg sync.WaitGroup
 	for _, request := range []string{"a", "b", "c", "d"} {
 		wg.Go(func() {
 			for range 100 {
-				assert.NoError(t, ops.WriteFile(filepath.Join(folder, request, "metadata.json"), []byte("{}"), 0o644))
+				assert.NoError(t, m.WriteFile(filepath.Join(folder, request, "metadata.json"), []byte("{}"), 0o644))
 			}
 		})
 	}
 	written := make(chan struct{})
 	go func() { wg.Wait(); close(written) }()
 	for {
-		assert.NoError(t, ops.RemoveAll(folder))
+		assert.NoError(t, m.RemoveAll(folder))
 		select {
 		case <-written:
 			return
@@ -82,25 +79,24 @@ func TestMetadataIsRemovedWhileItIsWritten(t *testing.T) {
 func TestMetadataOfAClaimThatIsBeingReleased(t *testing.T) {
 	dir := t.TempDir()
 	later, underWay := filepath.Join(dir, "d_metadata_u1_r0.json"), filepath.Join(dir, "d_metadata_u2_r0.json")
-	var ops kubeletplugin.MetadataFileOperations
+	var m MetadataFiles
 	found := make(chan []string, 1)
-	m := MetadataFiles{Held: func(claim types.UID) bool {
+	m.Held = func(claim types.UID) bool {
 		if claim == "u1" {
 			assert.NoFileExists(t, later)
 			return false
 		}
 		// The release begins now: it has deleted the record, and looks for files.
 		go func() {
-			names, err := ops.Glob(filepath.Join(dir, "d_metadata_u2_*.json"))
+			names, err := m.Glob(filepath.Join(dir, "d_metadata_u2_*.json"))
 			assert.NoError(t, err)
 			found <- names
 		}()
 		return true
-	}}
-	ops = m.Operations()
-	require.ErrorContains(t, ops.WriteFile(later, []byte("{}"), 0o644), "claim u1 was released")
+	}
+	require.ErrorContains(t, m.WriteFile(later, []byte("{}"), 0o644), "claim u1 was released")
 	require.NoFileExists(t, later)
-	require.NoError(t, ops.WriteFile(underWay, []byte("{}"), 0o644))
+	require.NoError(t, m.WriteFile(underWay, []byte("{}"), 0o644))
 	assert.Equal(t, []string{underWay}, <-found)
 	assert.Empty(t, m.written)
 }

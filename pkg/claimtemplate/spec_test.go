@@ -35,9 +35,9 @@ func scheduler(t *testing.T, inventories ...string) *allocator.Scheduler {
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g})
 		}
-		resources, errs := publish.Resources(name, gpus)
+		published, errs := publish.Slices(gpus)
 		require.Empty(t, errs)
-		slices = append(slices, allocator.Slices(names.DriverName, name, resources)...)
+		slices = append(slices, allocator.Slices(names.DriverName, name, published)...)
 	}
 	return allocator.New(classes, slices)
 }

@@ -257,6 +257,7 @@ func (p *plugin) newFollower() *follow.Follower {
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	p.registration.Expect(func() { go p.publisher.Republish(ctx) })
 	sent := publisher.NewHandover(p.publisher)
+	metadata := cdi.MetadataFiles{Held: p.claims.Ledger.Has}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(names.DriverName),
 		kubeletplugin.KubeClient(sent.Client(p.client)),
@@ -269,7 +270,9 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.GRPCInterceptor(p.registration.Interceptor),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(p.CDIDir),
-		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{Held: p.claims.Ledger.Has}).Operations()),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{
+			WriteFile: metadata.WriteFile, Glob: metadata.Glob, RemoveAll: metadata.RemoveAll,
+		}),
 	}
 	if p.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))

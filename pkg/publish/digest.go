@@ -8,9 +8,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -50,26 +48,18 @@ func DigestsOf(node string, all []resourceapi.ResourceSlice) Digests {
 	if len(pool) == 0 || int64(len(pool)) != pool[0].Spec.Pool.ResourceSliceCount {
 		return nil
 	}
-	published := make([][]resourceapi.Device, len(pool))
+	published := make([]Slice, len(pool))
 	for i, s := range pool {
-		published[i] = s.Spec.Devices
+		published[i].Devices = s.Spec.Devices
 	}
-	return digests(published)
+	return DigestsOfSlices(published)
 }
 
-// DigestsOfResources returns the digests of resources that are about to be published.
-func DigestsOfResources(node string, resources resourceslice.DriverResources) Digests {
-	var published [][]resourceapi.Device
-	for _, s := range resources.Pools[names.PoolName(node)].Slices {
-		published = append(published, s.Devices)
-	}
-	return digests(published)
-}
-
-func digests(published [][]resourceapi.Device) Digests {
+// DigestsOfSlices returns the digests of slices that are about to be published.
+func DigestsOfSlices(published []Slice) Digests {
 	devices := map[string][]resourceapi.Device{}
 	for _, slice := range published {
-		for _, d := range slice {
+		for _, d := range slice.Devices {
 			gpuID := gpu.OfDevice(d.Name)
 			devices[gpuID] = append(devices[gpuID], d)
 		}

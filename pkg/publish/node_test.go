@@ -94,9 +94,9 @@ func nvidiaGPUsOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 // slicesOf are the API objects of a node with these GPUs.
 func slicesOf(t *testing.T, gpus []publish.GPU) []*resourceapi.ResourceSlice {
 	t.Helper()
-	resources, errs := publish.Resources(node, gpus)
+	published, errs := publish.Slices(gpus)
 	require.Empty(t, errs)
-	return allocator.Slices(names.DriverName, node, resources)
+	return allocator.Slices(names.DriverName, node, published)
 }
 
 // devicesOf are the devices of a GPU, in order, which are all in one slice.

@@ -7,7 +7,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -41,8 +40,14 @@ type GPU struct {
 	MIGResource func(gpu.Placement) string
 }
 
-// Resources returns the node's pool with the devices of all its GPUs. The errors name the GPUs
-// and devices that were left out. A node without GPUs has no pool.
+// Slice is what one ResourceSlice of a node's pool has.
+type Slice struct {
+	Devices        []resourceapi.Device
+	SharedCounters []resourceapi.CounterSet
+}
+
+// Slices returns the slices of a node's pool, with the devices of all its GPUs. The errors name the
+// GPUs and devices that were left out. A node without GPUs has no slices.
 //
 // The slices are: one with the counter sets of the first eight GPUs, one with the devices of each
 // of them, one with the counter sets of the next eight, and so on. So the slices of a GPU keep
@@ -51,17 +56,12 @@ type GPU struct {
 // One slice that the API server refuses, or one device that is invalid for the scheduler's
 // allocator, would make the whole pool unusable. So an invalid device is left out, or all devices
 // of the GPU.
-func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error) {
-	if len(gpus) == 0 {
-		return resourceslice.DriverResources{}, nil
-	}
+func Slices(gpus []GPU) (all []Slice, errs []error) {
 	const group = resourceapi.ResourceSliceMaxCounterSets
-	var errs []error
-	var all []resourceslice.Slice
 	seen := map[string]bool{}
 	for i := range gpus {
 		if i%group == 0 {
-			all = append(all, resourceslice.Slice{})
+			all = append(all, Slice{})
 		}
 		sets, devices, problems := contents(&gpus[i])
 		if seen[gpus[i].Name()] {
@@ -75,9 +75,9 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error)
 		counters.SharedCounters = append(counters.SharedCounters, sets...)
 		// A GPU without devices has an empty slice. If the number of slices changed, all
 		// slices would be written again, and the pool would be incomplete meanwhile.
-		all = append(all, resourceslice.Slice{Devices: devices})
+		all = append(all, Slice{Devices: devices})
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{names.PoolName(node): {Slices: all}}}, errs
+	return all, errs
 }
 
 // contents returns the counter sets and devices of a GPU that the API and the allocator accept,

@@ -164,7 +164,7 @@ func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
 				g.Placements[i].Share = ptr.To(*g.Placements[i].Share)
 			}
 			test.spoil(&g.Placements[n-2], &g.Placements[n-1])
-			_, errs := publish.Resources(node, []publish.GPU{g})
+			_, errs := publish.Slices([]publish.GPU{g})
 			require.Len(t, errs, 1)
 			assert.ErrorContains(t, errs[0], test.want)
 		})

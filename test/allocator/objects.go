@@ -9,7 +9,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -41,8 +40,8 @@ func Together(claim *resourceapi.ResourceClaim, attribute string) *resourceapi.R
 }
 
 // Slices are the objects that a node's driver would have in the API server.
-func Slices(driver, node string, resources resourceslice.DriverResources) []*resourceapi.ResourceSlice {
-	objects := publish.Objects(driver, node, resources)
+func Slices(driver, node string, published []publish.Slice) []*resourceapi.ResourceSlice {
+	objects := publish.Objects(driver, node, published)
 	all := make([]*resourceapi.ResourceSlice, len(objects))
 	for i := range objects {
 		all[i] = &objects[i]

@@ -60,6 +60,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 	})
 	// The log is written, to where it costs no more.
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.Discard)))
+	metadata := cdi.MetadataFiles{Held: book.Has}
 	r.helper, err = kubeletplugin.Start(klog.NewContext(ctx, logger), r,
 		kubeletplugin.DriverName(names.DriverName),
 		kubeletplugin.KubeClient(r.api),
@@ -69,7 +70,9 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 		kubeletplugin.Serialize(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(filepath.Join(dir, "cdi")),
-		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{Held: book.Has}).Operations()),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{
+			WriteFile: metadata.WriteFile, Glob: metadata.Glob, RemoveAll: metadata.RemoveAll,
+		}),
 	)
 	if err != nil {
 		return nil, err

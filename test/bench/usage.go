@@ -64,11 +64,11 @@ func (b *bench) timeScrape(ctx context.Context) (figures.Reading, error) {
 	for i := range gpus {
 		published[i].GPU = gpus[i]
 	}
-	resources, errs := publish.Resources(nodeName, published)
+	all, errs := publish.Slices(published)
 	if len(errs) > 0 {
 		return figures.Reading{}, fmt.Errorf("%v", errs)
 	}
-	metrics.PublishedDevices(resources)
+	metrics.PublishedDevices(all)
 	sampler.Measure(ctx)
 	sampler.Measure(ctx)
 	faults.Calls = []nvdriver.CallFault{{Call: "GetPowerUsage", GPU: gpus[0].PCIAddress, Hang: true}}

@@ -96,9 +96,9 @@ func published(t *testing.T, gpus []gpu.GPU) []resourceapi.ResourceSlice {
 	for _, g := range gpus {
 		all = append(all, publish.GPU{GPU: g})
 	}
-	resources, errs := publish.Resources(node, all)
+	slices, errs := publish.Slices(all)
 	require.Empty(t, errs)
-	return publish.Objects(names.DriverName, node, resources)
+	return publish.Objects(names.DriverName, node, slices)
 }
 
 // checkSlices: the slices pass our own checks and the part of the API server's

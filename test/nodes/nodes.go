@@ -58,7 +58,7 @@ func Slices(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
 }
 
 func slicesOf(node string, gpus []publish.GPU) ([]*resourceapi.ResourceSlice, error) {
-	published, errs := publish.Resources(node, gpus)
+	published, errs := publish.Slices(gpus)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

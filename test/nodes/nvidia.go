@@ -7,11 +7,11 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -36,16 +36,14 @@ var nvidiaProfileIDs = map[string]int{"1g": 19, "1g+me": 20, "1g double": 15, "2
 // counters of all GPUs, and one for the devices of each.
 func NVIDIASlices(node string, gpus []gpu.GPU) []*resourceapi.ResourceSlice {
 	var counters []resourceapi.CounterSet
-	slicesOfPool := []resourceslice.Slice{{}}
+	slicesOfPool := []publish.Slice{{}}
 	for i := range gpus {
 		l := nvidiaLayout{gpu: &gpus[i], most: mostOf(gpus[i].Placements)}
 		counters = append(counters, resourceapi.CounterSet{Name: l.counterSet(), Counters: counted(l.most, 0, l.memorySlices())})
-		slicesOfPool = append(slicesOfPool, resourceslice.Slice{Devices: l.devices()})
+		slicesOfPool = append(slicesOfPool, publish.Slice{Devices: l.devices()})
 	}
 	slicesOfPool[0].SharedCounters = counters
-	return allocator.Slices(NVIDIADriver, node, resourceslice.DriverResources{
-		Pools: map[string]resourceslice.Pool{node: {Slices: slicesOfPool}},
-	})
+	return allocator.Slices(NVIDIADriver, node, slicesOfPool)
 }
 
 // ForDriver is the same classes for another driver's devices, so that both layouts are

@@ -130,8 +130,8 @@ func Instinct(node string, slot int, product string, f xcp.Facts) []resourceapi.
 		DriverVersion: "6.16.13", MemoryMode: string(f.MemoryMode), Memory: f.Memory,
 	}
 	g.Placements, g.Counters = xcp.Devices(f)
-	resources, _ := publish.Resources(node, []publish.GPU{{GPU: g}})
-	return publish.Objects(names.DriverName, node, resources)
+	published, _ := publish.Slices([]publish.GPU{{GPU: g}})
+	return publish.Objects(names.DriverName, node, published)
 }
 
 // XCP names a partition of an AMD GPU.

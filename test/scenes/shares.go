@@ -23,11 +23,11 @@ func SharedGPU(node string, g gpu.GPU, s gpu.Sharing, of ...string) []resourceap
 			g.Placements = append(g.Placements, gpu.ShareOf(p, by, s))
 		}
 	}
-	resources, errs := publish.Resources(node, []publish.GPU{{GPU: g}})
+	published, errs := publish.Slices([]publish.GPU{{GPU: g}})
 	if len(errs) > 0 {
 		panic(errs[0])
 	}
-	return publish.Objects(names.DriverName, node, resources)
+	return publish.Objects(names.DriverName, node, published)
 }
 
 // SharedL4 is a scene.

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ const handoverPatience = 3 * time.Second
 // and the scheduler uses none of the node's GPUs.
 type handover struct {
 	node string
-	// send passes resources to the helper.
+	// send passes what the node publishes to the helper.
 	send func(context.Context, resourceslice.DriverResources) error
 	// failed handles errors for which no caller waits.
 	failed   func(context.Context, error)
@@ -35,7 +36,7 @@ type handover struct {
 	// mu protects the fields below, and keeps calls of send in order.
 	mu sync.Mutex
 	// handed is what the helper has, target what it should have.
-	handed, target []resourceslice.Slice
+	handed, target []publish.Slice
 	// awaited is the digest of the last slice that was handed over, empty once the API
 	// server has stored it.
 	awaited string
@@ -67,10 +68,10 @@ func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.
 }
 
 // give sets the target. It is the publisher's send.
-func (h *handover) give(ctx context.Context, resources resourceslice.DriverResources) error {
+func (h *handover) give(ctx context.Context, target []publish.Slice) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.target = resources.Pools[names.PoolName(h.node)].Slices
+	h.target = target
 	switch {
 	case h.stopped, h.starting:
 		return nil // start continues
@@ -129,7 +130,7 @@ func (h *handover) all(ctx context.Context) error {
 }
 
 // take makes the target what the helper has. The caller holds the lock.
-func (h *handover) take() { h.handed = append([]resourceslice.Slice(nil), h.target...) }
+func (h *handover) take() { h.handed = slices.Clone(h.target) }
 
 // settle ends the wait for a slice. The caller holds the lock.
 func (h *handover) settle() {
@@ -145,9 +146,11 @@ func (h *handover) resources() resourceslice.DriverResources {
 	if len(h.handed) == 0 {
 		return resourceslice.DriverResources{}
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-		names.PoolName(h.node): {Slices: append([]resourceslice.Slice(nil), h.handed...)},
-	}}
+	all := make([]resourceslice.Slice, len(h.handed))
+	for i, s := range h.handed {
+		all[i] = resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters}
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{names.PoolName(h.node): {Slices: all}}}
 }
 
 // stored is called with each slice that the API server has stored.
@@ -188,7 +191,7 @@ func (h *handover) Stop() {
 
 // sameCounters tells whether two pools have the same number of slices and the same counters.
 // Counters must change together with the devices that consume them.
-func sameCounters(a, b []resourceslice.Slice) bool {
+func sameCounters(a, b []publish.Slice) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -77,11 +78,11 @@ func (h *handing) slices() []resourceapi.ResourceSlice {
 // it took and whether the pool was incomplete meanwhile.
 func (h *handing) costs(gpus []publish.GPU) (int, bool) {
 	h.t.Helper()
-	resources, errs := publish.Resources(nodetest.NodeName, gpus)
+	published, errs := publish.Slices(gpus)
 	require.Empty(h.t, errs)
 	before := nodetest.SliceWrites(h.api)
-	require.NoError(h.t, h.give(h.t.Context(), resources))
-	want := publish.DigestsOfResources(nodetest.NodeName, resources)
+	require.NoError(h.t, h.give(h.t.Context(), published))
+	want := publish.DigestsOfSlices(published)
 	require.Eventually(h.t, func() bool {
 		slices := h.slices()
 		if len(gpus) == 0 {
@@ -147,6 +148,27 @@ func TestWritesOfAHandover(t *testing.T) {
 	assert.EqualValues(t, 11, writes, "all slices are deleted")
 }
 
+// publish.Objects is what the resourceslice controller writes, except for what only the API server
+// knows.
+func TestObjectsOfAHandover(t *testing.T) {
+	h := newHanding(t)
+	gpus := []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0")}}
+	h.costs(gpus)
+	published, errs := publish.Slices(gpus)
+	require.Empty(t, errs)
+	want := publish.Objects(names.DriverName, nodetest.NodeName, published)
+	for i, stored := range h.slices() {
+		require.Len(t, stored.OwnerReferences, 1)
+		stored.OwnerReferences[0].UID = ""
+		assert.Equal(t, want[i].GenerateName, stored.GenerateName)
+		assert.Contains(t, want[i].Name, want[i].GenerateName)
+		assert.Equal(t, want[i].OwnerReferences, stored.OwnerReferences)
+		assert.True(t, equality.Semantic.DeepEqual(want[i].Spec, stored.Spec), "slice %d: want %v, stored %v", i, want[i].Spec, stored.Spec)
+		assert.Equal(t, metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"}, want[i].TypeMeta)
+	}
+	assert.Len(t, h.slices(), len(want))
+}
+
 // A target that changes while slices are handed over is reached, without steps that it has
 // no use for.
 func TestHandoverFollowsTheTarget(t *testing.T) {
@@ -155,14 +177,14 @@ func TestHandoverFollowsTheTarget(t *testing.T) {
 		sent = append(sent, r)
 		return nil
 	}}
-	target := func(taints ...string) resourceslice.DriverResources {
+	target := func(taints ...string) []publish.Slice {
 		var gpus []publish.GPU
 		for i, value := range taints {
 			g := publish.GPU{GPU: nodetest.GPUAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
 			g.Taints = []resourceapi.DeviceTaint{{Key: "k", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 			gpus = append(gpus, g)
 		}
-		r, errs := publish.Resources(nodetest.NodeName, gpus)
+		r, errs := publish.Slices(gpus)
 		require.Empty(t, errs)
 		return r
 	}
@@ -201,12 +223,12 @@ func TestHandoverLosesPatience(t *testing.T) {
 		return nil
 	}}
 	gpus := []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0")}}
-	first, _ := publish.Resources(nodetest.NodeName, gpus)
+	first, _ := publish.Slices(gpus)
 	require.NoError(t, h.give(t.Context(), first))
 	for i := range gpus {
 		gpus[i].Withheld = true
 	}
-	second, _ := publish.Resources(nodetest.NodeName, gpus)
+	second, _ := publish.Slices(gpus)
 	require.NoError(t, h.give(t.Context(), second))
 	assert.Eventually(t, func() bool {
 		mu.Lock()
@@ -216,51 +238,48 @@ func TestHandoverLosesPatience(t *testing.T) {
 	h.Stop()
 }
 
-// slicesOf are resources with a number of slices.
-func slicesOf(n int) resourceslice.DriverResources {
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{names.PoolName(nodetest.NodeName): {Slices: make([]resourceslice.Slice, n)}}}
-}
-
-// begun returns a handover whose first call of send is yet to come.
-func begun(send func(resourceslice.DriverResources) error, failed func(error)) *handover {
+// begun returns a handover whose first call of send is yet to come. It sends the number of slices.
+func begun(send func(int) error, failed func(error)) *handover {
 	h := &handover{node: nodetest.NodeName, patience: time.Minute, failed: func(_ context.Context, err error) { failed(err) }}
-	h.Begin(New(Config{}), func(_ context.Context, r resourceslice.DriverResources) error { return send(r) })
+	h.Begin(New(Config{}), func(_ context.Context, r resourceslice.DriverResources) error {
+		return send(len(r.Pools[names.PoolName(nodetest.NodeName)].Slices))
+	})
 	return h
 }
 
 // Only the last of the changes during the first call is sent, after it, and later calls are made at once.
 func TestFirstCallInTheBackground(t *testing.T) {
-	calls, proceed := make(chan resourceslice.DriverResources, 10), make(chan error)
-	h := begun(func(r resourceslice.DriverResources) error {
-		calls <- r
-		if len(r.Pools[names.PoolName(nodetest.NodeName)].Slices) == 1 {
+	calls, proceed := make(chan int, 10), make(chan error)
+	h := begun(func(n int) error {
+		calls <- n
+		if n == 1 {
 			return <-proceed
 		}
 		return nil
 	}, func(err error) { assert.NoError(t, err) })
 	for n := range 3 {
-		require.NoError(t, h.give(t.Context(), slicesOf(n+1)))
+		require.NoError(t, h.give(t.Context(), make([]publish.Slice, n+1)))
 	}
-	assert.Equal(t, slicesOf(1), <-calls)
+	assert.Equal(t, 1, <-calls)
 	assert.Empty(t, calls)
 	proceed <- nil
-	assert.Equal(t, slicesOf(3), <-calls)
-	require.NoError(t, h.give(t.Context(), slicesOf(4)))
-	assert.Equal(t, slicesOf(4), <-calls)
+	assert.Equal(t, 3, <-calls)
+	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 4)))
+	assert.Equal(t, 4, <-calls)
 	assert.Empty(t, calls)
 }
 
 func TestFirstCallIsRepeated(t *testing.T) {
 	calls, failures := 0, make(chan error, 1)
-	h := begun(func(resourceslice.DriverResources) error {
+	h := begun(func(int) error {
 		if calls++; calls == 1 {
 			return assert.AnError
 		}
 		return nil
 	}, func(err error) { failures <- err })
-	require.NoError(t, h.give(t.Context(), slicesOf(1)))
+	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 1)))
 	require.ErrorIs(t, <-failures, assert.AnError)
-	require.NoError(t, h.give(t.Context(), slicesOf(1)))
+	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 1)))
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -272,8 +291,8 @@ func TestFirstCallIsRepeated(t *testing.T) {
 // A stop neither waits for the first call nor reports that it ends it.
 func TestStopDuringTheFirstCall(t *testing.T) {
 	proceed := make(chan error)
-	h := begun(func(resourceslice.DriverResources) error { return <-proceed }, func(err error) { assert.NoError(t, err) })
-	require.NoError(t, h.give(t.Context(), slicesOf(1)))
+	h := begun(func(int) error { return <-proceed }, func(err error) { assert.NoError(t, err) })
+	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 1)))
 	h.Stop()
 	proceed <- assert.AnError
 	require.Eventually(t, func() bool {
@@ -281,5 +300,5 @@ func TestStopDuringTheFirstCall(t *testing.T) {
 		defer h.mu.Unlock()
 		return !h.starting
 	}, nodetest.Patience, nodetest.Tick)
-	require.NoError(t, h.give(t.Context(), slicesOf(2)), "nothing is sent any more")
+	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 2)), "nothing is sent any more")
 }

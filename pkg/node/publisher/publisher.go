@@ -13,7 +13,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -75,8 +74,8 @@ type Publisher struct {
 
 	// mu protects the fields below, and keeps publications in order.
 	mu sync.Mutex
-	// send passes resources to the kubeletplugin helper.
-	send func(context.Context, resourceslice.DriverResources) error
+	// send passes the slices of the node's pool to the kubeletplugin helper.
+	send func(context.Context, []publish.Slice) error
 	// owners are the other systems that serve the GPUs. Nothing is published until known is
 	// set.
 	known  bool
@@ -124,7 +123,7 @@ func New(c Config) *Publisher {
 }
 
 // start sets where to publish to.
-func (p *Publisher) start(send func(context.Context, resourceslice.DriverResources) error) {
+func (p *Publisher) start(send func(context.Context, []publish.Slice) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.send = send
@@ -207,7 +206,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 	}
 	if p.withdrawn {
 		p.Metrics.OfferedGPUs(nil)
-		p.sendAll(ctx, resourceslice.DriverResources{})
+		p.sendAll(ctx, nil)
 		return
 	}
 	known := p.inPlaces()
@@ -216,7 +215,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 	}
 	p.tellOwners(ctx, known)
 	if p.unmanaged() {
-		p.sendAll(ctx, resourceslice.DriverResources{})
+		p.sendAll(ctx, nil)
 		return
 	}
 	out := make([]publish.GPU, len(known))
@@ -228,11 +227,11 @@ func (p *Publisher) Publish(ctx context.Context) {
 		}
 	}
 	p.Metrics.OfferedGPUs(offered(out))
-	resources, errs := publish.Resources(p.Node, out)
+	all, errs := publish.Slices(out)
 	for _, err := range errs {
 		p.Events.Warn(ctx, names.EventGPUNotPublished, err.Error())
 	}
-	p.sendAll(ctx, resources)
+	p.sendAll(ctx, all)
 }
 
 // inPlaces lists the GPUs in the order of their slices. The caller holds the lock.
@@ -275,13 +274,13 @@ func (p *Publisher) holdsBack(pciAddress string) bool {
 		p.noShares && p.IsShared(pciAddress)
 }
 
-// sendAll publishes resources instead of the previous ones. The caller holds the lock.
-func (p *Publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
-	p.Metrics.PublishedDevices(resources)
-	p.slices = len(resources.Pools[names.PoolName(p.Node)].Slices)
-	p.digests = publish.DigestsOfResources(p.Node, resources)
+// sendAll publishes slices instead of the previous ones. The caller holds the lock.
+func (p *Publisher) sendAll(ctx context.Context, all []publish.Slice) {
+	p.Metrics.PublishedDevices(all)
+	p.slices = len(all)
+	p.digests = publish.DigestsOfSlices(all)
 	p.sent = ptr.To(p.order.By)
-	if err := p.send(ctx, resources); err != nil {
+	if err := p.send(ctx, all); err != nil {
 		p.failed(ctx, err, handingOver)
 	}
 }

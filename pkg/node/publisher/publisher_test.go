@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -29,7 +28,7 @@ import (
 type publishing struct {
 	*Publisher
 	api  *fake.Clientset
-	sent []resourceslice.DriverResources
+	sent [][]publish.Slice
 	fail error
 }
 
@@ -49,8 +48,8 @@ func newPublishing(t *testing.T) *publishing {
 	})}
 	p.mine = true
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
-	p.start(func(_ context.Context, r resourceslice.DriverResources) error {
-		p.sent = append(p.sent, r)
+	p.start(func(_ context.Context, all []publish.Slice) error {
+		p.sent = append(p.sent, all)
 		return p.fail
 	})
 	return p
@@ -60,7 +59,7 @@ func newPublishing(t *testing.T) *publishing {
 // are on the last.
 func (p *publishing) state() map[string]string {
 	state := map[string]string{}
-	for _, slice := range p.sent[len(p.sent)-1].Pools[nodetest.NodeName].Slices {
+	for _, slice := range p.sent[len(p.sent)-1] {
 		for _, set := range slice.SharedCounters {
 			state[set.Name] = "empty"
 		}
@@ -223,7 +222,7 @@ func TestPublisherUnmanaged(t *testing.T) {
 	p := newPublishing(t)
 	unmanaged := nodewatch.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "unmanaged", Found: "it does not have the labels a=b", Remedy: "label the node"}}}
 	p.SetOwners(t.Context(), unmanaged)
-	assert.Empty(t, p.sent[len(p.sent)-1].Pools)
+	assert.Empty(t, p.sent[len(p.sent)-1])
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 	held := []string{gpu1}
@@ -240,7 +239,7 @@ func TestPublisherUnmanaged(t *testing.T) {
 	assert.Len(t, p.sent, n)
 	held = nil
 	p.ClaimsChanged(t.Context())
-	assert.Empty(t, p.sent[len(p.sent)-1].Pools, "the last claim was released")
+	assert.Empty(t, p.sent[len(p.sent)-1], "the last claim was released")
 	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, n+1)
 	event := nodetest.AwaitEvent(t, p.api, "OtherOwner", "")
@@ -250,10 +249,8 @@ func TestPublisherUnmanaged(t *testing.T) {
 
 func (p *publishing) devices() []resourceapi.Device {
 	var all []resourceapi.Device
-	for _, pool := range p.sent[len(p.sent)-1].Pools {
-		for _, slice := range pool.Slices {
-			all = append(all, slice.Devices...)
-		}
+	for _, slice := range p.sent[len(p.sent)-1] {
+		all = append(all, slice.Devices...)
 	}
 	return all
 }
@@ -336,7 +333,7 @@ func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
 func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 	p := newPublishing(t)
 	order := func(p *publishing) (names []string) {
-		for _, s := range p.sent[len(p.sent)-1].Pools[nodetest.NodeName].Slices[1:] {
+		for _, s := range p.sent[len(p.sent)-1][1:] {
 			names = append(names, gpu.OfDevice(s.Devices[0].Name))
 		}
 		return names

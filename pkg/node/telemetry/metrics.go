@@ -6,11 +6,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // Metrics are the metrics of the plugin.
@@ -94,17 +94,15 @@ func (m *Metrics) Operation(operation string, start time.Time, err error) {
 }
 
 // PublishedDevices counts the devices of the last publication.
-func (m *Metrics) PublishedDevices(resources resourceslice.DriverResources) {
+func (m *Metrics) PublishedDevices(slices []publish.Slice) {
 	m.published.Reset()
-	for _, pool := range resources.Pools {
-		for _, slice := range pool.Slices {
-			for _, device := range slice.Devices {
-				profile := ""
-				if p := device.Attributes["profile"].StringValue; p != nil {
-					profile = *p
-				}
-				m.published.WithLabelValues(*device.Attributes["type"].StringValue, profile).Inc()
+	for _, slice := range slices {
+		for _, device := range slice.Devices {
+			profile := ""
+			if p := device.Attributes["profile"].StringValue; p != nil {
+				profile = *p
 			}
+			m.published.WithLabelValues(*device.Attributes["type"].StringValue, profile).Inc()
 		}
 	}
 }

@@ -49,9 +49,9 @@ func TestMetricsOfClaims(t *testing.T) {
 func TestMetricsOfPublishing(t *testing.T) {
 	m := NewMetrics(func() []ledger.Record { return nil })
 	for range 2 {
-		resources, errs := publish.Resources("node-a", []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0"), Withheld: true}})
+		all, errs := publish.Slices([]publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0"), Withheld: true}})
 		require.Empty(t, errs)
-		m.PublishedDevices(resources)
+		m.PublishedDevices(all)
 	}
 	assert.Equal(t, []string{
 		`tranche_published_devices{profile="",type="gpu"} 1`,

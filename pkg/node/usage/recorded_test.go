@@ -60,9 +60,9 @@ func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context
 	for _, g := range gpus {
 		published = append(published, publish.GPU{GPU: g})
 	}
-	resources, errs := publish.Resources(node, published)
+	all, errs := publish.Slices(published)
 	require.Empty(t, errs)
-	m.PublishedDevices(resources)
+	m.PublishedDevices(all)
 	m.Phase("prepare", "create", 250*time.Millisecond, nil)
 	m.Operation("prepare", time.Now(), nil)
 	m.Finding("ForeignPartition", nil)

@@ -56,7 +56,7 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 		}
 		gpus = append(gpus, published)
 	}
-	resources, failed := publish.Resources(n.Name, gpus)
+	resources, failed := publish.Slices(gpus)
 	if errs = append(errs, failed...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}

@@ -43,9 +43,9 @@ func sharedCluster(t *testing.T, partitions ...string) ([]*resourceapi.DeviceCla
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g})
 		}
-		resources, errs := publish.Resources(node, gpus)
+		all, errs := publish.Slices(gpus)
 		require.Empty(t, errs)
-		for i, s := range allocator.Slices(names.DriverName, node, resources) {
+		for i, s := range allocator.Slices(names.DriverName, node, all) {
 			s.Name = fmt.Sprintf("%s-%d", node, i)
 			for j := range s.Spec.Devices {
 				if d := &s.Spec.Devices[j]; node == "node-b" && gpu.OfDevice(d.Name) == gpus[0].Name() {

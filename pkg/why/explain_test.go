@@ -82,6 +82,18 @@ func TestScheduled(t *testing.T) {
 				{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{ResourceID: "x", Health: corev1.ResourceHealthStatusUnhealthy}}},
 			}}}
 		}},
+		"running-not-ready": {why.Running, func(w *world, p *corev1.Pod) {
+			p.Status.Phase = corev1.PodRunning
+			conditions := func(message string) []metav1.Condition {
+				return []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Message: message}, {Type: "Other", Status: metav1.ConditionTrue, Message: "fine"}}
+			}
+			held := w.claim().Status.Allocation.Devices.Results[0]
+			w.claim().Status.Devices = []resourceapi.AllocatedDeviceStatus{
+				{Driver: held.Driver, Pool: "node-b", Device: held.Device, Conditions: conditions("same name on another node")},
+				{Driver: held.Driver, Pool: held.Pool, Device: "another", Conditions: conditions("another device of the node")},
+				{Driver: held.Driver, Pool: held.Pool, Device: held.Device, Conditions: conditions("the daemon of MPS has ended")},
+			}
+		}},
 		"finished": {why.Finished, func(w *world, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodSucceeded
 			w.claim().Status.Allocation = nil

@@ -46,7 +46,7 @@ func withLibrary(t *testing.T, name, library string, change ...func(*Config)) *m
 func machineWith(t *testing.T, root string, lib *nvdriver.NVML, change ...func(*Config)) *machine {
 	t.Helper()
 	cfg := Config{
-		NVML:       lib,
+		NVML:       binding(t, root, lib),
 		DriverRoot: filepath.Join(root, "driver"),
 		ProcRoot:   root,
 		SysRoot:    filepath.Join(root, "sys"),
@@ -60,6 +60,21 @@ func machineWith(t *testing.T, root string, lib *nvdriver.NVML, change ...func(*
 	require.NoError(t, d.Open(t.Context()))
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	return m
+}
+
+// binding is the library that the driver uses: the simulated one in this process, or go-nvml on the
+// simulated library file in the folder that a variable names. That serves one machine at a time: run
+// with -parallel 1.
+func binding(t *testing.T, root string, lib *nvdriver.NVML) nvml.Interface {
+	t.Helper()
+	folder := os.Getenv("TRANCHE_TEST_NVML")
+	if folder == "" {
+		return lib
+	}
+	require.NoError(t, os.Setenv("TRANCHE_SIMULATED_MACHINE", root))
+	require.Equal(t, nvml.SUCCESS, lib.Init(), "what the test looks at")
+	t.Cleanup(func() { lib.Shutdown() })
+	return nvml.New(nvml.WithLibraryPath(filepath.Join(folder, "libnvidia-ml.so.1")))
 }
 
 // ofModel writes an inventory of one model and gives its path.

@@ -31,6 +31,8 @@ const MaxGPUs = 32
 type Inventory struct {
 	// Name is how the inventory was asked for.
 	Name string
+	// Text is what it was read from.
+	Text string
 	// DriverVersion is that of NVIDIA's driver.
 	DriverVersion string
 	// CUDADriverVersion is major × 1000 + minor × 10, as NVML gives it.
@@ -180,7 +182,7 @@ func ParseInventory(data []byte) (*Inventory, error) {
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
 		return nil, fmt.Errorf("not a valid inventory: %w", err)
 	}
-	inv := &Inventory{DriverVersion: cmp.Or(f.DriverVersion, defaultDriverVersion), NoMPS: f.MPS != nil && !*f.MPS}
+	inv := &Inventory{Text: string(data), DriverVersion: cmp.Or(f.DriverVersion, defaultDriverVersion), NoMPS: f.MPS != nil && !*f.MPS}
 	// Versions become file names (libcuda.so.<version>).
 	if !regexp.MustCompile(`^\d+(\.\d+){1,3}$`).MatchString(inv.DriverVersion) {
 		return nil, fmt.Errorf("driverVersion: %q is not a version like %s (quoted)", f.DriverVersion, defaultDriverVersion)

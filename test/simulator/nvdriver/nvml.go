@@ -91,6 +91,20 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	if root == "/" {
 		return nil, errors.New("simulated NVIDIA driver: Options.Root is /: name a folder of its own, the host's files are never touched")
 	}
+	o.Root = root
+	n := opened(inv, o)
+	if err := n.start(); err != nil {
+		return nil, fmt.Errorf("simulated machine in %s: %w", root, err)
+	}
+	if err := n.describe(o); err != nil {
+		return nil, fmt.Errorf("simulated machine in %s: %w", root, err)
+	}
+	return n, nil
+}
+
+// opened is the machine at an absolute path.
+func opened(inv *models.Inventory, o Options) *NVML {
+	root := o.Root
 	n := &NVML{
 		Interface: missingLibrary,
 		inventory: inv, library: libraryOf(cmp.Or(o.Library, inv.DriverVersion), inv.GPUs), root: root, seed: o.Seed,
@@ -112,10 +126,7 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 		n.devices = append(n.devices, d)
 		n.files.UUIDs = append(n.files.UUIDs, d.uuid)
 	}
-	if err := n.start(); err != nil {
-		return nil, fmt.Errorf("simulated machine in %s: %w", root, err)
-	}
-	return n, nil
+	return n
 }
 
 // DriverRoot is the folder to give to nvcdi as driver root and device root.
@@ -184,13 +195,14 @@ func (n *NVML) openSession() error {
 // InitWithFlags is Init: no flag changes anything here.
 func (n *NVML) InitWithFlags(uint32) nvml.Return { return n.Init() }
 
-// Shutdown undoes one Init.
+// Shutdown undoes one Init. Without one it succeeds, as the libraries of 535, 550 and 555 do (nvml.h
+// says UNINITIALIZED).
 func (n *NVML) Shutdown() nvml.Return {
 	n.sessions.Lock()
 	defer n.sessions.Unlock()
 	switch n.loads.Load() {
 	case 0:
-		return nvml.ERROR_UNINITIALIZED
+		return nvml.SUCCESS
 	case 1:
 		n.session.Close()
 	}
@@ -214,15 +226,15 @@ func (n *NVML) SystemGetDriverVersion() (string, nvml.Return) {
 }
 
 // SystemGetNVMLVersion is the driver's version behind its CUDA major version,
-// as the real library has it.
+// as the real library has it. It needs no Init.
 func (n *NVML) SystemGetNVMLVersion() (string, nvml.Return) {
-	return fmt.Sprintf("%d.%s", n.inventory.CUDADriverVersion/1000, n.inventory.DriverVersion), n.initialized()
+	return fmt.Sprintf("%d.%s", n.inventory.CUDADriverVersion/1000, n.inventory.DriverVersion), nvml.SUCCESS
 }
 
-// SystemGetCudaDriverVersion is major × 1000 + minor × 10. It needs no Init: nvml.h
-// documents no error for that.
+// SystemGetCudaDriverVersion is major × 1000 + minor × 10. It needs an Init, which nvml.h does not
+// say.
 func (n *NVML) SystemGetCudaDriverVersion() (int, nvml.Return) {
-	return n.inventory.CUDADriverVersion, nvml.SUCCESS
+	return n.inventory.CUDADriverVersion, n.initialized()
 }
 
 // SystemGetCudaDriverVersion_v2 is the same number.

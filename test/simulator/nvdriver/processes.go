@@ -2,7 +2,9 @@ package nvdriver
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -75,6 +77,30 @@ func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) 
 // GetGraphicsRunningProcesses: simulated clients only compute.
 func (d *device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
 	return nil, d.check("")
+}
+
+// SystemGetProcessName returns the command of a process, or the name of a client that is none:
+// NOT_FOUND "if process doesn't exist" (nvml.h).
+func (n *NVML) SystemGetProcessName(pid int) (string, nvml.Return) {
+	if ret := n.initialized(); ret != nvml.SUCCESS {
+		return "", ret
+	}
+	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(line) > 0 {
+		command, _, _ := strings.Cut(string(line), "\x00")
+		return command, nvml.SUCCESS
+	}
+	for _, d := range n.devices {
+		all, err := d.processes()
+		if err != nil {
+			return "", n.unexpected("SystemGetProcessName", err)
+		}
+		for _, p := range all {
+			if p.PID == pid {
+				return p.Name, nvml.SUCCESS
+			}
+		}
+	}
+	return "", nvml.ERROR_NOT_FOUND
 }
 
 // processes lists the clients of the GPU that the state and the faults name.

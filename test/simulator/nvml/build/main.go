@@ -1,0 +1,126 @@
+// Command build makes the simulated libnvidia-ml.so.1 of each branch of the driver, as
+// <folder>/<branch>/libnvidia-ml.so.1: a library with exactly that branch's functions. Those that
+// are not simulated answer NOT_SUPPORTED.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/tranche-dev/tranche/test/simulator/nvml/symbols"
+)
+
+const nvmlPackage = "github.com/tranche-dev/tranche/test/simulator/nvml"
+
+func main() {
+	folder := flag.String("o", "", "folder for the libraries")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := build(ctx, *folder, flag.Args())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+}
+
+// build makes the libraries of some branches, or of all.
+func build(ctx context.Context, folder string, only []string) error {
+	if folder == "" {
+		return fmt.Errorf("-o is missing: name a folder for the libraries")
+	}
+	branches := symbols.Branches()
+	if len(only) > 0 {
+		branches = nil
+		for _, text := range only {
+			branch, err := strconv.Atoi(text)
+			if err != nil {
+				return fmt.Errorf("%q is not a branch of the driver like 580", text)
+			}
+			branches = append(branches, branch)
+		}
+	}
+	temporary, err := os.MkdirTemp("", "nvml")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary)
+	archive := filepath.Join(temporary, "nvml.a")
+	if err := run(ctx, "go", "build", "-buildmode=c-archive", "-ldflags=-s -w", "-o", archive, nvmlPackage); err != nil {
+		return err
+	}
+	simulated, err := exports(filepath.Join(temporary, "nvml.h"))
+	if err != nil {
+		return err
+	}
+	for _, branch := range branches {
+		to := filepath.Join(folder, strconv.Itoa(branch), "libnvidia-ml.so.1")
+		if err := link(ctx, temporary, archive, simulated, branch, to); err != nil {
+			return fmt.Errorf("library of %d: %w", branch, err)
+		}
+	}
+	return nil
+}
+
+// link makes the library of a branch.
+func link(ctx context.Context, temporary, archive string, simulated map[string]bool, branch int, to string) error {
+	stubs, script := filepath.Join(temporary, "stubs.c"), filepath.Join(temporary, "names.map")
+	var code, versions bytes.Buffer
+	fmt.Fprintf(&code, "int branchOfLibrary(void) { return %d; }\nint unsupported(void);\n", branch)
+	versions.WriteString("{\nglobal:\n")
+	for _, name := range symbols.Of(branch) {
+		fmt.Fprintf(&versions, "  %s;\n", name)
+		if !simulated[name] {
+			fmt.Fprintf(&code, "int %s(void) { return unsupported(); }\n", name)
+		}
+	}
+	versions.WriteString("local: *;\n};\n")
+	if err := os.WriteFile(stubs, code.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(script, versions.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	// Programs that run keep the library that they have opened.
+	next := to + ".new"
+	err := run(ctx, "gcc", "-shared", "-fPIC", "-s", "-o", next, stubs, "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive",
+		"-Wl,-soname,libnvidia-ml.so.1", "-Wl,--version-script="+script, "-Wl,-z,nodelete", "-pthread", "-ldl")
+	if err != nil {
+		return err
+	}
+	return os.Rename(next, to)
+}
+
+// exports returns the functions that the header of a C archive declares.
+func exports(header string) (map[string]bool, error) {
+	text, err := os.ReadFile(header)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^extern .*\b(nvml\w+)\(`).FindAllSubmatch(text, -1) {
+		all[string(match[1])] = true
+	}
+	return all, nil
+}
+
+func run(ctx context.Context, words ...string) error {
+	command := exec.CommandContext(ctx, words[0], words[1:]...)
+	if text, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, text)
+	}
+	return nil
+}

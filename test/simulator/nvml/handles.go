@@ -1,0 +1,105 @@
+package main
+
+// #include <stdlib.h>
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+)
+
+// handles gives out what nvml.h calls handles: addresses, which callers keep and compare. What is
+// the same thing has the same handle.
+type handles struct {
+	// mu protects the maps.
+	mu     sync.Mutex
+	things map[unsafe.Pointer]any
+	known  map[any]unsafe.Pointer
+}
+
+var given = handles{things: map[unsafe.Pointer]any{}, known: map[any]unsafe.Pointer{}}
+
+// of returns the handle of a thing, a pointer to a structure of nvdriver.
+func (h *handles) of(thing any) unsafe.Pointer {
+	key := nvdriver.Key(thing)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if handle, ok := h.known[key]; ok {
+		return handle
+	}
+	handle := C.malloc(1)
+	h.things[handle], h.known[key] = thing, handle
+	return handle
+}
+
+// forget frees the handle of something that no other handle can be equal to.
+func (h *handles) forget(handle unsafe.Pointer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if thing, ok := h.things[handle]; ok {
+		delete(h.known, thing)
+		delete(h.things, handle)
+		C.free(handle)
+	}
+}
+
+// get returns what a handle stands for. Anything else that a caller passes is INVALID_ARGUMENT.
+func get[T any](handle unsafe.Pointer) (thing T, ret nvml.Return) {
+	given.mu.Lock()
+	found, ok := given.things[handle]
+	given.mu.Unlock()
+	if thing, ok = found.(T); !ok {
+		return thing, nvml.ERROR_INVALID_ARGUMENT
+	}
+	return thing, nvml.SUCCESS
+}
+
+// on makes a call on what a handle stands for.
+func on[T any](handle unsafe.Pointer, call func(T) C.int) C.int {
+	thing, ret := get[T](handle)
+	if ret != nvml.SUCCESS {
+		if driver() == nil {
+			ret = nvml.ERROR_UNINITIALIZED
+		}
+		return C.int(ret)
+	}
+	return call(thing)
+}
+
+// onDevice is on for a GPU or a MIG device.
+func onDevice(handle unsafe.Pointer, call func(nvml.Device) C.int) C.int { return on(handle, call) }
+
+// answerHandle writes the handle of a thing.
+func answerHandle(out unsafe.Pointer, thing any, ret nvml.Return) C.int {
+	if out == nil {
+		return C.int(nvml.ERROR_INVALID_ARGUMENT)
+	}
+	if ret != nvml.SUCCESS {
+		return C.int(ret)
+	}
+	return answer(out, given.of(thing), ret)
+}
+
+// answerHandles writes the handles of things.
+func answerHandles[T any](out unsafe.Pointer, count *C.uint, things []T, ret nvml.Return) C.int {
+	all := make([]unsafe.Pointer, len(things))
+	for i, thing := range things {
+		all[i] = given.of(thing)
+	}
+	return answerList(out, count, all, ret)
+}
+
+// forgetAll frees all handles: none is valid after the last Shutdown.
+func (h *handles) forgetAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for handle := range h.things {
+		C.free(handle)
+	}
+	clear(h.things)
+	clear(h.known)
+}

@@ -1,0 +1,51 @@
+// Package symbols knows which functions NVML's library has in each branch of the driver.
+package symbols
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed symbols.txt
+var table string
+
+// since has the oldest branch with a function.
+var since = sync.OnceValue(func() map[string]int {
+	all := map[string]int{}
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var branch int
+		var name string
+		if _, err := fmt.Sscan(line, &branch, &name); err != nil {
+			panic(fmt.Sprintf("symbols.txt: %q: %v", line, err))
+		}
+		all[name] = branch
+	}
+	return all
+})
+
+// Branches returns the branches of the driver, oldest first.
+func Branches() []int {
+	return slices.Compact(slices.Sorted(maps.Values(since())))
+}
+
+// Of returns the functions of a branch's library, in order. Between two branches, the older one's.
+func Of(branch int) []string {
+	var names []string
+	for name, first := range since() {
+		if first <= branch {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Since returns the oldest branch with a function, 0 if none has it.
+func Since(name string) int { return since()[name] }

@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/short"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
 )
 
 // TestSimulated runs the same checks over simulated GPUs: it is the checks that

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
 )
 
 // Machine is one simulated machine.

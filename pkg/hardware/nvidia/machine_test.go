@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
 )
 
 // machine is a simulated node with an open driver on it.

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
 )
 
 // quietLogger keeps nvcdi's warnings for the assertions.

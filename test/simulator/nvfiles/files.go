@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -236,3 +237,13 @@ func writeExecutable(path, content string) error {
 	}
 	return os.Chmod(path, 0o755)
 }
+
+// TakePlainNodes is called once if files stand for device nodes. The package plainnodes sets it in
+// programs that have nvcdi, which must take them.
+var TakePlainNodes func()
+
+var takePlainNodes = sync.OnceFunc(func() {
+	if TakePlainNodes != nil {
+		TakePlainNodes()
+	}
+})

@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -80,6 +81,9 @@ func link(ctx context.Context, temporary, archive string, simulated map[string]b
 	versions.WriteString("{\nglobal:\n")
 	for _, name := range symbols.Of(branch) {
 		fmt.Fprintf(&versions, "  %s;\n", name)
+	}
+	// All functions are defined, because go-nvml in the archive refers to all of them.
+	for _, name := range symbols.Of(math.MaxInt) {
 		if !simulated[name] {
 			fmt.Fprintf(&code, "int %s(void) { return unsupported(); }\n", name)
 		}
@@ -97,7 +101,7 @@ func link(ctx context.Context, temporary, archive string, simulated map[string]b
 	// Programs that run keep the library that they have opened.
 	next := to + ".new"
 	err := run(ctx, "gcc", "-shared", "-fPIC", "-s", "-o", next, stubs, "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive",
-		"-Wl,-soname,libnvidia-ml.so.1", "-Wl,--version-script="+script, "-Wl,-z,nodelete", "-pthread", "-ldl")
+		"-Wl,-soname,libnvidia-ml.so.1", "-Wl,--version-script="+script, "-Wl,-z,nodelete,-z,defs", "-pthread", "-ldl")
 	if err != nil {
 		return err
 	}

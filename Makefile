@@ -222,10 +222,17 @@ race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real 
 
 # Those of pkg/node that create, find and destroy MIG partitions.
 MIG_TESTS = ^Test(ForeignPartition|ReleaseOfForgotten|ComputeInstance|InUse|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
+# The simulated libnvidia-ml.so.1 of each branch of the driver.
+NVML = build/nvml
+.PHONY: nvml
+nvml: compiler
+	@$(GO) run ./test/simulator/nvml/build -o $(NVML)
+
 .PHONY: test-drivers
-test-drivers: compiler ## Run the tests of MIG with the simulated library of each driver (535, 580, 610)
-	@for driver in 535 580 610; do echo "driver $$driver …"; TRANCHE_TEST_DRIVER=$$driver $(GO) test ./pkg/hardware/nvidia/... && \
-	  TRANCHE_TEST_DRIVER=$$driver $(GO) test -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
+test-drivers: nvml ## Run the tests of MIG with the simulated library of each driver: as a library file, and those of the plugin
+	@for driver in $$(ls $(NVML)); do echo "driver $$driver …"; export TRANCHE_TEST_DRIVER=$$driver; \
+	  TRANCHE_TEST_NVML=$(CURDIR)/$(NVML)/$$driver $(TEST) -count=1 -parallel 1 ./pkg/hardware/nvidia && \
+	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
 
 .PHONY: test-clients
 test-clients: compiler ## Look for every NVML call in the real library of the oldest driver (fetches Debian's libnvidia-ml1)

@@ -92,10 +92,10 @@ func TestKnownDefectHalfMadePartitionCountsToo(t *testing.T) {
 
 func TestKnownDefectErrorsNameTheCallThatFailed(t *testing.T) {
 	for call, want := range map[string]string{
-		"CreateGpuInstance":     "DeviceCreateGpuInstanceWithPlacement: " + nvml.ERROR_UNKNOWN.Error(),
-		"CreateComputeInstance": "GpuInstanceCreateComputeInstance: " + nvml.ERROR_UNKNOWN.Error(),
-		"SetMigMode":            "DeviceSetMigMode: " + nvml.ERROR_UNKNOWN.Error(),
-		"GetGpuInstances":       "DeviceGetGpuInstances: " + nvml.ERROR_UNKNOWN.Error(),
+		"CreateGpuInstance":     "DeviceCreateGpuInstanceWithPlacement: ERROR_UNKNOWN",
+		"CreateComputeInstance": "GpuInstanceCreateComputeInstance: ERROR_UNKNOWN",
+		"SetMigMode":            "DeviceSetMigMode: ERROR_UNKNOWN",
+		"GetGpuInstances":       "DeviceGetGpuInstances: ERROR_UNKNOWN",
 	} {
 		t.Run(call, func(t *testing.T) {
 			m := simulated(t, "h100x8")

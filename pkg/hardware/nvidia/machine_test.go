@@ -35,6 +35,9 @@ func simulated(t *testing.T, name string, change ...func(*Config)) *machine {
 // withLibrary is simulated with the library of a driver.
 func withLibrary(t *testing.T, name, library string, change ...func(*Config)) *machine {
 	t.Helper()
+	if folder := os.Getenv(libraryFolder); folder != "" && filepath.Base(folder) != library {
+		t.Skipf("%s is not the library of %s", folder, library)
+	}
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	root := memory.TempDir(t)
@@ -63,19 +66,35 @@ func machineWith(t *testing.T, root string, lib *nvdriver.NVML, change ...func(*
 	return m
 }
 
-// binding is the library that the driver uses: the simulated one in this process, or go-nvml on the
-// simulated library file in the folder that a variable names. That serves one machine at a time: run
-// with -parallel 1.
+// libraryFolder names a variable: a folder <branch> with the simulated library file of a driver.
+const libraryFolder = "TRANCHE_TEST_NVML"
+
+// binding is the library that the driver uses: the simulated one in this process, or go-nvml on a
+// library file. That serves one machine at a time: run with -parallel 1.
 func binding(t *testing.T, root string, lib *nvdriver.NVML) nvml.Interface {
 	t.Helper()
-	folder := os.Getenv("TRANCHE_TEST_NVML")
+	folder := os.Getenv(libraryFolder)
 	if folder == "" {
 		return lib
 	}
+	if libraryInUse {
+		t.Skip("the library file serves one machine at a time")
+	}
+	libraryInUse = true
+	t.Cleanup(func() { libraryInUse = false })
 	require.NoError(t, os.Setenv("TRANCHE_SIMULATED_MACHINE", root))
-	require.Equal(t, nvml.SUCCESS, lib.Init(), "what the test looks at")
-	t.Cleanup(func() { lib.Shutdown() })
+	lib.Observe()
 	return nvml.New(nvml.WithLibraryPath(filepath.Join(folder, "libnvidia-ml.so.1")))
+}
+
+var libraryInUse bool
+
+// inProcess skips a test that puts something of its own between the driver and go-nvml.
+func inProcess(t *testing.T) {
+	t.Helper()
+	if os.Getenv(libraryFolder) != "" {
+		t.Skip("needs the simulated library in this process")
+	}
 }
 
 // ofModel writes an inventory of one model and gives its path.

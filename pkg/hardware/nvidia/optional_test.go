@@ -143,6 +143,7 @@ func (d twins) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInfo,
 }
 
 func TestProfileThatIsDroppedIsLogged(t *testing.T) {
+	inProcess(t)
 	var mu sync.Mutex
 	said := ""
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return twins{d} }), func(c *Config) {

@@ -17,6 +17,7 @@ import (
 // A driver that was released keeps nobody from taking the module out, and nothing
 // opens NVML again.
 func TestRelease(t *testing.T) {
+	inProcess(t)
 	library := &countedSets{made: make(chan struct{}, 8)}
 	m := simulated(t, "h100x8", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
 	gpuID := m.gpus()[0].PCIAddress

@@ -56,6 +56,7 @@ func (s countedSet) Free() nvml.Return {
 
 // A set of events that outlived its session would be used after its end.
 func TestSetsOfEventsAreFreedBeforeAReset(t *testing.T) {
+	inProcess(t)
 	library := &countedSets{made: make(chan struct{}, 8)}
 	m, smi := ampere(t, "a100-40x8-mig-off", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,5 +150,5 @@ func TestOneResetAtATime(t *testing.T) {
 	resets.Wait()
 	assert.Len(t, smi.ran, 2)
 	require.NoError(t, m.Close(t.Context()))
-	assert.Equal(t, nvml.ERROR_UNINITIALIZED, m.nvml.Shutdown(), "every Init had its Shutdown")
+	assert.Equal(t, nvml.ERROR_UNINITIALIZED, m.cfg.NVML.Shutdown(), "every Init had its Shutdown")
 }

@@ -123,7 +123,7 @@ func TestUsageAfterNVMLWasClosed(t *testing.T) {
 	m := simulated(t, ofModel(t, "H100-80GB", ""))
 	address := m.gpus()[0].PCIAddress
 	m.usage(address)
-	require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown())
+	require.Equal(t, nvml.SUCCESS, m.cfg.NVML.Shutdown())
 	u := m.usage(address)
 	assert.NotContains(t, u.Measured, gpu.ComputeActive)
 	assert.Contains(t, m.usage(address).Measured, gpu.ComputeActive)

@@ -154,7 +154,7 @@ func TestWatchHealthReportsALostGPUOnceAndTakesItUpAgain(t *testing.T) {
 	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, time.Minute, 10*time.Millisecond)
 	e, _ := w.last(gone, 0)
 	assert.True(t, e.Fatal)
-	assert.Contains(t, e.Message, nvml.ERROR_GPU_IS_LOST.Error())
+	assert.Contains(t, e.Message, "ERROR_GPU_IS_LOST")
 	w.faults(nvdriver.Faults{Lost: []string{gone}, XIDs: []nvdriver.XID{{GPU: other, XID: 119}}})
 	require.Eventually(t, func() bool { return w.count(other, 119) == 1 }, time.Minute, 10*time.Millisecond, "the others are still watched")
 	assert.Zero(t, w.count(other, 0))
@@ -169,7 +169,7 @@ func TestWatchHealthSurvivesALostSession(t *testing.T) {
 	w := m.watchHealth()
 	address := "0000:17:00.0"
 	w.xid(address, 63, nil)
-	require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown())
+	require.Equal(t, nvml.SUCCESS, m.cfg.NVML.Shutdown())
 	w.xid(address, 95, nil)
 }
 
@@ -216,7 +216,7 @@ func TestGPUsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
 			e, _ := w.last("0000:17:00.0", 0)
 			assert.False(t, e.Fatal)
 			assert.Contains(t, e.Message, "GPU 0000:17:00.0 cannot be watched for errors")
-			require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown()) // a new session
+			require.Equal(t, nvml.SUCCESS, m.cfg.NVML.Shutdown()) // a new session
 			w.xid("0000:31:00.0", 64, nil)
 			assert.Equal(t, 1, w.count("0000:17:00.0", 0))
 		})

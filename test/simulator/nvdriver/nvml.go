@@ -58,6 +58,7 @@ type NVML struct {
 	logf     func(format string, args ...any)
 	devices  []*device
 	loads    atomic.Int64
+	observed atomic.Bool
 	// sessions protects changes of loads, and session.
 	sessions sync.Mutex
 	// session is locked while loads is above zero.
@@ -195,14 +196,14 @@ func (n *NVML) openSession() error {
 // InitWithFlags is Init: no flag changes anything here.
 func (n *NVML) InitWithFlags(uint32) nvml.Return { return n.Init() }
 
-// Shutdown undoes one Init. Without one it succeeds, as the libraries of 535, 550 and 555 do (nvml.h
-// says UNINITIALIZED).
+// Shutdown undoes one Init. Without one, the libraries of 535, 550 and 555 answer SUCCESS, that of
+// 580 what nvml.h says.
 func (n *NVML) Shutdown() nvml.Return {
 	n.sessions.Lock()
 	defer n.sessions.Unlock()
 	switch n.loads.Load() {
 	case 0:
-		return nvml.SUCCESS
+		return nvml.ERROR_UNINITIALIZED
 	case 1:
 		n.session.Close()
 	}
@@ -211,7 +212,7 @@ func (n *NVML) Shutdown() nvml.Return {
 }
 
 func (n *NVML) initialized() nvml.Return {
-	if n.loads.Load() == 0 {
+	if n.loads.Load() == 0 && !n.observed.Load() {
 		return nvml.ERROR_UNINITIALIZED
 	}
 	return nvml.SUCCESS

@@ -60,7 +60,7 @@ func nvmlDeviceGetMemoryInfo(device, info unsafe.Pointer) C.int {
 func nvmlDeviceGetMemoryInfo_v2(device, info unsafe.Pointer) C.int {
 	return onDevice(device, func(d nvml.Device) C.int {
 		memory, ret := d.GetMemoryInfo_v2()
-		return answerVersioned(info, 2, memory, ret)
+		return answerVersioned(info, 2, nvml.ERROR_FUNCTION_NOT_FOUND, memory, ret) // as an H100's driver answers
 	})
 }
 
@@ -135,7 +135,7 @@ func nvmlDeviceSetComputeMode(device unsafe.Pointer, mode C.int) C.int {
 func nvmlDeviceGetAddressingMode(device, mode unsafe.Pointer) C.int {
 	return onDevice(device, func(d nvml.Device) C.int {
 		m, ret := d.GetAddressingMode()
-		return answerVersioned(mode, 1, m, ret)
+		return answerVersioned(mode, 1, nvml.ERROR_ARGUMENT_VERSION_MISMATCH, m, ret)
 	})
 }
 

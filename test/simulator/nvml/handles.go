@@ -48,11 +48,12 @@ func (h *handles) forget(handle unsafe.Pointer) {
 }
 
 // get returns what a handle stands for. Anything else that a caller passes is INVALID_ARGUMENT.
-func get[T any](handle unsafe.Pointer) (thing T, ret nvml.Return) {
+func get[T any](handle unsafe.Pointer) (T, nvml.Return) {
 	given.mu.Lock()
-	found, ok := given.things[handle]
+	found := given.things[handle]
 	given.mu.Unlock()
-	if thing, ok = found.(T); !ok {
+	thing, ok := found.(T)
+	if !ok {
 		return thing, nvml.ERROR_INVALID_ARGUMENT
 	}
 	return thing, nvml.SUCCESS

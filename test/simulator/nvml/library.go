@@ -14,10 +14,10 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"log"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -130,29 +130,61 @@ func unsupported() C.int {
 	return onDriver(func(*nvdriver.NVML) C.int { return C.int(nvml.ERROR_NOT_SUPPORTED) })
 }
 
-// texts are the names of answers, which callers keep.
-var texts sync.Map
+// texts are those of errorTexts that callers keep.
+var texts struct {
+	// mu protects the map.
+	mu  sync.Mutex
+	all map[C.int]*C.char
+}
 
 //export nvmlErrorString
 func nvmlErrorString(ret C.int) *C.char {
-	text, ok := texts.Load(ret)
+	texts.mu.Lock()
+	defer texts.mu.Unlock()
+	text, ok := texts.all[ret]
 	if !ok {
-		text, _ = texts.LoadOrStore(ret, C.CString(errorText(nvml.Return(ret))))
+		if texts.all == nil {
+			texts.all = map[C.int]*C.char{}
+		}
+		text = C.CString(cmp.Or(errorTexts[nvml.Return(ret)], "Unknown Error"))
+		texts.all[ret] = text
 	}
-	return text.(*C.char)
+	return text
 }
 
-// errorText is what the library of an H100's driver said of NVML_ERROR_NOT_SUPPORTED: "Not
-// Supported". What it says of other codes is made up the same way.
-func errorText(ret nvml.Return) string {
-	if ret == nvml.SUCCESS {
-		return "Success"
-	}
-	words := strings.Split(strings.ToLower(strings.TrimPrefix(ret.String(), "ERROR_")), "_")
-	for i, word := range words {
-		words[i] = strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
-	}
-	return strings.Join(words, " ")
+// errorTexts is what the libraries of 535, 550 and 555 say of each answer; they know "Unknown Error"
+// of all others.
+var errorTexts = map[nvml.Return]string{
+	nvml.SUCCESS:                         "Success",
+	nvml.ERROR_UNINITIALIZED:             "Uninitialized",
+	nvml.ERROR_INVALID_ARGUMENT:          "Invalid Argument",
+	nvml.ERROR_NOT_SUPPORTED:             "Not Supported",
+	nvml.ERROR_NO_PERMISSION:             "Insufficient Permissions",
+	nvml.ERROR_ALREADY_INITIALIZED:       "Already Initialized",
+	nvml.ERROR_NOT_FOUND:                 "Not Found",
+	nvml.ERROR_INSUFFICIENT_SIZE:         "Insufficient Size",
+	nvml.ERROR_INSUFFICIENT_POWER:        "Insufficient External Power",
+	nvml.ERROR_DRIVER_NOT_LOADED:         "Driver Not Loaded",
+	nvml.ERROR_TIMEOUT:                   "Timeout",
+	nvml.ERROR_IRQ_ISSUE:                 "Interrupt Request Issue",
+	nvml.ERROR_LIBRARY_NOT_FOUND:         "NVML Shared Library Not Found",
+	nvml.ERROR_FUNCTION_NOT_FOUND:        "Function Not Found",
+	nvml.ERROR_CORRUPTED_INFOROM:         "Corrupted infoROM",
+	nvml.ERROR_GPU_IS_LOST:               "GPU is lost",
+	nvml.ERROR_RESET_REQUIRED:            "GPU requires reset",
+	nvml.ERROR_OPERATING_SYSTEM:          "GPU access blocked by the operating system",
+	nvml.ERROR_LIB_RM_VERSION_MISMATCH:   "Driver/library version mismatch",
+	nvml.ERROR_IN_USE:                    "In use by another client",
+	nvml.ERROR_MEMORY:                    "Insufficient Memory",
+	nvml.ERROR_NO_DATA:                   "No data",
+	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED:    "vGPU ECC not supported",
+	nvml.ERROR_INSUFFICIENT_RESOURCES:    "Insufficient Resources",
+	nvml.ERROR_FREQ_NOT_SUPPORTED:        "Invalid Frequency",
+	nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "Argument version mismatch",
+	nvml.ERROR_DEPRECATED:                "Requested functionality has been deprecated",
+	nvml.ERROR_NOT_READY:                 "System is not in ready state",
+	nvml.ERROR_GPU_NOT_FOUND:             "No supported GPUs were found",
+	nvml.ERROR_INVALID_STATE:             "Resource not in correct state to perform requested operation",
 }
 
 //export nvmlSystemGetDriverVersion

@@ -70,13 +70,11 @@ func answerList[T any](out unsafe.Pointer, count *C.uint, list []T, ret nvml.Ret
 	return C.int(nvml.SUCCESS)
 }
 
-// answerVersioned writes a structure that begins with its version, which the caller has set.
-func answerVersioned[T any](out unsafe.Pointer, version uint32, value T, ret nvml.Return) C.int {
-	switch {
-	case out == nil:
-		return C.int(nvml.ERROR_INVALID_ARGUMENT)
-	case *(*uint32)(out) != nvml.STRUCT_VERSION(value, version):
-		return C.int(nvml.ERROR_ARGUMENT_VERSION_MISMATCH)
+// answerVersioned writes a structure that begins with its version, which the caller has set. other
+// is the answer to another version.
+func answerVersioned[T any](out unsafe.Pointer, version uint32, other nvml.Return, value T, ret nvml.Return) C.int {
+	if out != nil && *(*uint32)(out) != nvml.STRUCT_VERSION(value, version) {
+		return C.int(other)
 	}
 	return answer(out, value, ret)
 }

@@ -119,7 +119,7 @@ func nvmlDeviceGetGpuInstanceProfileInfoV(device unsafe.Pointer, profile C.uint,
 			return answer(info, p, ret)
 		}
 		p, ret := d.GetGpuInstanceProfileInfoV2(int(profile))
-		return answerVersioned(info, 2, p, ret)
+		return answerVersioned(info, 2, nvml.ERROR_INVALID_ARGUMENT, p, ret)
 	})
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -19,8 +20,18 @@ type CallError struct {
 	Return nvml.Return
 }
 
+// codes are the names of NVML's answers in nvml.h. A Return of go-nvml prints so until a library is
+// loaded, and then the library's words ("In use by another client").
+var codes = func() map[nvml.Return]string {
+	all := map[nvml.Return]string{}
+	for code := range nvml.ERROR_UNKNOWN + 1 {
+		all[code] = code.Error()
+	}
+	return all
+}()
+
 func (e *CallError) Error() string {
-	text := fmt.Sprintf("%s: NVML call %s: %s", e.Subject, e.Call, e.Return.Error())
+	text := fmt.Sprintf("%s: NVML call %s: %s", e.Subject, e.Call, cmp.Or(codes[e.Return], e.Return.Error()))
 	if remedy := remedies[e.Return]; remedy != "" {
 		text += " (" + remedy + ")"
 	}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvml/symbols"
+)
+
+func TestUnknownBranch(t *testing.T) {
+	require.ErrorContains(t, build(t.Context(), "", nil), "-o is missing")
+	require.ErrorContains(t, build(t.Context(), t.TempDir(), []string{"new"}), `"new" is not a branch`)
+}
+
+// Each library has exactly its branch's functions, and no name of Go's runtime, which would take the
+// place of that of the program.
+func TestLibraries(t *testing.T) {
+	branches := symbols.Branches()
+	if testing.Short() {
+		branches = []int{branches[0], 580}
+	}
+	folder := t.TempDir()
+	var names []string
+	for _, branch := range branches {
+		names = append(names, strconv.Itoa(branch))
+	}
+	require.NoError(t, build(t.Context(), folder, names))
+	for _, branch := range branches {
+		t.Run(strconv.Itoa(branch), func(t *testing.T) {
+			file, err := elf.Open(filepath.Join(folder, strconv.Itoa(branch), "libnvidia-ml.so.1"))
+			require.NoError(t, err)
+			defer file.Close()
+			all, err := file.DynamicSymbols()
+			require.NoError(t, err)
+			var exported []string
+			for _, s := range all {
+				if s.Section != elf.SHN_UNDEF {
+					exported = append(exported, s.Name)
+				}
+			}
+			slices.Sort(exported)
+			assert.Equal(t, symbols.Of(branch), exported)
+			name, err := file.DynString(elf.DT_SONAME)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"libnvidia-ml.so.1"}, name)
+		})
+	}
+	t.Run("binding", func(t *testing.T) { testBinding(t, filepath.Join(folder, "580", "libnvidia-ml.so.1")) })
+}
+
+// testBinding uses a library as programs do, through go-nvml. The rest is tested by
+// pkg/hardware/nvidia's tests on each library (make test-drivers).
+func testBinding(t *testing.T, library string) {
+	inv, err := models.LoadInventory("h100x8")
+	require.NoError(t, err)
+	root := memory.TempDir(t)
+	_, err = nvdriver.New(inv, nvdriver.Options{Root: root, Sleep: func(time.Duration) {}})
+	require.NoError(t, err)
+	// Where a driver is installed; no variable names the machine.
+	installed := filepath.Join(nvdriverLibraries(root), "libnvidia-ml.so.1")
+	data, err := os.ReadFile(library)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(installed))
+	require.NoError(t, os.WriteFile(installed, data, 0o600))
+
+	lib := nvml.New(nvml.WithLibraryPath(installed))
+	require.Equal(t, nvml.SUCCESS, lib.Init())
+	require.NoError(t, lib.Extensions().LookupSymbol("nvmlDeviceGetHandleByUUIDV"), "added in 580")
+	require.Error(t, lib.Extensions().LookupSymbol("nvmlNoSuchFunction"))
+	assert.Equal(t, "In use by another client", nvml.ERROR_IN_USE.Error(), "the library's words")
+
+	version, ret := lib.SystemGetDriverVersion()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, inv.DriverVersion, version)
+	count, ret := lib.DeviceGetCount()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, 8, count)
+	_, ret = lib.DeviceGetHandleByIndex(8)
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret)
+	device, ret := lib.DeviceGetHandleByIndex(1)
+	require.Equal(t, nvml.SUCCESS, ret)
+	uuid, _ := device.GetUUID()
+	assert.Equal(t, inv.GPUUUID("", 1), uuid)
+	same, ret := lib.DeviceGetHandleByUUID(uuid)
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, device, same, "one GPU, one handle")
+	_, ret = device.GetFanSpeed()
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "not simulated")
+
+	// A partition, from the mode to the device and back.
+	activation, ret := device.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	require.Equal(t, nvml.SUCCESS, ret)
+	require.Equal(t, nvml.SUCCESS, activation)
+	profile, ret := device.GetGpuInstanceProfileInfoV(nvml.GPU_INSTANCE_PROFILE_3_SLICE).V3()
+	require.Equal(t, nvml.SUCCESS, ret)
+	info := nvml.GpuInstanceProfileInfo{Id: profile.Id, InstanceCount: profile.InstanceCount}
+	placements, ret := device.GetGpuInstancePossiblePlacements(&info)
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, []nvml.GpuInstancePlacement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}, placements)
+	made, ret := device.CreateGpuInstanceWithPlacement(&info, &placements[1])
+	require.Equal(t, nvml.SUCCESS, ret)
+	instances, ret := device.GetGpuInstances(&info)
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, []nvml.GpuInstance{made}, instances, "one instance, one handle")
+	compute, ret := made.CreateComputeInstance(&nvml.ComputeInstanceProfileInfo{Id: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE})
+	require.Equal(t, nvml.SUCCESS, ret)
+	partition, ret := device.GetMigDeviceHandleByIndex(0)
+	require.Equal(t, nvml.SUCCESS, ret)
+	attributes, ret := partition.GetAttributes()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.EqualValues(t, 60, attributes.MultiprocessorCount)
+	parent, ret := partition.GetDeviceHandleFromMigDeviceHandle()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, device, parent)
+	told, ret := compute.GetInfo()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, made, told.GpuInstance)
+	assert.Equal(t, nvml.ERROR_IN_USE, made.Destroy())
+	require.Equal(t, nvml.SUCCESS, compute.Destroy())
+	require.Equal(t, nvml.SUCCESS, made.Destroy())
+	_, ret = made.GetInfo()
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret, "a handle of what was destroyed")
+
+	require.Equal(t, nvml.SUCCESS, lib.Shutdown())
+	_, ret = device.GetName()
+	assert.Equal(t, nvml.ERROR_UNINITIALIZED, ret)
+}
+
+// nvdriverLibraries is the folder of the driver's libraries on a machine.
+func nvdriverLibraries(root string) string {
+	return filepath.Join(root, "driver/usr/lib/x86_64-linux-gnu")
+}

@@ -226,7 +226,7 @@ MIG_TESTS = ^Test(ForeignPartition|ReleaseOfForgotten|ComputeInstance|InUse|RunP
 NVML = build/nvml
 .PHONY: nvml
 nvml: compiler
-	@$(GO) run ./test/simulator/nvml/build -o $(NVML)
+	@$(GO) run ./test/simulator/cmd/simulated-nvml $(NVML)
 
 .PHONY: test-drivers
 test-drivers: nvml ## Run the tests of MIG with the simulated library of each driver: as a library file, and those of the plugin

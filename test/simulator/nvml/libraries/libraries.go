@@ -1,56 +1,31 @@
-// Command build makes the simulated libnvidia-ml.so.1 of each branch of the driver, as
-// <folder>/<branch>/libnvidia-ml.so.1: a library with exactly that branch's functions. Those that
-// are not simulated answer NOT_SUPPORTED.
-package main
+// Package libraries makes the simulated libnvidia-ml.so.1 of each branch of the driver: a library with
+// exactly that branch's functions. Those that are not simulated answer NOT_SUPPORTED.
+package libraries
 
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/tranche-dev/tranche/test/simulator/nvml/symbols"
 )
 
 const nvmlPackage = "github.com/tranche-dev/tranche/test/simulator/nvml"
 
-func main() {
-	folder := flag.String("o", "", "folder for the libraries")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := build(ctx, *folder, flag.Args())
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "build:", err)
-		os.Exit(1)
-	}
+// Path returns the library of a branch in a folder that Build has filled.
+func Path(folder string, branch int) string {
+	return filepath.Join(folder, strconv.Itoa(branch), "libnvidia-ml.so.1")
 }
 
-// build makes the libraries of some branches, or of all.
-func build(ctx context.Context, folder string, only []string) error {
-	if folder == "" {
-		return fmt.Errorf("-o is missing: name a folder for the libraries")
-	}
-	branches := symbols.Branches()
-	if len(only) > 0 {
-		branches = nil
-		for _, text := range only {
-			branch, err := strconv.Atoi(text)
-			if err != nil {
-				return fmt.Errorf("%q is not a branch of the driver like 580", text)
-			}
-			branches = append(branches, branch)
-		}
-	}
+// Build makes the libraries of some branches, with the compilers of Go and C.
+func Build(ctx context.Context, folder string, branches ...int) error {
 	temporary, err := os.MkdirTemp("", "nvml")
 	if err != nil {
 		return err
@@ -65,8 +40,7 @@ func build(ctx context.Context, folder string, only []string) error {
 		return err
 	}
 	for _, branch := range branches {
-		to := filepath.Join(folder, strconv.Itoa(branch), "libnvidia-ml.so.1")
-		if err := link(ctx, temporary, archive, simulated, branch, to); err != nil {
+		if err := link(ctx, temporary, archive, simulated, branch, Path(folder, branch)); err != nil {
 			return fmt.Errorf("library of %d: %w", branch, err)
 		}
 	}

@@ -274,3 +274,16 @@ func (k *Kernel) Stat(name string) (sysfs.Info, error) {
 	}
 	return sysfs.Info{Mode: f.mode, Inode: t.inode(real), Major: f.major, Minor: f.minor, GID: f.gid}, nil
 }
+
+// Lstat tells about a file, which no link leads to, and where it leads if it is a link.
+func (k *Kernel) Lstat(name string) (info sysfs.Info, link string, err error) {
+	t, err := k.current()
+	if err != nil {
+		return sysfs.Info{}, "", &fs.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	f, ok := t.files[name]
+	if !ok || k.now().Before(f.from) {
+		return sysfs.Info{}, "", &fs.PathError{Op: "lstat", Path: name, Err: unix.ENOENT}
+	}
+	return sysfs.Info{Mode: f.mode, Inode: t.inode(name), Major: f.major, Minor: f.minor, GID: f.gid}, f.link, nil
+}

@@ -65,6 +65,17 @@ func TestOverlaps(t *testing.T) {
 		partition := gpu.Partition{GPU: gpuID, Type: gpu.TypeMIG, Profile: "2g.20gb", Start: test.start, Size: test.size}
 		assert.Equal(t, test.want, partition.Overlaps(test.placement), test.name)
 	}
+
+	// Partitions of one mode share nothing, those of two modes never exist at once.
+	xcp := func(mode string, index int) gpu.Placement {
+		return gpu.Placement{GPU: gpuID, Type: gpu.TypeXCP, Profile: mode, Start: index, Size: 1}
+	}
+	partition := gpu.Partition{GPU: gpuID, Type: gpu.TypeXCP, Profile: "dpx", Start: 1, Size: 1}
+	assert.True(t, partition.Overlaps(xcp("dpx", 1)), "the same piece")
+	assert.False(t, partition.Overlaps(xcp("dpx", 0)), "another piece of the mode")
+	assert.True(t, partition.Overlaps(xcp("cpx", 1)), "another mode, the same index")
+	assert.True(t, partition.Overlaps(xcp("cpx", 6)), "another mode")
+	assert.True(t, partition.Overlaps(whole), "the whole GPU")
 }
 
 func TestIs(t *testing.T) {

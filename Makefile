@@ -235,8 +235,8 @@ test-drivers: nvml ## Run the tests of MIG with the simulated library of each dr
 	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
 
 .PHONY: test-clients
-test-clients: compiler ## Look for every NVML call in the real library of the oldest driver (fetches Debian's libnvidia-ml1)
-	@test/clients.sh
+test-clients: compiler ## Run programs of others on simulated GPUs, and look for every NVML call in the real library of the oldest driver (fetches Debian packages; needs root)
+	@test/clients/fetch.sh
 
 .PHONY: test-release
 test-release: release ## Do what a new user does with a release, on a new cluster (needs root)

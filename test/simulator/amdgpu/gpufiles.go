@@ -83,6 +83,7 @@ func (v *view) gpuFiles(t *tree, gpuIndex int) {
 	for name, content := range map[string]string{
 		"unique_id":           fmt.Sprintf("%016x", v.inv.UniqueID(v.seed, gpuIndex)),
 		"product_name":        c.Model.ProductName,
+		"vbios_version":       "113-SIMULATED-001",
 		"mem_info_vram_total": strconv.FormatInt(c.Model.Memory(), 10),
 		"mem_info_vram_used":  strconv.FormatUint(v.memoryUsed(gpuIndex), 10),
 		"gpu_busy_percent":    strconv.Itoa(v.busyPercent(gpuIndex)),
@@ -93,6 +94,9 @@ func (v *view) gpuFiles(t *tree, gpuIndex int) {
 	} {
 		t.text(path.Join(dir, name), content)
 	}
+	for name, content := range sensors(c.Model) {
+		t.text(path.Join(dir, "hwmon/hwmon3", name), content)
+	}
 	t.symlink(dir+"/driver", driverDir)
 	v.rasFiles(t, gpuIndex, dir)
 	if !c.Model.HasPartitions() {
@@ -102,6 +106,25 @@ func (v *view) gpuFiles(t *tree, gpuIndex int) {
 	if !c.VF {
 		v.configFiles(t, gpuIndex, configDir(c.PCI))
 	}
+}
+
+// firstWithoutVoltage is the first LLVM target (gfx942) whose GPUs tell no voltage (amdgpu_pm.c,
+// hwmon_attributes_visible).
+const firstWithoutVoltage = 90402
+
+// sensors are the files of the GPU's sensors beside its power, in thousandths.
+func sensors(m *models.AMDModel) map[string]string {
+	files := map[string]string{
+		"temp2_label": "junction", "temp2_input": "42000", "temp2_crit": "100000",
+		"temp3_label": "mem", "temp3_input": "38000", "temp3_crit": "105000",
+		"power1_label": "PPT", "power1_cap": strconv.Itoa(1000000 * m.PowerWatts), "power1_cap_max": strconv.Itoa(1000000 * m.PowerWatts),
+		"freq1_label": "sclk", "freq1_input": strconv.Itoa(1000000 * m.ClocksMHz[0]),
+		"freq2_label": "mclk", "freq2_input": strconv.Itoa(1000000 * m.ClocksMHz[1]),
+	}
+	if m.GFXTargetVersion < firstWithoutVoltage {
+		files["in0_label"], files["in0_input"] = "vddgfx", "750"
+	}
+	return files
 }
 
 // modeFiles are those with the modes. A virtual function cannot be switched

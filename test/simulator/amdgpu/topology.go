@@ -23,22 +23,74 @@ func (v *view) topologyFiles(t *tree, nodes []node) {
 	t.text(topologyDir+"/system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0")
 	processors := v.processors()
 	for i := range processors {
-		v.nodeDir(t, i, 0, "", processorProperties(i))
+		links := v.processorLinks(i, nodes)
+		v.nodeDir(t, i, 0, "", processorProperties(i, len(links)), links)
 	}
 	for i, n := range nodes {
-		dir := v.nodeDir(t, processors+i, n.gpuID, "ip discovery", v.properties(n))
+		links := v.gpuLinks(i, nodes)
+		dir := v.nodeDir(t, processors+i, n.gpuID, "ip discovery", v.properties(n, len(links)), links)
 		t.text(dir+"/mem_banks/0/properties", fmt.Sprintf("heap_type 1\nsize_in_bytes %d\nflags 0\nwidth 8192\nmem_clk_max %d",
 			v.memory(n), v.model(n.gpu).ClocksMHz[1]))
 	}
 }
 
-func (v *view) nodeDir(t *tree, number int, gpuID uint32, name, properties string) string {
+func (v *view) nodeDir(t *tree, number int, gpuID uint32, name, properties string, links []link) string {
 	dir := path.Join(topologyDir, "nodes", strconv.Itoa(number))
 	t.text(dir+"/gpu_id", strconv.Itoa(int(gpuID)))
 	t.text(dir+"/name", name)
 	t.text(dir+"/properties", properties)
+	// The kernel makes these also if they are empty (kfd_build_sysfs_node_entry in kfd_topology.c).
+	for _, folder := range []string{"mem_banks", "caches", "io_links", "p2p_links", "perf"} {
+		t.dir(path.Join(dir, folder))
+	}
+	for i, l := range links {
+		t.text(path.Join(dir, "io_links", strconv.Itoa(i), "properties"), lines("type", l.kind, "version_major", 0, "version_minor", 0,
+			"node_from", number, "node_to", l.to, "weight", l.weight, "min_latency", 0, "max_latency", 0, "min_bandwidth", 0,
+			"max_bandwidth", l.bandwidth, "recommended_transfer_size", 0, "recommended_sdma_engine_id_mask", l.engines, "flags", l.flags))
+	}
 	return dir
 }
+
+// link leads from a node to another. The numbers are those of a machine with eight MI300X in CPX
+// (ROCm/k8s-device-plugin, testdata/topo-mi300-cpx).
+type link struct {
+	kind, to, weight, bandwidth, engines, flags int
+}
+
+const (
+	linkOfProcessors = 1
+	linkPCIe         = 2
+	linkXGMI         = 11
+)
+
+// processorLinks are those of a processor: to the others, and to the GPUs beside it.
+func (v *view) processorLinks(index int, nodes []node) (links []link) {
+	for i := range v.processors() {
+		if i != index {
+			links = append(links, link{kind: linkOfProcessors, to: i, weight: 32})
+		}
+	}
+	for i, n := range nodes {
+		if v.processorOf(n) == index {
+			links = append(links, link{kind: linkPCIe, to: v.processors() + i, weight: 20, bandwidth: 64000, engines: 3, flags: 3})
+		}
+	}
+	return links
+}
+
+// gpuLinks are those of a GPU's node: to its processor, and to the other GPUs' nodes.
+func (v *view) gpuLinks(index int, nodes []node) []link {
+	links := []link{{kind: linkPCIe, to: v.processorOf(nodes[index]), weight: 20, bandwidth: 64000, engines: 3, flags: 1}}
+	for i := range nodes {
+		if i != index {
+			links = append(links, link{kind: linkXGMI, to: v.processors() + i, weight: 41, engines: 3, flags: 1})
+		}
+	}
+	return links
+}
+
+// processorOf is the processor beside a GPU.
+func (v *view) processorOf(n node) int { return max(0, v.inv.AMD[n.gpu].NUMANode) }
 
 // processors is how many the machine has: one for each NUMA node.
 func (v *view) processors() int {
@@ -49,9 +101,9 @@ func (v *view) processors() int {
 	return n
 }
 
-func processorProperties(index int) string {
+func processorProperties(index, links int) string {
 	const cores = 96
-	return lines("cpu_cores_count", cores, "simd_count", 0, "mem_banks_count", 1, "cpu_core_id_base", index*cores,
+	return lines("cpu_cores_count", cores, "simd_count", 0, "mem_banks_count", 1, "io_links_count", links, "cpu_core_id_base", index*cores,
 		"vendor_id", 0, "device_id", 0, "location_id", 0, "domain", 0, "drm_render_minor", 0, "unique_id", 0)
 }
 
@@ -74,7 +126,7 @@ const (
 )
 
 // properties are those of a GPU's node.
-func (v *view) properties(n node) string {
+func (v *view) properties(n node, links int) string {
 	m, count := v.model(n.gpu), v.partitions(n.gpu)
 	domain, bus, device := models.ParsePCI(v.pci(n.gpu))
 	location := bus<<8 | device<<3
@@ -85,7 +137,7 @@ func (v *view) properties(n node) string {
 	}
 	xccs := m.XCCs / count
 	return lines("cpu_cores_count", 0, "simd_count", m.ComputeUnits/count*simdPerCU, "mem_banks_count", 1,
-		"caches_count", 0, "io_links_count", 0, "p2p_links_count", 0, "cpu_core_id_base", 0, "simd_id_base", 2147487744,
+		"caches_count", 0, "io_links_count", links, "p2p_links_count", 0, "cpu_core_id_base", 0, "simd_id_base", 2147487744,
 		"max_waves_per_simd", 8, "lds_size_in_kb", 64, "gds_size_in_kb", 0, "num_gws", 64, "wave_front_size", 64,
 		"array_count", arraysPerXCC*xccs, "simd_arrays_per_engine", 1, "cu_per_simd_array", m.CUsPerArray, "simd_per_cu", simdPerCU,
 		"max_slots_scratch_cu", 32, "gfx_target_version", m.GFXTargetVersion, "vendor_id", 4098,

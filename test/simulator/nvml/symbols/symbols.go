@@ -2,6 +2,7 @@
 package symbols
 
 import (
+	"debug/elf"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -47,5 +48,23 @@ func Of(branch int) []string {
 	return names
 }
 
-// Since returns the oldest branch with a function, 0 if none has it.
-func Since(name string) int { return since()[name] }
+// In returns the functions of a library file, in order.
+func In(file string) ([]string, error) {
+	library, err := elf.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer library.Close()
+	all, err := library.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var names []string
+	for _, s := range all {
+		if s.Section != elf.SHN_UNDEF {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

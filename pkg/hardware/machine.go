@@ -24,6 +24,15 @@ type Machine struct {
 	Remove func() error
 }
 
+// DriverRoot is the folder of the drivers of a simulated machine, with their programs. It is empty
+// without one.
+func DriverRoot(machineRoot string) string {
+	if machineRoot == "" {
+		return ""
+	}
+	return filepath.Join(machineRoot, "driver")
+}
+
 // BootID reads the boot id of the machine whose root folder is mounted at root. It is
 // empty if it cannot be read.
 func BootID(root string) string {

@@ -24,6 +24,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	addKubeletDir(flags, c)
 	flags.StringVar(&c.CDIDir, "cdi-dir", "/var/run/cdi", "directory from which the container runtime reads CDI files")
 	flags.StringVar(&c.HostRoot, "host-root", "/host", "mount point of the host's root directory")
+	flags.StringVar(&o.MachineRoot, "machine-root", "", "root directory of a simulated machine, the same path here and on the host; empty, or no such directory: the host's own hardware")
 	flags.StringVar(&o.NVIDIADriverRoot, "nvidia-driver-root", "", "directory of the NVIDIA driver on the host; empty: search")
 	flags.StringVar(&o.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program for CDI hooks, copied to the host")
 	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "directory of the MPS daemons, the same path here and on the host")

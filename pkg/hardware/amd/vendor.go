@@ -23,6 +23,9 @@ const ModuleName = "amdgpu"
 type Vendor struct {
 	// HostRoot is where the host's root folder is mounted.
 	HostRoot string
+	// MachineRoot is the root folder of a simulated machine, by the same path here and on the
+	// host. Empty: the host is the machine.
+	MachineRoot string
 	// MemoryModes allows reloading the driver, which a change of the memory partition
 	// mode takes.
 	MemoryModes bool
@@ -42,11 +45,15 @@ func (v Vendor) Name() gpu.Vendor { return gpu.AMD }
 // Open implements hardware.Vendor. The driver's files are the host's: /proc of a
 // container lists the processes of the container only.
 func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
-	return v.Use(ctx, Config{Files: sysfs.Host(v.HostRoot), HostDevRoot: "/"}, kmod.Module{
-		// The host's programs, not those of a driver: modprobe.
-		Run:      mps.New(mps.Config{HostRoot: v.HostRoot}).Run,
-		ReadFile: func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(v.HostRoot, name)) },
-		Manager:  v.Manager,
+	root, devRoot, manager := v.HostRoot, "/", v.Manager
+	if v.MachineRoot != "" {
+		root, devRoot, manager = v.MachineRoot, v.MachineRoot, nil // nobody else loads a simulated driver
+	}
+	return v.Use(ctx, Config{Files: sysfs.Host(root), HostDevRoot: devRoot}, kmod.Module{
+		// modprobe, which is the machine's.
+		Run:      mps.New(mps.Config{HostRoot: v.HostRoot, DriverRoot: hardware.DriverRoot(v.MachineRoot)}).Run,
+		ReadFile: func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(root, name)) },
+		Manager:  manager,
 	})
 }
 

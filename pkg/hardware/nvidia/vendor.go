@@ -21,6 +21,9 @@ type Vendor struct {
 	HostRoot string
 	// DriverRoot is the folder of the driver on the host. Empty: FindDriverRoot looks for it.
 	DriverRoot string
+	// MachineRoot is the root folder of a simulated machine, by the same path here and on the
+	// host. Empty: the host is the machine.
+	MachineRoot string
 	// CDIHook is the program that CDI hooks run, CDIHookPath where it is installed on the
 	// host.
 	CDIHook, CDIHookPath string
@@ -33,6 +36,9 @@ func (v Vendor) Name() gpu.Vendor { return gpu.NVIDIA }
 
 // Open implements hardware.Vendor.
 func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
+	if v.MachineRoot != "" {
+		return v.openSimulated(ctx)
+	}
 	root, library, err := FindDriverRoot(v.HostRoot, v.DriverRoot)
 	if err != nil {
 		return WithoutLibrary("/", "/sys", err)
@@ -44,6 +50,17 @@ func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
 		HostDriverRoot: root,
 		DevRoot:        filepath.Join(v.HostRoot, devRoot),
 		HostDevRoot:    devRoot,
+	})
+}
+
+func (v Vendor) openSimulated(ctx context.Context) (*hardware.Opened, error) {
+	sys := filepath.Join(v.MachineRoot, "sys")
+	root, library, err := FindDriverRoot("/", hardware.DriverRoot(v.MachineRoot))
+	if err != nil {
+		return WithoutLibrary(v.MachineRoot, sys, err)
+	}
+	return v.Use(ctx, Config{
+		NVML: nvml.New(nvml.WithLibraryPath(library)), DriverRoot: root, ProcRoot: v.MachineRoot, SysRoot: sys,
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
@@ -36,7 +35,8 @@ type Mounted struct {
 }
 
 // Mount shows the kernel's files below a folder of its own ("/sys") at a folder of this machine.
-// What is in that folder already can be read beside them.
+// What is in that folder already is there beside them, and more can be added: the files of other
+// simulated drivers.
 func Mount(kernel Kernel, from, at string) (*Mounted, error) {
 	below, err := os.Open(at)
 	if err != nil {
@@ -118,20 +118,25 @@ func (t *tree) list(name string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// node is a file by its path.
+// node is a file. Its path is where it is now: a folder above it may have been renamed.
 type node struct {
 	fusefs.Inode
 	tree *tree
-	path string
+}
+
+// path is that in the file system: "/class/kfd", and empty for the root.
+func (n *node) path() string {
+	if name := n.Path(nil); name != "" {
+		return "/" + name
+	}
+	return ""
 }
 
 var (
 	_ fusefs.NodeLookuper   = (*node)(nil)
 	_ fusefs.NodeReaddirer  = (*node)(nil)
 	_ fusefs.NodeGetattrer  = (*node)(nil)
-	_ fusefs.NodeSetattrer  = (*node)(nil)
 	_ fusefs.NodeReadlinker = (*node)(nil)
-	_ fusefs.NodeOpener     = (*node)(nil)
 )
 
 // sysfsSize is what sysfs says of every file of its.
@@ -171,24 +176,24 @@ func errnoOf(err error) syscall.Errno {
 
 // Lookup implements fusefs.NodeLookuper.
 func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
-	child := n.path + "/" + name
+	child := n.path() + "/" + name
 	f, err := n.tree.find(child)
 	if err != nil {
 		return nil, errnoOf(err)
 	}
 	f.fill(&out.Attr)
-	return n.NewInode(ctx, &node{tree: n.tree, path: child}, fusefs.StableAttr{Mode: unixMode(f.Mode) & syscall.S_IFMT, Ino: f.Inode}), 0
+	return n.NewInode(ctx, &node{tree: n.tree}, fusefs.StableAttr{Mode: unixMode(f.Mode) & syscall.S_IFMT, Ino: f.Inode}), 0
 }
 
 // Readdir implements fusefs.NodeReaddirer.
 func (n *node) Readdir(context.Context) (fusefs.DirStream, syscall.Errno) {
-	names, err := n.tree.list(n.path)
+	names, err := n.tree.list(n.path())
 	if err != nil {
 		return nil, errnoOf(err)
 	}
 	entries := make([]fuse.DirEntry, 0, len(names))
 	for _, name := range names {
-		if f, err := n.tree.find(n.path + "/" + name); err == nil {
+		if f, err := n.tree.find(n.path() + "/" + name); err == nil {
 			entries = append(entries, fuse.DirEntry{Name: name, Mode: unixMode(f.Mode), Ino: f.Inode})
 		}
 	}
@@ -197,7 +202,7 @@ func (n *node) Readdir(context.Context) (fusefs.DirStream, syscall.Errno) {
 
 // Getattr implements fusefs.NodeGetattrer.
 func (n *node) Getattr(_ context.Context, _ fusefs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	f, err := n.tree.find(n.path)
+	f, err := n.tree.find(n.path())
 	if err != nil {
 		return errnoOf(err)
 	}
@@ -205,74 +210,8 @@ func (n *node) Getattr(_ context.Context, _ fusefs.FileHandle, out *fuse.AttrOut
 	return 0
 }
 
-// Setattr implements fusefs.NodeSetattrer: a file can be opened to be cut, which does nothing.
-func (n *node) Setattr(ctx context.Context, handle fusefs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	return n.Getattr(ctx, handle, out)
-}
-
 // Readlink implements fusefs.NodeReadlinker.
 func (n *node) Readlink(context.Context) ([]byte, syscall.Errno) {
-	f, err := n.tree.find(n.path)
+	f, err := n.tree.find(n.path())
 	return []byte(f.link), errnoOf(err)
-}
-
-// Open implements fusefs.NodeOpener. A file that takes nothing cannot be opened to write to it, not
-// even by root (kernfs_fop_open in Linux' fs/kernfs/file.c).
-func (n *node) Open(_ context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
-	f, err := n.tree.find(n.path)
-	if err != nil {
-		return nil, 0, errnoOf(err)
-	}
-	if writes := flags&syscall.O_ACCMODE != syscall.O_RDONLY; writes && f.Mode.Perm()&0o222 == 0 {
-		return nil, 0, syscall.EACCES
-	}
-	return &handle{node: n, kernel: f.kernel}, fuse.FOPEN_DIRECT_IO, 0
-}
-
-// handle is an open file.
-type handle struct {
-	*node
-	kernel bool
-
-	// mu protects what the file said when it was last read from its beginning.
-	mu   sync.Mutex
-	said []byte
-}
-
-var (
-	_ fusefs.FileReader = (*handle)(nil)
-	_ fusefs.FileWriter = (*handle)(nil)
-)
-
-func (h *handle) content() ([]byte, error) {
-	if h.kernel {
-		return h.tree.kernel.ReadFile(h.tree.from + h.path)
-	}
-	return os.ReadFile(h.tree.below + h.path)
-}
-
-// Read implements fusefs.FileReader.
-func (h *handle) Read(_ context.Context, into []byte, offset int64) (fuse.ReadResult, syscall.Errno) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if offset == 0 {
-		said, err := h.content()
-		if err != nil {
-			return nil, errnoOf(err)
-		}
-		h.said = said
-	}
-	rest := h.said[min(offset, int64(len(h.said))):]
-	return fuse.ReadResultData(rest[:min(len(into), len(rest))]), 0
-}
-
-// Write implements fusefs.FileWriter: each write is a request of its own.
-func (h *handle) Write(_ context.Context, data []byte, _ int64) (uint32, syscall.Errno) {
-	if !h.kernel {
-		return 0, syscall.EACCES
-	}
-	if err := h.tree.kernel.WriteFile(h.tree.from+h.path, data); err != nil {
-		return 0, errnoOf(err)
-	}
-	return uint32(len(data)), 0
 }

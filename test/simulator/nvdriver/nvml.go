@@ -16,6 +16,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/simulator/description"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/nvfiles"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
@@ -35,6 +36,8 @@ type Options struct {
 	// Library is the version or branch of the driver whose library answers. Empty: that of
 	// the inventory's driver.
 	Library string
+	// LibraryFile is the simulated libnvidia-ml.so.1 to install. Empty: a file without functions.
+	LibraryFile string
 	// Sleep waits for the hardware; nil is time.Sleep.
 	Sleep func(time.Duration)
 	// Logf reports what no NVML answer can say, like a broken faults.yaml;
@@ -97,7 +100,8 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	if err := n.start(); err != nil {
 		return nil, fmt.Errorf("simulated machine in %s: %w", root, err)
 	}
-	if err := n.describe(o); err != nil {
+	m := description.Machine{Inventory: inv.Text, Seed: o.Seed, Library: o.Library, Instant: o.Sleep != nil}
+	if err := m.Write(root); err != nil {
 		return nil, fmt.Errorf("simulated machine in %s: %w", root, err)
 	}
 	return n, nil
@@ -121,7 +125,7 @@ func opened(inv *models.Inventory, o Options) *NVML {
 	n.faults = &disk.Faults[Faults]{Path: faultsPath(root), Parse: ParseFaults, Report: func(err error) {
 		n.logf("simulated NVIDIA driver: %s: %v; the faults before it stay", faultsPath(root), err)
 	}}
-	n.files = &nvfiles.Layout{Root: root, DriverVersion: inv.DriverVersion, GPUs: inv.GPUs, Tools: o.Tools, NoMPS: inv.NoMPS}
+	n.files = &nvfiles.Layout{Root: root, DriverVersion: inv.DriverVersion, GPUs: inv.GPUs, Tools: o.Tools, Library: o.LibraryFile, NoMPS: inv.NoMPS}
 	for i := range inv.GPUs {
 		d := newDevice(n, i)
 		n.devices = append(n.devices, d)

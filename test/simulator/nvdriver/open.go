@@ -2,58 +2,24 @@ package nvdriver
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/disk"
+	"github.com/tranche-dev/tranche/test/simulator/description"
 	"github.com/tranche-dev/tranche/test/simulator/nvfiles"
 )
-
-// description is what another process needs to know to use a machine.
-type description struct {
-	Inventory string `json:"inventory"`
-	Seed      string `json:"seed"`
-	Library   string `json:"library,omitempty"`
-	// Instant: nobody waits for the hardware.
-	Instant bool `json:"instant,omitempty"`
-}
-
-func descriptionPath(root string) string { return filepath.Join(root, "machine.json") }
-
-// describe writes the description of the machine.
-func (n *NVML) describe(o Options) error {
-	data, err := json.Marshal(description{Inventory: n.inventory.Text, Seed: o.Seed, Library: o.Library, Instant: o.Sleep != nil})
-	if err != nil {
-		return err
-	}
-	path := descriptionPath(n.root)
-	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
-		return nil
-	}
-	return disk.ReplaceFile(path, data)
-}
 
 // Open returns the library of the machine that New has started at the root, as another process
 // opens a driver that is installed: no file changes. library is Options.Library, empty for that of New.
 func Open(root, library string) (*NVML, error) {
-	data, err := os.ReadFile(descriptionPath(root))
+	m, inv, err := description.Read(root)
 	if err != nil {
-		return nil, fmt.Errorf("no simulated machine in %s: %w", root, err)
+		return nil, err
 	}
-	var d description
-	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, fmt.Errorf("%s: %w", descriptionPath(root), err)
-	}
-	inv, err := models.ParseInventory([]byte(d.Inventory))
-	if err != nil {
-		return nil, fmt.Errorf("%s: inventory: %w", descriptionPath(root), err)
-	}
-	o := Options{Root: root, Seed: d.Seed, Library: cmp.Or(library, d.Library)}
-	if d.Instant {
+	o := Options{Root: root, Seed: m.Seed, Library: cmp.Or(library, m.Library)}
+	if m.Instant {
 		o.Sleep = func(time.Duration) {}
 	}
 	return opened(inv, o), nil
@@ -69,7 +35,7 @@ func RootOfLibrary(file string) (string, error) {
 			continue
 		}
 		root := filepath.Dir(folder)
-		if _, err := os.Stat(descriptionPath(root)); err == nil {
+		if _, err := os.Stat(description.Path(root)); err == nil {
 			return root, nil
 		}
 	}

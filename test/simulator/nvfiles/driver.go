@@ -2,9 +2,11 @@ package nvfiles
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/tranche-dev/tranche/pkg/program"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
@@ -48,7 +50,7 @@ func (l *Layout) writeDriver(*nvstate.State) error {
 	for _, lib := range driverLibraries {
 		path := filepath.Join(root, libDir, lib)
 		name := filepath.Base(lib)
-		if err := disk.WriteFile(path+"."+version, sharedObject(name+".1")); err != nil {
+		if err := l.writeLibrary(name, path+"."+version); err != nil {
 			return err
 		}
 		if err := disk.Symlink(name+"."+version, path+".1"); err != nil {
@@ -70,11 +72,29 @@ func (l *Layout) writeDriver(*nvstate.State) error {
 	return l.writePrograms()
 }
 
+// nvml is the library that has functions if there is a file of it.
+const nvml = "libnvidia-ml.so"
+
+func (l *Layout) writeLibrary(name, path string) error {
+	if name != nvml || l.Library == "" {
+		return disk.WriteFile(path, sharedObject(name+".1"))
+	}
+	source, err := os.Open(l.Library)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return program.Install(source, path)
+}
+
 // writePrograms installs the simulated programs if Tools is set, and scripts for all others.
 func (l *Layout) writePrograms() error {
 	bin := filepath.Join(l.Root, nvtools.DriverBin)
 	if l.Tools != "" {
-		if err := installTools(l.Tools, bin); err != nil {
+		if err := InstallPrograms(l.Tools, bin, nvtools.Programs()...); err != nil {
 			return fmt.Errorf("install the programs of the simulated driver: %w", err)
 		}
 	} else {

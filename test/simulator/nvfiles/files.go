@@ -44,6 +44,8 @@ type Layout struct {
 	// Tools is the program that becomes those of the driver; empty: scripts do nothing in
 	// their place.
 	Tools string
+	// Library is the file of the simulated NVML; empty: one without functions.
+	Library string
 	// NoMPS leaves out the programs of MPS.
 	NoMPS bool
 
@@ -190,7 +192,7 @@ func RetireModule(root string) error {
 	if err != nil || id == (disk.FileID{}) {
 		return err
 	}
-	retired := filepath.Join(root, "retired", strconv.FormatUint(id.Inode, 10))
+	retired := filepath.Join(root, "sys/.retired", strconv.FormatUint(id.Inode, 10))
 	if err := os.MkdirAll(filepath.Dir(retired), 0o755); err != nil {
 		return err
 	}

@@ -6,15 +6,14 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/program"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
-	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 // toolsName is the one copy of the program to which all names are linked.
 const toolsName = "simulated-nvidia-tools"
 
-// installTools puts the program into a folder under all of its names. Processes that run
-// keep the file that they were started from.
-func installTools(tools, bin string) error {
+// InstallPrograms puts one program into a folder under several names. Processes that run keep the
+// file that they were started from.
+func InstallPrograms(tools, bin string, names ...string) error {
 	source, err := os.Open(tools)
 	if err != nil {
 		return err
@@ -31,7 +30,7 @@ func installTools(tools, bin string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range nvtools.Programs() {
+	for _, name := range names {
 		path := filepath.Join(bin, name)
 		if old, err := os.Stat(path); err == nil && os.SameFile(old, info) {
 			continue

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -67,4 +68,22 @@ func In(file string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Branch returns the newest branch that is not newer than a driver's version, such as 580.159.04.
+func Branch(driverVersion string) (int, error) {
+	text, _, _ := strings.Cut(driverVersion, ".")
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not the version of a driver", driverVersion)
+	}
+	all := Branches()
+	older := slices.IndexFunc(all, func(branch int) bool { return branch > number })
+	switch older {
+	case -1:
+		return all[len(all)-1], nil
+	case 0:
+		return 0, fmt.Errorf("driver %s is older than the simulated libraries, which begin with %d", driverVersion, all[0])
+	}
+	return all[older-1], nil
 }

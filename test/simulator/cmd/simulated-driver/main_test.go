@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/cmd/tranche-kubelet-plugin/plugin"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/simulator/nvml/libraries"
+	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
+)
+
+// The programs that are installed are this one.
+func TestMain(m *testing.M) {
+	if exitCode, ok := byName(os.Args); ok {
+		os.Exit(exitCode)
+	}
+	os.Exit(m.Run())
+}
+
+func TestInventoryOfNode(t *testing.T) {
+	o := options{node: "b", inventory: "h100x8", nodes: map[string]string{"b": "l4x4", "c": ""}}
+	assert.Equal(t, "l4x4", o.inventoryName())
+	o.node = "a"
+	assert.Equal(t, "h100x8", o.inventoryName())
+	o.node, o.root = "c", "/nonexistent"
+	m, err := o.install()
+	require.NoError(t, err, "nothing is installed")
+	assert.Equal(t, "this node has no simulated GPUs", m.String())
+	assert.NoError(t, m.close())
+}
+
+func TestBadFlags(t *testing.T) {
+	require.ErrorContains(t, command(t.Context(), []string{"--inventory=none", "--root=" + t.TempDir()}), `unknown inventory "none"`)
+	require.ErrorContains(t, command(t.Context(), []string{"h100x8"}), "unknown arguments: h100x8")
+}
+
+// The plugin as it is shipped finds the GPUs of both vendors by their drivers' files, and what a
+// modprobe and a reboot do to them.
+func TestPluginOnInstalledDrivers(t *testing.T) {
+	if _, err := os.Stat("/dev/fuse"); err != nil || os.Geteuid() != 0 {
+		t.Skip("needs root and /dev/fuse")
+	}
+	built := t.TempDir()
+	require.NoError(t, libraries.Build(t.Context(), built, 580))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	root := filepath.Join(t.TempDir(), "machine")
+	config := &plugin.Options{MachineRoot: root, CDIHook: self, Config: node.Config{NodeName: "node-a", HostRoot: "/", KubeletDir: t.TempDir()}}
+	require.NoError(t, os.MkdirAll(config.DataDir(), 0o750))
+	o := options{node: "node-a", inventory: "h100x2-mi300x2", root: root, libraries: built, library: "580", program: self}
+	m, err := o.install()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.close()) })
+
+	inv, err := models.LoadInventory("h100x2-mi300x2")
+	require.NoError(t, err)
+	want := map[gpu.Vendor][]string{}
+	for _, g := range inv.Hardware("node-a") {
+		want[g.Vendor] = append(want[g.Vendor], g.Name())
+	}
+	machine := plugin.Host(config)
+	vendors, err := machine.Vendors()
+	require.NoError(t, err)
+	for _, v := range vendors {
+		opened, err := v.Open(t.Context())
+		require.NoError(t, err, v.Name())
+		found, err := opened.Driver.Inventory(t.Context())
+		require.NoError(t, err)
+		var names []string
+		for _, g := range found {
+			names = append(names, g.Name())
+			assert.Greater(t, len(g.Placements), 10, "%s can be partitioned", g.Name())
+		}
+		assert.ElementsMatch(t, want[v.Name()], names)
+		require.NoError(t, opened.Driver.Close(context.WithoutCancel(t.Context())))
+	}
+
+	program := func(words ...string) {
+		t.Helper()
+		said, err := exec.CommandContext(t.Context(), filepath.Join(root, "driver/usr/bin", words[0]), words[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s", said)
+	}
+	module := filepath.Join(root, "sys/module/amdgpu")
+	require.DirExists(t, module)
+	program("modprobe", "-r", "amdgpu")
+	require.NoDirExists(t, module)
+	program("modprobe", "amdgpu")
+	require.DirExists(t, module)
+	before := machine.BootID()
+	program("systemctl", "reboot")
+	assert.NotEmpty(t, before)
+	assert.NotEqual(t, before, machine.BootID())
+	program("nvidia-smi")
+
+	// A program that is started again goes on with the machine that is there, also if the one before
+	// it was killed.
+	boot := machine.BootID()
+	again, err := o.install()
+	require.NoError(t, err)
+	assert.Equal(t, boot, machine.BootID())
+	require.DirExists(t, module)
+	require.NoError(t, again.close())
+	require.NoDirExists(t, module)
+	m.kernel = nil // its file system was unmounted
+}

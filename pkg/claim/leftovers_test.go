@@ -161,7 +161,8 @@ func TestReleaseAlwaysEnds(t *testing.T) {
 					for _, left := range m.Leftovers(claims.Ref("a")) {
 						assert.Contains(t, left.Cause, failure.Error())
 					}
-					if len(p.hardware.names()) > 0 {
+					// A partition that is nobody's share has no daemon to leave.
+					if stays := step != "leave" || what == "share of a partition"; stays && len(made) > 0 {
 						require.Len(t, m.Leftovers(claims.Ref("a")), 1)
 						assert.Equal(t, made, p.hardware.names(), "nothing of it is removed halfway")
 						p.mend()

@@ -45,3 +45,16 @@ func TestNameOfAnotherClaim(t *testing.T) {
 	require.Len(t, problems, 1)
 	assert.Contains(t, problems[0], claims[0].Name+", which the claim for its limits gets")
 }
+
+// The annotations that were read are named, so that they can be taken away.
+func TestAnnotationsThatWereRead(t *testing.T) {
+	pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "main", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+	}}}}
+	pod.Annotations = map[string]string{"nvidia.com/use-gputype": "H100"}
+	r := Pod(HAMi, pod)
+	require.Empty(t, r.Problems)
+	for _, key := range []string{"use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid"} {
+		assert.Contains(t, r.Annotations, "nvidia.com/"+key)
+	}
+}

@@ -64,3 +64,21 @@ func TestClosingABusyGate(t *testing.T) {
 		reopen()
 	})
 }
+
+// Who finds the gate closed is told at once.
+func TestAClosedGateRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New("GPU x", "NVML call")
+		_, reopen, err := g.Close(t.Context(), "it is being reset")
+		require.NoError(t, err)
+		begin := time.Now()
+		_, err = Through(t.Context(), g, func(*Task) (int, error) { return 1, nil })
+		closed := &ClosedError{}
+		require.ErrorAs(t, err, &closed)
+		assert.Equal(t, &ClosedError{Subject: "GPU x", Why: "it is being reset"}, closed)
+		assert.Equal(t, begin, time.Now())
+		reopen()
+		_, err = Through(t.Context(), g, func(*Task) (int, error) { return 1, nil })
+		assert.NoError(t, err)
+	})
+}

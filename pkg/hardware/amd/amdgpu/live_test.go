@@ -51,6 +51,14 @@ func TestOneOfManyPartitionsIsMissing(t *testing.T) {
 	assert.Equal(t, "no KFD node", live[7].ID)
 }
 
+func TestMissing(t *testing.T) {
+	node := kfd.Node{GPUID: "51110"}
+	live := Live{Partitions: []Partition{{Index: 0, Node: &node}, {Index: 1}, {Index: 2}}}
+	assert.Equal(t, []int{1, 2}, live.Missing())
+	assert.Equal(t, []kfd.Node{node}, live.Nodes())
+	assert.Equal(t, []string{"51110"}, live.GPUIDs())
+}
+
 func TestModeThatTheChipDoesNotHave(t *testing.T) {
 	c := amdtest.MI300XCPX()
 	c.Compute = "TPX"

@@ -16,7 +16,8 @@ type Vendor interface {
 	Name() gpu.Vendor
 
 	// Open opens the driver. It fails with [ErrNoDriver] when no driver is loaded, or
-	// when the machine has no GPU that Tranche can use. When a driver is loaded and
+	// when the machine has no GPU that Tranche can use, and with [ErrRestart] when the driver was
+	// replaced and this process cannot use the new one. When a driver is loaded and
 	// cannot be used, it returns both an error and an Opened without Driver. The
 	// caller tries again later, never twice at the same time.
 	Open(ctx context.Context) (*Opened, error)
@@ -68,6 +69,9 @@ type Opened struct {
 // ErrNoDriver means that a machine has no GPU of a vendor that Tranche can use, or no
 // driver for it yet.
 var ErrNoDriver = errors.New("no GPU driver on this node")
+
+// ErrRestart means that only a new process can use a driver.
+var ErrRestart = errors.New("this process has loaded another library of the driver, and keeps it until it ends")
 
 // NoDriver wraps ErrNoDriver with the vendor and the reason.
 func NoDriver(v gpu.Vendor, reason error) error {

@@ -46,6 +46,11 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*drivers.Opened) {
 		}
 	}
 	p.tellFailures(ctx, failed)
+	for vendor, err := range failed {
+		if errors.Is(err, hardware.ErrRestart) {
+			p.stop(fmt.Errorf("the %s driver was replaced, so the plugin restarts: %w", vendor.Title(), err))
+		}
+	}
 	return added
 }
 

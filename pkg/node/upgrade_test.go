@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -212,4 +216,44 @@ func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
 	err := <-ended
 	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin restarts without it")
 	assert.False(t, strings.Contains(err.Error(), "\n"), "one line")
+}
+
+// restarting is a vendor whose driver was replaced: the first process cannot use the new one.
+type restarting struct {
+	hardware.Vendor
+	opened *atomic.Int64
+}
+
+func (v restarting) Open(ctx context.Context) (*hardware.Opened, error) {
+	if v.opened.Add(1) > 1 {
+		return nil, fmt.Errorf("libnvidia-ml.so.1 was replaced: %w", hardware.ErrRestart)
+	}
+	return v.Vendor.Open(ctx)
+}
+
+// A process keeps the library that it has loaded, so the plugin ends after the upgrade, and the next
+// one uses the new driver.
+func TestDriverThatNeedsANewProcess(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	real := m.config.Machine.Vendors
+	var opened atomic.Int64
+	m.config.Machine.Vendors = func() ([]hardware.Vendor, error) {
+		vendors, err := real()
+		for i := range vendors {
+			vendors[i] = restarting{vendors[i], &opened}
+		}
+		return vendors, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- Run(nodetest.Quiet(t.Context()), m.config, m.api) }()
+	m.register()
+	m.awaitPublished()
+	m.label(names.LabelDriverUpgrade, "true")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "NVIDIA")
+	m.label(names.LabelDriverUpgrade, "")
+	require.ErrorContains(t, <-ended, "the NVIDIA driver was replaced, so the plugin restarts: libnvidia-ml.so.1 was replaced")
+
+	m.config.Machine.Vendors = real
+	k, _ := m.start()
+	k.works(nodetest.Allocate(t, m.api, "a", small0))
 }

@@ -52,12 +52,12 @@ func newNVIDIA(t *testing.T, branch int, version string) *nvidia {
 	inv, err := models.ParseInventory([]byte("driverVersion: '" + version + "'\ngpus: [{model: H100-80GB, count: 8}]\n"))
 	require.NoError(t, err)
 	root := t.TempDir()
-	machine, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: "node", Sleep: func(time.Duration) {}})
+	machine, err := nvdriver.New(inv, nvdriver.Options{
+		Root: root, Seed: "node", Sleep: func(time.Duration) {},
+		Libraries: map[string]string{"libnvidia-ml.so": libraries.Path(built, branch), "libnvidia-sandboxutils.so": libraries.SandboxPath(built)},
+	})
 	require.NoError(t, err)
 	n.driver = machine.DriverRoot()
-	library, err := os.ReadFile(libraries.Path(built, branch))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(n.driver, "usr/lib/x86_64-linux-gnu/libnvidia-ml.so."+version), library, 0o600))
 	return n
 }
 
@@ -193,7 +193,7 @@ func TestContainerToolkit(t *testing.T) {
 	n := newNVIDIA(t, 580, "580.159.04")
 	var spec cdispecs.Spec
 	require.NoError(t, yaml.Unmarshal(n.run(filepath.Join(n.programs, "usr/bin/nvidia-ctk"), "cdi", "generate",
-		"--mode=nvml", "--driver-root="+n.driver, "--dev-root="+n.driver, "--feature-flag=disable-nvsandboxutils"), &spec))
+		"--mode=nvml", "--driver-root="+n.driver, "--dev-root="+n.driver), &spec))
 	require.Len(t, spec.Devices, 17, "eight by number and by UUID, and all")
 	assert.Equal(t, "0", spec.Devices[0].Name)
 	assert.Equal(t, "/dev/nvidia0", spec.Devices[0].ContainerEdits.DeviceNodes[0].Path)

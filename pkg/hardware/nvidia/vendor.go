@@ -43,6 +43,9 @@ func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
 	if err != nil {
 		return WithoutLibrary("/", "/sys", err)
 	}
+	if err := bound.bind(library); err != nil {
+		return nil, err
+	}
 	devRoot := FindDevRoot(v.HostRoot, root)
 	return v.Use(ctx, Config{
 		NVML:           nvml.New(nvml.WithLibraryPath(library)),
@@ -58,6 +61,9 @@ func (v Vendor) openSimulated(ctx context.Context) (*hardware.Opened, error) {
 	root, library, err := FindDriverRoot("/", hardware.DriverRoot(v.MachineRoot))
 	if err != nil {
 		return WithoutLibrary(v.MachineRoot, sys, err)
+	}
+	if err := bound.bind(library); err != nil {
+		return nil, err
 	}
 	return v.Use(ctx, Config{
 		NVML: nvml.New(nvml.WithLibraryPath(library)), DriverRoot: root, ProcRoot: v.MachineRoot, SysRoot: sys,

@@ -36,8 +36,9 @@ type Options struct {
 	// Library is the version or branch of the driver whose library answers. Empty: that of
 	// the inventory's driver.
 	Library string
-	// LibraryFile is the simulated libnvidia-ml.so.1 to install. Empty: a file without functions.
-	LibraryFile string
+	// Libraries are the files of libraries to install, by their names ("libnvidia-ml.so"). The
+	// others are files without functions.
+	Libraries map[string]string
 	// Sleep waits for the hardware; nil is time.Sleep.
 	Sleep func(time.Duration)
 	// Logf reports what no NVML answer can say, like a broken faults.yaml;
@@ -125,7 +126,7 @@ func opened(inv *models.Inventory, o Options) *NVML {
 	n.faults = &disk.Faults[Faults]{Path: faultsPath(root), Parse: ParseFaults, Report: func(err error) {
 		n.logf("simulated NVIDIA driver: %s: %v; the faults before it stay", faultsPath(root), err)
 	}}
-	n.files = &nvfiles.Layout{Root: root, DriverVersion: inv.DriverVersion, GPUs: inv.GPUs, Tools: o.Tools, Library: o.LibraryFile, NoMPS: inv.NoMPS}
+	n.files = &nvfiles.Layout{Root: root, DriverVersion: inv.DriverVersion, GPUs: inv.GPUs, Tools: o.Tools, Libraries: o.Libraries, NoMPS: inv.NoMPS}
 	for i := range inv.GPUs {
 		d := newDevice(n, i)
 		n.devices = append(n.devices, d)

@@ -72,14 +72,13 @@ func (l *Layout) writeDriver(*nvstate.State) error {
 	return l.writePrograms()
 }
 
-// nvml is the library that has functions if there is a file of it.
-const nvml = "libnvidia-ml.so"
-
+// writeLibrary installs the file of a library, or one without functions where there is none.
 func (l *Layout) writeLibrary(name, path string) error {
-	if name != nvml || l.Library == "" {
+	file := l.Libraries[name]
+	if file == "" {
 		return disk.WriteFile(path, sharedObject(name+".1"))
 	}
-	source, err := os.Open(l.Library)
+	source, err := os.Open(file)
 	if err != nil {
 		return err
 	}

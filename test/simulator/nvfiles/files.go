@@ -44,8 +44,8 @@ type Layout struct {
 	// Tools is the program that becomes those of the driver; empty: scripts do nothing in
 	// their place.
 	Tools string
-	// Library is the file of the simulated NVML; empty: one without functions.
-	Library string
+	// Libraries are the files of libraries ("libnvidia-ml.so"). The others have no functions.
+	Libraries map[string]string
 	// NoMPS leaves out the programs of MPS.
 	NoMPS bool
 

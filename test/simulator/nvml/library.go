@@ -197,10 +197,18 @@ func nvmlSystemGetDriverVersion(version *C.char, length C.uint) C.int {
 
 //export nvmlSystemGetNVMLVersion
 func nvmlSystemGetNVMLVersion(version *C.char, length C.uint) C.int {
-	return onDriver(func(n *nvdriver.NVML) C.int {
-		text, ret := n.SystemGetNVMLVersion()
-		return answerText(version, length, text, ret)
-	})
+	n := driver()
+	if n == nil { // it needs no Init
+		at, err := root()
+		if err == nil {
+			n, err = nvdriver.Open(at, branch())
+		}
+		if err != nil {
+			return C.int(nvml.ERROR_UNKNOWN)
+		}
+	}
+	text, ret := n.SystemGetNVMLVersion()
+	return answerText(version, length, text, ret)
 }
 
 //export nvmlSystemGetCudaDriverVersion

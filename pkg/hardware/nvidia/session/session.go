@@ -225,11 +225,10 @@ func (s *Session) inPrivate(ctx context.Context, f func(*Task) error) error {
 	return err
 }
 
-// Release closes NVML for good and unloads the library, so that the kernel module can be
-// unloaded. It waits for the calls in progress, and for the owners of sets of events,
-// which the caller has told to end. If a call hangs it fails and NVML stays open: a
-// library must not be unloaded while a call is in it. Afterwards every call fails with
-// ErrReleased; another Session uses what is installed next.
+// Release closes NVML for good, so that the kernel module can be unloaded. It waits for the
+// calls in progress, and for the owners of sets of events, which the caller has told to end. If
+// a call hangs it fails and NVML stays open. Afterwards every call fails with ErrReleased;
+// another Session uses what is installed next.
 func (s *Session) Release(ctx context.Context) error {
 	if err := s.resets.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("waiting for the reset of a GPU: %w", err)

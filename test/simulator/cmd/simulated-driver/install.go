@@ -100,7 +100,9 @@ func (o *options) installNVIDIA(inv *models.Inventory) error {
 	}
 	_, err = nvdriver.New(inv, nvdriver.Options{
 		Root: o.root, Seed: o.node, Tools: o.program, Library: o.library,
-		LibraryFile: libraries.Path(o.libraries, branch),
+		Libraries: map[string]string{
+			"libnvidia-ml.so": libraries.Path(o.libraries, branch), "libnvidia-sandboxutils.so": libraries.SandboxPath(o.libraries),
+		},
 	})
 	return err
 }

@@ -24,6 +24,13 @@ func Path(folder string, branch int) string {
 	return filepath.Join(folder, strconv.Itoa(branch), "libnvidia-ml.so.1")
 }
 
+// sandbox is libnvidia-sandboxutils.so.1, which the container toolkit opens if it is there: all that
+// it can do is not supported, so that NVML is asked.
+var sandbox = []string{"Init", "Shutdown", "GetDriverVersion", "GetGpuResource", "GetFileContent"}
+
+// SandboxPath returns libnvidia-sandboxutils.so.1 in a folder that Build has filled.
+func SandboxPath(folder string) string { return filepath.Join(folder, "libnvidia-sandboxutils.so.1") }
+
 // Build makes the libraries of some branches, with the compilers of Go and C.
 func Build(ctx context.Context, folder string, branches ...int) error {
 	temporary, err := os.MkdirTemp("", "nvml")
@@ -37,6 +44,9 @@ func Build(ctx context.Context, folder string, branches ...int) error {
 	}
 	simulated, err := exports(filepath.Join(temporary, "nvml.h"))
 	if err != nil {
+		return err
+	}
+	if err := linkSandbox(ctx, temporary, SandboxPath(folder)); err != nil {
 		return err
 	}
 	for _, branch := range branches {
@@ -80,6 +90,21 @@ func link(ctx context.Context, temporary, archive string, simulated map[string]b
 		return err
 	}
 	return os.Rename(next, to)
+}
+
+func linkSandbox(ctx context.Context, temporary, to string) error {
+	stubs := filepath.Join(temporary, "sandbox.c")
+	var code bytes.Buffer
+	for _, name := range sandbox {
+		fmt.Fprintf(&code, "int nvSandboxUtils%s(void) { return 2; }\n", name)
+	}
+	if err := os.WriteFile(stubs, code.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return run(ctx, "gcc", "-shared", "-fPIC", "-s", "-o", to, stubs, "-Wl,-soname,"+filepath.Base(to))
 }
 
 // exports returns the functions that the header of a C archive declares.

@@ -10,50 +10,32 @@ import (
 
 //export nvmlDeviceGetName
 func nvmlDeviceGetName(device unsafe.Pointer, name *C.char, length C.uint) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		text, ret := d.GetName()
-		return answerText(name, length, text, ret)
-	})
+	return askText(device, name, length, nvml.Device.GetName)
 }
 
 //export nvmlDeviceGetUUID
 func nvmlDeviceGetUUID(device unsafe.Pointer, uuid *C.char, length C.uint) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		text, ret := d.GetUUID()
-		return answerText(uuid, length, text, ret)
-	})
+	return askText(device, uuid, length, nvml.Device.GetUUID)
 }
 
 //export nvmlDeviceGetIndex
 func nvmlDeviceGetIndex(device, index unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetIndex()
-		return answerUint(index, number, ret)
-	})
+	return askNumber(device, index, nvml.Device.GetIndex)
 }
 
 //export nvmlDeviceGetMinorNumber
 func nvmlDeviceGetMinorNumber(device, minor unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetMinorNumber()
-		return answerUint(minor, number, ret)
-	})
+	return askNumber(device, minor, nvml.Device.GetMinorNumber)
 }
 
 //export nvmlDeviceGetPciInfo_v3
 func nvmlDeviceGetPciInfo_v3(device, info unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		pci, ret := d.GetPciInfo()
-		return answer(info, pci, ret)
-	})
+	return ask(device, info, nvml.Device.GetPciInfo)
 }
 
 //export nvmlDeviceGetMemoryInfo
 func nvmlDeviceGetMemoryInfo(device, info unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		memory, ret := d.GetMemoryInfo()
-		return answer(info, memory, ret)
-	})
+	return ask(device, info, nvml.Device.GetMemoryInfo)
 }
 
 //export nvmlDeviceGetMemoryInfo_v2
@@ -66,18 +48,12 @@ func nvmlDeviceGetMemoryInfo_v2(device, info unsafe.Pointer) C.int {
 
 //export nvmlDeviceGetArchitecture
 func nvmlDeviceGetArchitecture(device, architecture unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		a, ret := d.GetArchitecture()
-		return answer(architecture, a, ret)
-	})
+	return ask(device, architecture, nvml.Device.GetArchitecture)
 }
 
 //export nvmlDeviceGetBrand
 func nvmlDeviceGetBrand(device, brand unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		b, ret := d.GetBrand()
-		return answer(brand, b, ret)
-	})
+	return ask(device, brand, nvml.Device.GetBrand)
 }
 
 //export nvmlDeviceGetCudaComputeCapability
@@ -96,34 +72,22 @@ func nvmlDeviceGetCudaComputeCapability(device, major, minor unsafe.Pointer) C.i
 
 //export nvmlDeviceGetNumGpuCores
 func nvmlDeviceGetNumGpuCores(device, cores unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetNumGpuCores()
-		return answerUint(cores, number, ret)
-	})
+	return askNumber(device, cores, nvml.Device.GetNumGpuCores)
 }
 
 //export nvmlDeviceGetNumaNodeId
 func nvmlDeviceGetNumaNodeId(device, node unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetNumaNodeId()
-		return answerUint(node, number, ret)
-	})
+	return askNumber(device, node, nvml.Device.GetNumaNodeId)
 }
 
 //export nvmlDeviceGetVirtualizationMode
 func nvmlDeviceGetVirtualizationMode(device, mode unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		m, ret := d.GetVirtualizationMode()
-		return answer(mode, m, ret)
-	})
+	return ask(device, mode, nvml.Device.GetVirtualizationMode)
 }
 
 //export nvmlDeviceGetComputeMode
 func nvmlDeviceGetComputeMode(device, mode unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		m, ret := d.GetComputeMode()
-		return answer(mode, m, ret)
-	})
+	return ask(device, mode, nvml.Device.GetComputeMode)
 }
 
 //export nvmlDeviceSetComputeMode
@@ -141,26 +105,17 @@ func nvmlDeviceGetAddressingMode(device, mode unsafe.Pointer) C.int {
 
 //export nvmlDeviceGetUtilizationRates
 func nvmlDeviceGetUtilizationRates(device, rates unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		u, ret := d.GetUtilizationRates()
-		return answer(rates, u, ret)
-	})
+	return ask(device, rates, nvml.Device.GetUtilizationRates)
 }
 
 //export nvmlDeviceGetPowerUsage
 func nvmlDeviceGetPowerUsage(device, milliwatts unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		power, ret := d.GetPowerUsage()
-		return answer(milliwatts, power, ret)
-	})
+	return ask(device, milliwatts, nvml.Device.GetPowerUsage)
 }
 
 //export nvmlDeviceGetTotalEnergyConsumption
 func nvmlDeviceGetTotalEnergyConsumption(device, millijoules unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		energy, ret := d.GetTotalEnergyConsumption()
-		return answer(millijoules, energy, ret)
-	})
+	return ask(device, millijoules, nvml.Device.GetTotalEnergyConsumption)
 }
 
 //export nvmlDeviceGetTotalEccErrors
@@ -173,18 +128,12 @@ func nvmlDeviceGetTotalEccErrors(device unsafe.Pointer, kind, counter C.int, cou
 
 //export nvmlDeviceGetCurrentClocksEventReasons
 func nvmlDeviceGetCurrentClocksEventReasons(device, reasons unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		bits, ret := d.GetCurrentClocksEventReasons()
-		return answer(reasons, bits, ret)
-	})
+	return ask(device, reasons, nvml.Device.GetCurrentClocksEventReasons)
 }
 
 //export nvmlDeviceGetSupportedClocksEventReasons
 func nvmlDeviceGetSupportedClocksEventReasons(device, reasons unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		bits, ret := d.GetSupportedClocksEventReasons()
-		return answer(reasons, bits, ret)
-	})
+	return ask(device, reasons, nvml.Device.GetSupportedClocksEventReasons)
 }
 
 // The names before R535.

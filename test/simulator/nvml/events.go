@@ -20,10 +20,7 @@ func nvmlEventSetCreate(set unsafe.Pointer) C.int {
 
 //export nvmlDeviceGetSupportedEventTypes
 func nvmlDeviceGetSupportedEventTypes(device, types unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		bits, ret := d.GetSupportedEventTypes()
-		return answer(types, bits, ret)
-	})
+	return ask(device, types, nvml.Device.GetSupportedEventTypes)
 }
 
 //export nvmlDeviceRegisterEvents
@@ -78,10 +75,7 @@ func nvmlEventSetFree(set unsafe.Pointer) C.int {
 
 //export nvmlGpmQueryDeviceSupport
 func nvmlGpmQueryDeviceSupport(device, support unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		s, ret := d.GpmQueryDeviceSupport()
-		return answer(support, s, ret)
-	})
+	return ask(device, support, nvml.Device.GpmQueryDeviceSupport)
 }
 
 //export nvmlGpmSampleAlloc

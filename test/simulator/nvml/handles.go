@@ -74,6 +74,38 @@ func on[T any](handle unsafe.Pointer, call func(T) C.int) C.int {
 // onDevice is on for a GPU or a MIG device.
 func onDevice(handle unsafe.Pointer, call func(nvml.Device) C.int) C.int { return on(handle, call) }
 
+// ask makes a call on what a handle stands for, and writes what it answers to out.
+func ask[T, V any](handle, out unsafe.Pointer, call func(T) (V, nvml.Return)) C.int {
+	return on(handle, func(thing T) C.int {
+		value, ret := call(thing)
+		return answer(out, value, ret)
+	})
+}
+
+// askNumber is ask for calls whose numbers go-nvml turns into int.
+func askNumber[T any](handle, out unsafe.Pointer, call func(T) (int, nvml.Return)) C.int {
+	return on(handle, func(thing T) C.int {
+		number, ret := call(thing)
+		return answerUint(out, number, ret)
+	})
+}
+
+// askText is ask for text.
+func askText(device unsafe.Pointer, out *C.char, length C.uint, call func(nvml.Device) (string, nvml.Return)) C.int {
+	return onDevice(device, func(d nvml.Device) C.int {
+		text, ret := call(d)
+		return answerText(out, length, text, ret)
+	})
+}
+
+// askList is ask for a list.
+func askList[V any](device, out unsafe.Pointer, count *C.uint, call func(nvml.Device) ([]V, nvml.Return)) C.int {
+	return onDevice(device, func(d nvml.Device) C.int {
+		all, ret := call(d)
+		return answerList(out, count, all, ret)
+	})
+}
+
 // answerHandle writes the handle of a thing.
 func answerHandle(out unsafe.Pointer, thing any, ret nvml.Return) C.int {
 	if out == nil {

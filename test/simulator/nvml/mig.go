@@ -36,10 +36,7 @@ func nvmlDeviceSetMigMode(device unsafe.Pointer, mode C.uint, activation unsafe.
 
 //export nvmlDeviceGetMaxMigDeviceCount
 func nvmlDeviceGetMaxMigDeviceCount(device, count unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetMaxMigDeviceCount()
-		return answerUint(count, number, ret)
-	})
+	return askNumber(device, count, nvml.Device.GetMaxMigDeviceCount)
 }
 
 //export nvmlDeviceGetMigDeviceHandleByIndex
@@ -72,26 +69,17 @@ func nvmlDeviceIsMigDeviceHandle(device, is unsafe.Pointer) C.int {
 
 //export nvmlDeviceGetGpuInstanceId
 func nvmlDeviceGetGpuInstanceId(device, id unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetGpuInstanceId()
-		return answerUint(id, number, ret)
-	})
+	return askNumber(device, id, nvml.Device.GetGpuInstanceId)
 }
 
 //export nvmlDeviceGetComputeInstanceId
 func nvmlDeviceGetComputeInstanceId(device, id unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		number, ret := d.GetComputeInstanceId()
-		return answerUint(id, number, ret)
-	})
+	return askNumber(device, id, nvml.Device.GetComputeInstanceId)
 }
 
 //export nvmlDeviceGetAttributes_v2
 func nvmlDeviceGetAttributes_v2(device, attributes unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		a, ret := d.GetAttributes()
-		return answer(attributes, a, ret)
-	})
+	return ask(device, attributes, nvml.Device.GetAttributes)
 }
 
 //export nvmlDeviceGetGpuInstanceProfileInfo

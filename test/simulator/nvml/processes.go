@@ -11,24 +11,20 @@ import (
 // The lists of processes exist in three versions. The first has no ids of instances; the others
 // are the same.
 
-func answerProcesses(infos unsafe.Pointer, count *C.uint, all []nvml.ProcessInfo, ret nvml.Return) C.int {
-	return answerList(infos, count, all, ret)
-}
-
-func answerProcessesV1(infos unsafe.Pointer, count *C.uint, all []nvml.ProcessInfo, ret nvml.Return) C.int {
-	old := make([]nvml.ProcessInfo_v1, len(all))
-	for i, p := range all {
-		old[i] = nvml.ProcessInfo_v1{Pid: p.Pid, UsedGpuMemory: p.UsedGpuMemory}
-	}
-	return answerList(infos, count, old, ret)
+func askOldList(device, infos unsafe.Pointer, count *C.uint, call func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)) C.int {
+	return askList(device, infos, count, func(d nvml.Device) ([]nvml.ProcessInfo_v1, nvml.Return) {
+		all, ret := call(d)
+		old := make([]nvml.ProcessInfo_v1, len(all))
+		for i, p := range all {
+			old[i] = nvml.ProcessInfo_v1{Pid: p.Pid, UsedGpuMemory: p.UsedGpuMemory}
+		}
+		return old, ret
+	})
 }
 
 //export nvmlDeviceGetComputeRunningProcesses
 func nvmlDeviceGetComputeRunningProcesses(device unsafe.Pointer, count *C.uint, infos unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		all, ret := d.GetComputeRunningProcesses()
-		return answerProcessesV1(infos, count, all, ret)
-	})
+	return askOldList(device, infos, count, nvml.Device.GetComputeRunningProcesses)
 }
 
 //export nvmlDeviceGetComputeRunningProcesses_v2
@@ -38,18 +34,12 @@ func nvmlDeviceGetComputeRunningProcesses_v2(device unsafe.Pointer, count *C.uin
 
 //export nvmlDeviceGetComputeRunningProcesses_v3
 func nvmlDeviceGetComputeRunningProcesses_v3(device unsafe.Pointer, count *C.uint, infos unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		all, ret := d.GetComputeRunningProcesses()
-		return answerProcesses(infos, count, all, ret)
-	})
+	return askList(device, infos, count, nvml.Device.GetComputeRunningProcesses)
 }
 
 //export nvmlDeviceGetGraphicsRunningProcesses
 func nvmlDeviceGetGraphicsRunningProcesses(device unsafe.Pointer, count *C.uint, infos unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		all, ret := d.GetGraphicsRunningProcesses()
-		return answerProcessesV1(infos, count, all, ret)
-	})
+	return askOldList(device, infos, count, nvml.Device.GetGraphicsRunningProcesses)
 }
 
 //export nvmlDeviceGetGraphicsRunningProcesses_v2
@@ -59,18 +49,12 @@ func nvmlDeviceGetGraphicsRunningProcesses_v2(device unsafe.Pointer, count *C.ui
 
 //export nvmlDeviceGetGraphicsRunningProcesses_v3
 func nvmlDeviceGetGraphicsRunningProcesses_v3(device unsafe.Pointer, count *C.uint, infos unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		all, ret := d.GetGraphicsRunningProcesses()
-		return answerProcesses(infos, count, all, ret)
-	})
+	return askList(device, infos, count, nvml.Device.GetGraphicsRunningProcesses)
 }
 
 //export nvmlDeviceGetMPSComputeRunningProcesses
 func nvmlDeviceGetMPSComputeRunningProcesses(device unsafe.Pointer, count *C.uint, infos unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		all, ret := d.GetMPSComputeRunningProcesses()
-		return answerProcessesV1(infos, count, all, ret)
-	})
+	return askOldList(device, infos, count, nvml.Device.GetMPSComputeRunningProcesses)
 }
 
 //export nvmlDeviceGetMPSComputeRunningProcesses_v2
@@ -80,10 +64,7 @@ func nvmlDeviceGetMPSComputeRunningProcesses_v2(device unsafe.Pointer, count *C.
 
 //export nvmlDeviceGetMPSComputeRunningProcesses_v3
 func nvmlDeviceGetMPSComputeRunningProcesses_v3(device unsafe.Pointer, count *C.uint, infos unsafe.Pointer) C.int {
-	return onDevice(device, func(d nvml.Device) C.int {
-		all, ret := d.GetMPSComputeRunningProcesses()
-		return answerProcesses(infos, count, all, ret)
-	})
+	return askList(device, infos, count, nvml.Device.GetMPSComputeRunningProcesses)
 }
 
 //export nvmlDeviceGetProcessUtilization

@@ -229,9 +229,10 @@ nvml: compiler
 	@$(GO) run ./test/simulator/cmd/simulated-nvml $(NVML)
 
 .PHONY: test-drivers
-test-drivers: nvml ## Run the tests of MIG with the simulated library of each driver: as a library file, and those of the plugin
+test-drivers: nvml ## Run the tests of MIG with the simulated library of each driver: as a library file, in the process, and those of the plugin
 	@for driver in $$(ls $(NVML)); do echo "driver $$driver …"; export TRANCHE_TEST_DRIVER=$$driver; \
 	  TRANCHE_TEST_NVML=$(CURDIR)/$(NVML)/$$driver $(TEST) -count=1 -parallel 1 ./pkg/hardware/nvidia && \
+	  $(TEST) ./pkg/hardware/nvidia/... && \
 	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
 
 .PHONY: test-clients

@@ -36,37 +36,27 @@ func (v Vendor) Name() gpu.Vendor { return gpu.NVIDIA }
 
 // Open implements hardware.Vendor.
 func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
+	hostRoot, driverRoot, procRoot, sysRoot := v.HostRoot, v.DriverRoot, "/", "/sys"
 	if v.MachineRoot != "" {
-		return v.openSimulated(ctx)
+		hostRoot, driverRoot = "/", hardware.DriverRoot(v.MachineRoot)
+		procRoot, sysRoot = v.MachineRoot, filepath.Join(v.MachineRoot, "sys")
 	}
-	root, library, err := FindDriverRoot(v.HostRoot, v.DriverRoot)
+	root, library, err := FindDriverRoot(hostRoot, driverRoot)
 	if err != nil {
-		return WithoutLibrary("/", "/sys", err)
+		return WithoutLibrary(procRoot, sysRoot, err)
 	}
 	if err := bound.bind(library); err != nil {
 		return nil, err
 	}
-	devRoot := FindDevRoot(v.HostRoot, root)
+	devRoot := FindDevRoot(hostRoot, root)
 	return v.Use(ctx, Config{
 		NVML:           nvml.New(nvml.WithLibraryPath(library)),
-		DriverRoot:     filepath.Join(v.HostRoot, root),
+		DriverRoot:     filepath.Join(hostRoot, root),
 		HostDriverRoot: root,
-		DevRoot:        filepath.Join(v.HostRoot, devRoot),
+		DevRoot:        filepath.Join(hostRoot, devRoot),
 		HostDevRoot:    devRoot,
-	})
-}
-
-func (v Vendor) openSimulated(ctx context.Context) (*hardware.Opened, error) {
-	sys := filepath.Join(v.MachineRoot, "sys")
-	root, library, err := FindDriverRoot("/", hardware.DriverRoot(v.MachineRoot))
-	if err != nil {
-		return WithoutLibrary(v.MachineRoot, sys, err)
-	}
-	if err := bound.bind(library); err != nil {
-		return nil, err
-	}
-	return v.Use(ctx, Config{
-		NVML: nvml.New(nvml.WithLibraryPath(library)), DriverRoot: root, ProcRoot: v.MachineRoot, SysRoot: sys,
+		ProcRoot:       procRoot,
+		SysRoot:        sysRoot,
 	})
 }
 

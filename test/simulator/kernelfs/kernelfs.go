@@ -44,8 +44,7 @@ func Mount(kernel Kernel, from, at string) (*Mounted, error) {
 	}
 	root := &node{tree: &tree{kernel: kernel, from: from, below: filepath.Join("/proc/self/fd", strconv.Itoa(int(below.Fd())))}}
 	server, err := fusefs.Mount(at, root, &fusefs.Options{
-		// Nothing is remembered: files come and go with the hardware.
-		EntryTimeout: nil, AttrTimeout: nil, NegativeTimeout: nil,
+		// Without timeouts nothing is remembered: files come and go with the hardware.
 		MountOptions: fuse.MountOptions{AllowOther: true, FsName: "simulated-kernel", Name: "simulated", DirectMount: true},
 	})
 	if err != nil {
@@ -56,9 +55,6 @@ func Mount(kernel Kernel, from, at string) (*Mounted, error) {
 
 // Close takes the file system away.
 func (m *Mounted) Close() error { return errors.Join(m.server.Unmount(), m.below.Close()) }
-
-// Wait returns when the file system was taken away.
-func (m *Mounted) Wait() { m.server.Wait() }
 
 // tree finds a file: the kernel's first, then the one below.
 type tree struct {

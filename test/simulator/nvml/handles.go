@@ -47,28 +47,19 @@ func (h *handles) forget(handle unsafe.Pointer) {
 	}
 }
 
-// get returns what a handle stands for. Anything else that a caller passes is INVALID_ARGUMENT.
-func get[T any](handle unsafe.Pointer) (T, nvml.Return) {
+// on makes a call on what a handle stands for. Anything else that a caller passes is INVALID_ARGUMENT.
+func on[T any](handle unsafe.Pointer, call func(T) C.int) C.int {
 	given.mu.Lock()
 	found := given.things[handle]
 	given.mu.Unlock()
 	thing, ok := found.(T)
-	if !ok {
-		return thing, nvml.ERROR_INVALID_ARGUMENT
+	switch {
+	case ok:
+		return call(thing)
+	case driver() == nil:
+		return C.int(nvml.ERROR_UNINITIALIZED)
 	}
-	return thing, nvml.SUCCESS
-}
-
-// on makes a call on what a handle stands for.
-func on[T any](handle unsafe.Pointer, call func(T) C.int) C.int {
-	thing, ret := get[T](handle)
-	if ret != nvml.SUCCESS {
-		if driver() == nil {
-			ret = nvml.ERROR_UNINITIALIZED
-		}
-		return C.int(ret)
-	}
-	return call(thing)
+	return C.int(nvml.ERROR_INVALID_ARGUMENT)
 }
 
 // onDevice is on for a GPU or a MIG device.

@@ -77,16 +77,22 @@ func branch() string {
 	return ""
 }
 
+// machine opens the machine of this library.
+func machine() (*nvdriver.NVML, error) {
+	at, err := root()
+	if err != nil {
+		return nil, err
+	}
+	return nvdriver.Open(at, branch())
+}
+
 func initialize(flags uint32) nvml.Return {
 	open.mu.Lock()
 	defer open.mu.Unlock()
 	n := open.machine
 	if n == nil {
-		at, err := root()
-		if err == nil {
-			n, err = nvdriver.Open(at, branch())
-		}
-		if err != nil {
+		var err error
+		if n, err = machine(); err != nil {
 			log.Printf("simulated libnvidia-ml.so.1: %v", err)
 			return nvml.ERROR_DRIVER_NOT_LOADED
 		}
@@ -199,11 +205,8 @@ func nvmlSystemGetDriverVersion(version *C.char, length C.uint) C.int {
 func nvmlSystemGetNVMLVersion(version *C.char, length C.uint) C.int {
 	n := driver()
 	if n == nil { // it needs no Init
-		at, err := root()
-		if err == nil {
-			n, err = nvdriver.Open(at, branch())
-		}
-		if err != nil {
+		var err error
+		if n, err = machine(); err != nil {
 			return C.int(nvml.ERROR_UNKNOWN)
 		}
 	}

@@ -3,12 +3,10 @@
 // in whose driver root it lies (see nvfiles).
 //
 // The types of go-nvml are those of nvml.h, field by field, so a pointer to one is a pointer to the
-// other. Handles are addresses, as nvml.h has it. The package libraries makes
-// one for each branch of the driver, with exactly that branch's functions.
+// other. Handles are addresses, as nvml.h has it. The package libraries makes one for
+// each branch of the driver, with exactly that branch's functions.
 package main
 
-// #include <stdlib.h>
-// #include <string.h>
 import "C"
 
 import (

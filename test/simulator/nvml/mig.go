@@ -117,6 +117,15 @@ func gpuInstanceProfile(id C.uint) *nvml.GpuInstanceProfileInfo {
 	return &nvml.GpuInstanceProfileInfo{Id: uint32(id), InstanceCount: 1}
 }
 
+// answerPlacements is answerList, with no array "to query the number of placements" (nvml.h).
+func answerPlacements[T any](placements unsafe.Pointer, count *C.uint, possible []T, ret nvml.Return) C.int {
+	if ret == nvml.SUCCESS && placements == nil && count != nil {
+		*count = C.uint(len(possible))
+		return C.int(ret)
+	}
+	return answerList(placements, count, possible, ret)
+}
+
 //export nvmlDeviceGetGpuInstancePossiblePlacements
 func nvmlDeviceGetGpuInstancePossiblePlacements(device unsafe.Pointer, profile C.uint, placements unsafe.Pointer, count *C.uint) C.int {
 	return nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, profile, placements, count)
@@ -126,11 +135,7 @@ func nvmlDeviceGetGpuInstancePossiblePlacements(device unsafe.Pointer, profile C
 func nvmlDeviceGetGpuInstancePossiblePlacements_v2(device unsafe.Pointer, profile C.uint, placements unsafe.Pointer, count *C.uint) C.int {
 	return onDevice(device, func(d nvml.Device) C.int {
 		possible, ret := d.GetGpuInstancePossiblePlacements(gpuInstanceProfile(profile))
-		if ret == nvml.SUCCESS && placements == nil && count != nil {
-			*count = C.uint(len(possible)) // "to query the number of placements" (nvml.h)
-			return C.int(ret)
-		}
-		return answerList(placements, count, possible, ret)
+		return answerPlacements(placements, count, possible, ret)
 	})
 }
 
@@ -229,11 +234,7 @@ func nvmlGpuInstanceGetComputeInstanceRemainingCapacity(instance unsafe.Pointer,
 func nvmlGpuInstanceGetComputeInstancePossiblePlacements(instance unsafe.Pointer, profile C.uint, placements unsafe.Pointer, count *C.uint) C.int {
 	return on(instance, func(i nvml.GpuInstance) C.int {
 		possible, ret := i.GetComputeInstancePossiblePlacements(computeInstanceProfile(profile))
-		if ret == nvml.SUCCESS && placements == nil && count != nil {
-			*count = C.uint(len(possible))
-			return C.int(ret)
-		}
-		return answerList(placements, count, possible, ret)
+		return answerPlacements(placements, count, possible, ret)
 	})
 }
 

@@ -56,14 +56,12 @@ func testBinding(t *testing.T, library string) {
 	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
 	root := memory.TempDir(t)
-	_, err = nvdriver.New(inv, nvdriver.Options{Root: root, Sleep: func(time.Duration) {}})
+	machine, err := nvdriver.New(inv, nvdriver.Options{
+		Root: root, Sleep: func(time.Duration) {}, Libraries: map[string]string{"libnvidia-ml.so": library},
+	})
 	require.NoError(t, err)
 	// Where a driver is installed; no variable names the machine.
-	installed := filepath.Join(nvdriverLibraries(root), "libnvidia-ml.so.1")
-	data, err := os.ReadFile(library)
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(installed))
-	require.NoError(t, os.WriteFile(installed, data, 0o600))
+	installed := filepath.Join(machine.DriverRoot(), "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
 
 	lib := nvml.New(nvml.WithLibraryPath(installed))
 	require.Equal(t, nvml.SUCCESS, lib.Init())
@@ -129,9 +127,4 @@ func testBinding(t *testing.T, library string) {
 	require.Equal(t, nvml.SUCCESS, lib.Shutdown())
 	_, ret = device.GetName()
 	assert.Equal(t, nvml.ERROR_UNINITIALIZED, ret)
-}
-
-// nvdriverLibraries is the folder of the driver's libraries on a machine.
-func nvdriverLibraries(root string) string {
-	return filepath.Join(root, "driver/usr/lib/x86_64-linux-gnu")
 }

@@ -65,15 +65,22 @@ test: test-unit test-e2e ## Run every test there is (the end-to-end tests need r
 .PHONY: build
 build: export GOARCH = $(ARCH)
 build: export CGO_ENABLED = 1
-build: export CC = $(if $(filter $(HOST_ARCH),$(ARCH)),gcc,$(GCC_$(ARCH)))
+build simulated-driver: export CC = $(if $(filter $(HOST_ARCH),$(ARCH)),gcc,$(GCC_$(ARCH)))
 build: compiler kubectl-tranche ## Build the programs into bin/ (ARCH=arm64 BIN=<folder> for another architecture)
 	@mkdir -p $(BIN)
 	$(GO) build $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
-	$(GO) build $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-simulator ./test/simulator/cmd/tranche-simulator
 	CGO_ENABLED=0 $(GO) build $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-controller ./cmd/tranche-controller
 	CGO_ENABLED=0 $(GO) build $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-web ./cmd/tranche-web
-	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(BIN)/simulated-nvidia-tools ./test/simulator/cmd/simulated-nvidia-tools
 	$(GO) build -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+
+# The simulated drivers, and the libnvidia-ml.so.1 of each branch of NVIDIA's.
+NVML = $(BIN)/simulated-nvml
+.PHONY: simulated-driver
+simulated-driver: compiler ## Build the simulated drivers into bin/ (ARCH=arm64 BIN=<folder> for another architecture)
+	@mkdir -p $(BIN) build
+	GOARCH=$(ARCH) CGO_ENABLED=1 $(GO) build -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/simulated-driver ./test/simulator/cmd/simulated-driver
+	CC=gcc $(GO) build -o build/simulated-nvml ./test/simulator/cmd/simulated-nvml
+	GOARCH=$(ARCH) CGO_ENABLED=1 build/simulated-nvml $(NVML)
 
 # Tests in a cluster of their own process run it, too.
 .PHONY: kubectl-tranche
@@ -89,7 +96,7 @@ $(addprefix build/release/,$(CLIENTS)): build/release/%:
 
 .PHONY: release
 release: release-tool ## Write a release to dist/: images, chart, kubectl-tranche, krew manifest, SBOMs, checksums
-	@for arch in amd64 arm64; do $(MAKE) --no-print-directory build ARCH=$$arch BIN=build/release/linux-$$arch VERSION=$(RELEASE) || exit 1; done
+	@for arch in amd64 arm64; do $(MAKE) --no-print-directory build simulated-driver ARCH=$$arch BIN=build/release/linux-$$arch VERSION=$(RELEASE) || exit 1; done
 	@$(MAKE) --no-print-directory $(addprefix build/release/,$(CLIENTS))
 	@$(RELEASE_TOOL) dist --chart $(CHART) --repository $(IMAGE_REPOSITORY) --revision "$$(git rev-parse HEAD)"
 	@cat dist/SHA256SUMS
@@ -99,7 +106,7 @@ release-version: ## Print the version that `make release` builds: the chart's
 	@echo $(RELEASE)
 
 .PHONY: push
-push: release-tool ## Push image and chart of dist/ to REGISTRY and print their names with digests
+push: release-tool ## Push images and chart of dist/ to REGISTRY and print their names with digests
 	@$(RELEASE_TOOL) push --chart $(CHART) --registry "$(REGISTRY)"
 
 .PHONY: generate
@@ -114,9 +121,9 @@ compiler:
 	@test/compiler.sh $(ARCH)
 
 .PHONY: image
-image: build release-tool ## Write the container image to build/tranche.tar, without a registry or a container engine
+image: build simulated-driver release-tool ## Write the container images to build/*.tar, without a registry or a container engine
 	@mkdir -p build
-	@test/image.sh $(IMAGE_REPOSITORY)
+	@test/image.sh $(IMAGE_REPOSITORY) && test/image.sh $(IMAGE_REPOSITORY) simulated-driver
 
 .PHONY: release-tool
 release-tool:
@@ -222,15 +229,9 @@ race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real 
 
 # Those of pkg/node that create, find and destroy MIG partitions.
 MIG_TESTS = ^Test(ForeignPartition|ReleaseOfForgotten|ComputeInstance|InUse|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
-# The simulated libnvidia-ml.so.1 of each branch of the driver.
-NVML = build/nvml
-.PHONY: nvml
-nvml: compiler
-	@$(GO) run ./test/simulator/cmd/simulated-nvml $(NVML)
-
 .PHONY: test-drivers
-test-drivers: nvml ## Run the tests of MIG with the simulated library of each driver: as a library file, in the process, and those of the plugin
-	@for driver in $$(ls $(NVML)); do echo "driver $$driver …"; export TRANCHE_TEST_DRIVER=$$driver; \
+test-drivers: simulated-driver ## Run the tests of MIG with the simulated library of each driver: as a library file, in the process, and those of the plugin
+	@for driver in $$(cd $(NVML) && ls -d [0-9]*); do echo "driver $$driver …"; export TRANCHE_TEST_DRIVER=$$driver; \
 	  TRANCHE_TEST_NVML=$(CURDIR)/$(NVML)/$$driver $(TEST) -count=1 -parallel 1 ./pkg/hardware/nvidia && \
 	  $(TEST) ./pkg/hardware/nvidia/... && \
 	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
@@ -261,7 +262,7 @@ verify: compiler cluster-parts ## Check formatting, vet, generated files and the
 	@test/verify.sh
 
 .PHONY: bench
-bench: build ## Measure the figures that the project holds itself to, each with its limit
+bench: build simulated-driver ## Measure the figures that the project holds itself to, each with its limit
 	$(GO) run ./test/bench
 
 .PHONY: scale

@@ -21,7 +21,7 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 		"./tranche-controller":                false,
 		"./tranche-web":                       false,
 		"./kubectl-tranche":                   false,
-		simulators + "tranche-simulator":      true,
+		simulators + "simulated-driver":       true,
 		simulators + "simulated-nvidia-tools": true,
 	} {
 		t.Run(filepath.Base(program), func(t *testing.T) {

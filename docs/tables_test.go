@@ -164,7 +164,7 @@ func TestTablesOfFlags(t *testing.T) {
 	for name, folders := range map[string][]string{
 		"kubectl-flags":    {"../cmd/kubectl-tranche"},
 		"plugin-flags":     {"../cmd/tranche-kubelet-plugin", "../cmd/internal"},
-		"simulator-flags":  {"../test/simulator/cmd/tranche-simulator"},
+		"simulator-flags":  {"../test/simulator/cmd/simulated-driver"},
 		"controller-flags": {"../cmd/tranche-controller", "../cmd/internal/daemon"},
 		"web-flags":        {"../cmd/tranche-web", "../cmd/internal/daemon"},
 	} {

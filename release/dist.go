@@ -38,8 +38,13 @@ type dist struct {
 	of                                                              artifact.Chart
 }
 
-func imageFile(folder string, of artifact.Chart) string {
-	return filepath.Join(folder, fmt.Sprintf("%s-%s-image.tar", of.Name, of.AppVersion))
+// imageFiles are the files of the images by the images' names, which follow the chart's after a dash.
+func imageFiles(folder string, of artifact.Chart) map[string]string {
+	files := map[string]string{}
+	for name := range images {
+		files[name] = filepath.Join(folder, strings.Join(append(strings.Fields(of.Name+" "+of.AppVersion+" "+name), "image.tar"), "-"))
+	}
+	return files
 }
 
 // chartFile has the name that helm gives it.
@@ -71,10 +76,11 @@ func (d *dist) write(ctx context.Context) (err error) {
 	return d.writeChecksums()
 }
 
-// labels are those of the images.
-func (d *dist) labels() map[string]string {
+// labels are those of an image.
+func (d *dist) labels(of string) map[string]string {
+	titles := map[string]string{"": "Tranche", simulatedDriver: "Simulated GPU drivers of Tranche"}
 	return map[string]string{
-		"org.opencontainers.image.title":    "Tranche",
+		"org.opencontainers.image.title":    titles[of],
 		"org.opencontainers.image.source":   source,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 		"org.opencontainers.image.version":  d.of.AppVersion,
@@ -83,35 +89,46 @@ func (d *dist) labels() map[string]string {
 }
 
 func (d *dist) writeImages(ctx context.Context) error {
-	tag, err := name.NewTag(d.repository+":"+d.of.AppVersion, name.StrictValidation)
+	for name, file := range imageFiles(d.out, d.of) {
+		if err := d.writeImage(ctx, name, file); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+func (d *dist) writeImage(ctx context.Context, of, file string) error {
+	repository := strings.TrimSuffix(d.repository+"-"+of, "-")
+	tag, err := name.NewTag(repository+":"+d.of.AppVersion, name.StrictValidation)
 	if err != nil {
 		return err
 	}
-	var images []v1.Image
+	var built []v1.Image
 	for _, architecture := range architectures {
 		folder := filepath.Join(d.programs, "linux-"+architecture)
-		one, err := releaseImage(ctx, folder, architecture, d.labels())
+		one, err := releaseImage(ctx, images[of], folder, architecture, d.labels(of))
 		if err != nil {
 			return err
 		}
-		images = append(images, one)
-		packages, err := debian.Runtime(architecture)
-		if err != nil {
-			return err
+		built = append(built, one)
+		bill := sbom.Subject{Type: cdx.ComponentTypeContainer, Name: repository, Version: d.of.AppVersion}
+		if of == "" {
+			if bill.Packages, err = debian.Runtime(architecture); err != nil {
+				return err
+			}
 		}
-		bill := sbom.Subject{Type: cdx.ComponentTypeContainer, Name: d.repository, Version: d.of.AppVersion, Packages: packages}
-		for _, program := range programs {
+		for _, program := range programsOf[of] {
 			bill.Programs = append(bill.Programs, filepath.Join(folder, program))
 		}
-		if err := d.writeBill(fmt.Sprintf("%s-%s-image-linux-%s.cdx.json", d.of.Name, d.of.AppVersion, architecture), bill); err != nil {
+		if err := d.writeBill(strings.TrimSuffix(filepath.Base(file), ".tar")+"-linux-"+architecture+".cdx.json", bill); err != nil {
 			return err
 		}
 	}
-	index, err := artifact.Index(images...)
+	index, err := artifact.Index(built...)
 	if err != nil {
 		return err
 	}
-	return image.Atomically(imageFile(d.out, d.of), func(w io.Writer) error { return artifact.WriteLayout(w, index, tag) })
+	return image.Atomically(file, func(w io.Writer) error { return artifact.WriteLayout(w, index, tag) })
 }
 
 // writeClients writes an archive of kubectl-tranche for each platform, its bill of

@@ -54,7 +54,9 @@ func newDist(t *testing.T) *dist {
 		for _, system := range systems {
 			folder := filepath.Join(d.programs, system+"-"+architecture)
 			require.NoError(t, os.MkdirAll(folder, 0o755))
-			for _, name := range append([]string{"kubectl-tranche", "kubectl-tranche.exe"}, programs...) {
+			libraries := filepath.Join(simulatedLibraries, "580")
+			require.NoError(t, os.MkdirAll(filepath.Join(folder, libraries), 0o755))
+			for _, name := range append([]string{"kubectl-tranche", "kubectl-tranche.exe", simulatedDriver, libraries + "/libnvidia-ml.so.1"}, programs...) {
 				require.NoError(t, os.WriteFile(filepath.Join(folder, name), content, 0o755)) //nolint:gosec // a program
 			}
 		}
@@ -69,8 +71,10 @@ func TestDist(t *testing.T) {
 	require.NoError(t, d.write(t.Context()))
 	assert.Equal(t, sums, read(t, d.out, "SHA256SUMS"), "a second build differs")
 
-	// Two architectures of an image, three systems, their bills of materials.
-	assert.Len(t, strings.Split(strings.TrimSpace(sums), "\n"), 1+1+2+6+1+1)
+	// Two architectures of two images, three systems, their bills of materials.
+	assert.Len(t, strings.Split(strings.TrimSpace(sums), "\n"), 1+2+4+6+1+1)
+	assert.Contains(t, sums, "  tranche-"+d.of.AppVersion+"-image.tar\n")
+	assert.Contains(t, sums, "  tranche-"+d.of.AppVersion+"-simulated-driver-image-linux-arm64.cdx.json\n")
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = d.out
 	out, err := check.CombinedOutput()
@@ -119,29 +123,15 @@ func TestPush(t *testing.T) {
 	defer server.Close()
 	to := strings.TrimPrefix(server.URL, "http://") + "/team"
 
-	pushed, err := artifact.Push(t.Context(), to, imageFile(d.out, d.of), chartFile(d.out, d.of))
+	pushed, err := artifact.Push(t.Context(), to, chartFile(d.out, d.of), imageFiles(d.out, d.of))
 	require.NoError(t, err)
-	require.Len(t, pushed, 2)
+	require.Len(t, pushed, 3)
 	assert.Contains(t, pushed[0], to+"/tranche:"+d.of.AppVersion+"@sha256:")
-	assert.Contains(t, pushed[1], to+"/charts/tranche:"+d.of.Version+"@sha256:")
+	assert.Contains(t, pushed[1], to+"/tranche-simulated-driver:"+d.of.AppVersion+"@sha256:")
+	assert.Contains(t, pushed[2], to+"/charts/tranche:"+d.of.Version+"@sha256:")
 
-	index, err := remote.Index(tag(t, to+"/tranche:"+d.of.AppVersion))
-	require.NoError(t, err)
-	require.NoError(t, validate.Index(index))
-	manifest, err := index.IndexManifest()
-	require.NoError(t, err)
-	require.Len(t, manifest.Manifests, len(architectures))
-	for i, m := range manifest.Manifests {
-		assert.Equal(t, "linux/"+architectures[i], m.Platform.String())
-		one, err := index.Image(m.Digest)
-		require.NoError(t, err)
-		content := mutate.Extract(one)
-		files, err := io.ReadAll(content)
-		require.NoError(t, err)
-		for _, program := range append([]string{"lib/libc.so.6"}, programs...) {
-			assert.Contains(t, string(files), program)
-		}
-	}
+	assertImage(t, to+"/tranche:"+d.of.AppVersion, append([]string{"lib/libc.so.6"}, programs...))
+	assertImage(t, to+"/tranche-simulated-driver:"+d.of.AppVersion, []string{"usr/bin/simulated-driver", "usr/lib/simulated-nvml/580/libnvidia-ml.so.1"})
 
 	helm := os.Getenv("HELM")
 	if helm == "" {
@@ -155,8 +145,29 @@ func TestPush(t *testing.T) {
 	assert.Contains(t, string(out), "kind: DaemonSet")
 }
 
+// assertImage checks that an image in a registry has files, for each architecture.
+func assertImage(t *testing.T, of string, want []string) {
+	t.Helper()
+	index, err := remote.Index(tag(t, of))
+	require.NoError(t, err)
+	require.NoError(t, validate.Index(index))
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, len(architectures))
+	for i, m := range manifest.Manifests {
+		assert.Equal(t, "linux/"+architectures[i], m.Platform.String())
+		one, err := index.Image(m.Digest)
+		require.NoError(t, err)
+		files, err := io.ReadAll(mutate.Extract(one))
+		require.NoError(t, err)
+		for _, file := range want {
+			assert.Contains(t, string(files), file)
+		}
+	}
+}
+
 func TestPushNames(t *testing.T) {
-	_, err := artifact.Push(t.Context(), "", "x", "no-such.tgz")
+	_, err := artifact.Push(t.Context(), "", "no-such.tgz", nil)
 	require.ErrorContains(t, err, "no-such.tgz")
 }
 

@@ -25,7 +25,7 @@ func TestDockerfile(t *testing.T) {
 	d := newDist(t)
 	require.NoError(t, d.write(t.Context()))
 	d.of.AppVersion = "0.1.0"
-	built, err := releaseImage(t.Context(), filepath.Join(d.programs, "linux-amd64"), "amd64", d.labels())
+	built, err := releaseImage(t.Context(), product, filepath.Join(d.programs, "linux-amd64"), "amd64", d.labels(""))
 	require.NoError(t, err)
 	file, err := built.ConfigFile()
 	require.NoError(t, err)

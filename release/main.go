@@ -28,15 +28,20 @@ func newCommand() *cobra.Command {
 }
 
 func newImageCommand() *cobra.Command {
-	var programs, tag, out string
+	var name, programs, tag, out string
 	cmd := &cobra.Command{
 		Use:   "image --programs FOLDER --tag NAME --out FILE",
-		Short: "Write the image of this machine's architecture as `docker save` does",
+		Short: "Write an image of this machine's architecture as `docker save` does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return writeImage(cmd.Context(), programs, tag, out)
+			of, err := contentsOf(name)
+			if err != nil {
+				return err
+			}
+			return writeImage(cmd.Context(), of, programs, tag, out)
 		},
 	}
+	cmd.Flags().StringVar(&name, "image", "", "simulated-driver; empty: the product's image")
 	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
 	cmd.Flags().StringVar(&tag, "tag", "", "complete name of the image")
 	cmd.Flags().StringVar(&out, "out", "", "file to write")
@@ -44,15 +49,20 @@ func newImageCommand() *cobra.Command {
 }
 
 func newRootCommand() *cobra.Command {
-	var programs, architecture, out string
+	var name, programs, architecture, out string
 	cmd := &cobra.Command{
 		Use:   "root --programs FOLDER --architecture NAME --out FILE",
-		Short: "Write the files of the image as a tar archive, for a Dockerfile",
+		Short: "Write the files of an image as a tar archive, for a Dockerfile",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return writeRoot(cmd.Context(), programs, architecture, out)
+			of, err := contentsOf(name)
+			if err != nil {
+				return err
+			}
+			return writeRoot(cmd.Context(), of, programs, architecture, out)
 		},
 	}
+	cmd.Flags().StringVar(&name, "image", "", "simulated-driver; empty: the product's image")
 	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
 	cmd.Flags().StringVar(&architecture, "architecture", "amd64", "amd64 or arm64")
 	cmd.Flags().StringVar(&out, "out", "", "file to write")
@@ -82,14 +92,14 @@ func newPushCommand() *cobra.Command {
 	var folder, chart, registry string
 	cmd := &cobra.Command{
 		Use:   "push --registry NAME",
-		Short: "Push image and chart of dist/, and print their names with digests",
+		Short: "Push images and chart of dist/, and print their names with digests",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			of, err := artifact.ReadChart(chart)
 			if err != nil {
 				return err
 			}
-			pushed, err := artifact.Push(cmd.Context(), registry, imageFile(folder, of), chartFile(folder, of))
+			pushed, err := artifact.Push(cmd.Context(), registry, chartFile(folder, of), imageFiles(folder, of))
 			for _, name := range pushed {
 				fmt.Fprintln(cmd.OutOrStdout(), name)
 			}

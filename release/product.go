@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -17,14 +19,12 @@ import (
 	"github.com/tranche-dev/tranche/release/internal/debian"
 )
 
-// programs are those in the image.
+// programs are those in the product's image.
 var programs = []string{
 	"tranche-kubelet-plugin",
-	"tranche-simulator",
 	"tranche-controller",
 	"tranche-web",
 	"nvidia-cdi-hook",
-	"simulated-nvidia-tools",
 }
 
 // product is the image of the programs in a folder, with Debian's C library: NVIDIA's
@@ -43,6 +43,34 @@ func product(ctx context.Context, folder, architecture string) (image.Spec, erro
 		spec.Entries = append(spec.Entries, image.Entry{Path: "/usr/bin/" + program, Source: file, Mode: 0o755})
 	}
 	return spec, nil
+}
+
+// The simulated driver's program, and the folder of its libraries.
+const (
+	simulatedDriver    = "simulated-driver"
+	simulatedLibraries = "simulated-nvml"
+)
+
+// simulation is the image of the simulated driver. Its program is linked statically, and its
+// libraries are loaded by the product and other programs.
+func simulation(_ context.Context, folder, architecture string) (image.Spec, error) {
+	spec := image.Spec{
+		Architecture: architecture, Entrypoint: []string{"/usr/bin/" + simulatedDriver},
+		Entries: []image.Entry{{Path: "/usr/bin/" + simulatedDriver, Source: filepath.Join(folder, simulatedDriver), Mode: 0o755}},
+	}
+	if err := startsIn(spec.Entries[0].Source, architecture); err != nil {
+		return image.Spec{}, err
+	}
+	libraries := os.DirFS(filepath.Join(folder, simulatedLibraries))
+	err := fs.WalkDir(libraries, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		library := filepath.Join(folder, simulatedLibraries, path)
+		spec.Entries = append(spec.Entries, image.Entry{Path: "/usr/lib/" + simulatedLibraries + "/" + path, Source: library, Mode: 0o755})
+		return startsIn(library, architecture)
+	})
+	return spec, err
 }
 
 // base returns what is below the programs. Tests replace it: it needs the network.
@@ -104,9 +132,26 @@ func newer(version, than string) bool {
 	return len(a) > len(b)
 }
 
+// contents are those of an image, from the programs in a folder.
+type contents func(ctx context.Context, folder, architecture string) (image.Spec, error)
+
+// images are the images by their names: what follows the product's, after a dash.
+var images = map[string]contents{"": product, simulatedDriver: simulation}
+
+// programsOf are the images' programs.
+var programsOf = map[string][]string{"": programs, simulatedDriver: {simulatedDriver}}
+
+// contentsOf is the image with a name.
+func contentsOf(name string) (contents, error) {
+	if of := images[name]; of != nil {
+		return of, nil
+	}
+	return nil, fmt.Errorf("--image is %q: it is empty for the product's image, or %s", name, simulatedDriver)
+}
+
 // writeImage writes the image of this machine's architecture, for a cluster on it.
-func writeImage(ctx context.Context, folder, tag, out string) error {
-	spec, err := product(ctx, folder, runtime.GOARCH)
+func writeImage(ctx context.Context, of contents, folder, tag, out string) error {
+	spec, err := of(ctx, folder, runtime.GOARCH)
 	if err != nil {
 		return err
 	}
@@ -114,8 +159,8 @@ func writeImage(ctx context.Context, folder, tag, out string) error {
 }
 
 // writeRoot writes the files of the image.
-func writeRoot(ctx context.Context, folder, architecture, out string) error {
-	spec, err := product(ctx, folder, architecture)
+func writeRoot(ctx context.Context, of contents, folder, architecture, out string) error {
+	spec, err := of(ctx, folder, architecture)
 	if err != nil {
 		return err
 	}
@@ -123,8 +168,8 @@ func writeRoot(ctx context.Context, folder, architecture, out string) error {
 }
 
 // releaseImage is the image of one architecture in a release.
-func releaseImage(ctx context.Context, folder, architecture string, labels map[string]string) (v1.Image, error) {
-	spec, err := product(ctx, folder, architecture)
+func releaseImage(ctx context.Context, of contents, folder, architecture string, labels map[string]string) (v1.Image, error) {
+	spec, err := of(ctx, folder, architecture)
 	if err != nil {
 		return nil, err
 	}

@@ -9,11 +9,4 @@ import (
 // version is set when the program is linked.
 var version = "dev"
 
-func main() {
-	plugin.Main(plugin.Program{
-		Name:    "tranche-kubelet-plugin",
-		Short:   "The kubelet plugin of Tranche, a DRA driver that partitions GPUs",
-		Version: version,
-		Machine: plugin.Host,
-	})
-}
+func main() { plugin.Main(version) }

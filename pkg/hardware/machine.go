@@ -19,9 +19,6 @@ type Machine struct {
 	Reboot func(ctx context.Context) error
 	// Now is the machine's clock.
 	Now func() time.Time
-	// Remove deletes the machine's own files when Tranche leaves the node. Nil: there
-	// are none.
-	Remove func() error
 }
 
 // DriverRoot is the folder of the drivers of a simulated machine, with their programs. It is empty

@@ -44,9 +44,6 @@ func (c *Config) leave(ctx context.Context) error {
 			}
 		}
 	}
-	if c.Machine.Remove != nil {
-		errs = append(errs, c.Machine.Remove())
-	}
 	errs = append(errs, c.endDaemons(ctx), os.RemoveAll(c.DataDir()))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove the files of Tranche from node %s (remove them by hand): %w", c.NodeName, err)

@@ -97,8 +97,8 @@ func (b *bench) newSupervisor(ctx context.Context, delay time.Duration) (*mps.Su
 		return nil, err
 	}
 	for _, name := range nvtools.Programs() {
-		if out, err := exec.CommandContext(ctx, "cp", b.tools, filepath.Join(bin, name)).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("copy %s (make build makes it): %w: %s", b.tools, err, out)
+		if out, err := exec.CommandContext(ctx, "cp", b.driver, filepath.Join(bin, name)).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("copy %s (make simulated-driver makes it): %w: %s", b.driver, err, out)
 		}
 	}
 	if delay > 0 {

@@ -16,9 +16,9 @@ import (
 
 // programs are what is measured.
 type programs struct {
-	// plugin is the program to measure, hook the one for CDI hooks that comes
-	// with it, tools the one that stands in for those of NVIDIA's driver.
-	plugin, hook, tools string
+	// plugin is the program to measure, hook the one for CDI hooks that comes with it, driver the
+	// simulated driver, and libraries the folder of its libraries.
+	plugin, hook, driver, libraries string
 }
 
 // bench is what the figures are measured with.
@@ -51,9 +51,10 @@ func (b *bench) figures(ctx context.Context) []figures.Figure {
 
 func main() {
 	b := &bench{}
-	flag.StringVar(&b.plugin, "plugin", "bin/tranche-simulator", "the kubelet plugin on simulated machines, as make build leaves it")
+	flag.StringVar(&b.plugin, "plugin", "bin/tranche-kubelet-plugin", "the kubelet plugin, as make build leaves it")
 	flag.StringVar(&b.hook, "hook", "bin/nvidia-cdi-hook", "the program for CDI hooks that the plugin installs")
-	flag.StringVar(&b.tools, "tools", "bin/simulated-nvidia-tools", "the program that stands in for those of NVIDIA's driver")
+	flag.StringVar(&b.driver, "driver", "bin/simulated-driver", "the simulated driver, as make simulated-driver leaves it")
+	flag.StringVar(&b.libraries, "libraries", "bin/simulated-nvml", "folder of its libraries")
 	folder := flag.String("dir", "/var/tmp", "folder on a real disk for everything that is written")
 	only := flag.String("only", "", "measure only figures with this text in their name")
 	flag.Parse()

@@ -68,7 +68,7 @@ func (b *bench) pluginFigures(ctx context.Context) []figures.Figure {
 }
 
 func (b *bench) runPlugin(ctx context.Context) (r *pluginRun, err error) {
-	h, err := b.newHost()
+	h, err := b.newHost(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (b *bench) runPlugin(ctx context.Context) (r *pluginRun, err error) {
 
 // firstRun publishes, prepares and releases claims on all GPUs.
 func (h *host) firstRun(ctx context.Context, r *pluginRun, gpus int) error {
-	p, err := h.start(ctx, pluginInventory)
+	p, err := h.start(ctx)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (h *host) countReplaced(ctx context.Context, k *kubelet, c *resourceapi.Res
 // secondRun starts the program again, and then takes a GPU off the bus.
 func (h *host) secondRun(ctx context.Context, r *pluginRun, gpuID string) error {
 	before := h.api.written()
-	p, err := h.start(ctx, pluginInventory)
+	p, err := h.start(ctx)
 	if err != nil {
 		return err
 	}

@@ -34,10 +34,10 @@ type host struct {
 }
 
 // newHost makes the node.
-func (b *bench) newHost() (*host, error) {
-	for _, program := range []string{b.plugin, b.hook, b.tools} {
+func (b *bench) newHost(ctx context.Context) (*host, error) {
+	for _, program := range []string{b.plugin, b.hook, b.driver, b.libraries} {
 		if _, err := os.Stat(program); err != nil {
-			return nil, fmt.Errorf("find the program to measure (make build makes it): %w", err)
+			return nil, fmt.Errorf("find what is measured (make build simulated-driver makes it): %w", err)
 		}
 	}
 	dir, err := os.MkdirTemp(b.dir, "host")
@@ -53,7 +53,21 @@ func (b *bench) newHost() (*host, error) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "9f0c0ed8-30ab-4a4b-9a4b-000000000000"},
 	}
-	return h, errors.Join(h.api.put("/api/v1/nodes", node), h.api.writeKubeconfig(h.path("kubeconfig")))
+	return h, errors.Join(h.api.put("/api/v1/nodes", node), h.api.writeKubeconfig(h.path("kubeconfig")), h.installDriver(ctx))
+}
+
+// installDriver makes the simulated machine.
+func (h *host) installDriver(ctx context.Context) error {
+	served := []string{"--root=" + h.simulation(), "--instance=bench"}
+	driver := exec.CommandContext(ctx, h.driver, append(served, "--node-name="+nodeName, "--inventory="+pluginInventory, "--libraries="+h.libraries)...)
+	driver.Stderr, driver.SysProcAttr = os.Stderr, controlplane.EndWithThis()
+	if err := driver.Start(); err != nil {
+		return err
+	}
+	go driver.Wait() //nolint:errcheck // it runs as long as this program, or is not ready
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return exec.CommandContext(ctx, h.driver, append(served, "ready")...).Run() == nil, nil
+	})
 }
 
 func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
@@ -78,7 +92,7 @@ type process struct {
 }
 
 // start runs the program and registers it as the kubelet does.
-func (h *host) start(ctx context.Context, inventory string) (*process, error) {
+func (h *host) start(ctx context.Context) (*process, error) {
 	p := &process{log: h.path("log"), exited: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -93,10 +107,7 @@ func (h *host) start(ctx context.Context, inventory string) (*process, error) {
 		"--cdi-hook="+h.hook,
 		"--host-root=/",
 		"--http-address=127.0.0.1:0",
-		"--simulate="+inventory,
-		"--simulate-dir="+h.path("inventories"),
-		"--simulate-root="+h.simulation(),
-		"--simulate-tools="+h.tools,
+		"--machine-root="+h.simulation(),
 		"--mps-dir="+h.mpsDir(),
 	)
 	p.cmd.Stderr, p.cmd.SysProcAttr = log, controlplane.EndWithThis()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -40,7 +39,7 @@ type Machine struct {
 
 // Hardware returns the machine as the plugin uses it.
 func (m *Machine) Hardware() hardware.Machine {
-	return hardware.Machine{Vendors: m.vendors, BootID: m.bootID, Reboot: m.reboot, Now: time.Now, Remove: m.remove}
+	return hardware.Machine{Vendors: m.vendors, BootID: m.bootID, Reboot: m.reboot, Now: time.Now}
 }
 
 func (m *Machine) inventory() (*models.Inventory, error) {
@@ -75,8 +74,6 @@ func (m *Machine) reboot(context.Context) error {
 	}
 	return amdgpu.Reboot(m.Root)
 }
-
-func (m *Machine) remove() error { return os.RemoveAll(m.Root) }
 
 // nvidiaVendor opens the simulated NVIDIA driver.
 type nvidiaVendor struct {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/tranche-dev/tranche/cmd/internal/daemon"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
@@ -27,17 +26,11 @@ import (
 // most of the time, and of some 6 MB of heap a round takes 10 ms of a processor.
 const gcPercent = 25
 
-// Program is one of the programs that are the plugin.
-type Program struct {
-	Name, Short, Version string
-	// Flags adds flags of the program's own. Nil: it has none.
-	Flags func(*pflag.FlagSet)
-	// Machine is what the plugin runs on.
-	Machine func(*Options) hardware.Machine
-}
+// name is the program's.
+const name = "tranche-kubelet-plugin"
 
-// Main runs the program and ends the process.
-func Main(p Program) {
+// Main runs the program, of a version, and ends the process.
+func Main(version string) {
 	// Not a command like the others: this process is on its way to being another
 	// program, and needs nothing of what they need.
 	if len(os.Args) > 1 && os.Args[1] == mps.LaunchCommand {
@@ -46,33 +39,28 @@ func Main(p Program) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	daemon.Main(p.command())
+	daemon.Main(command(version))
 }
 
-func (p Program) command() *cobra.Command {
+func command(version string) *cobra.Command {
 	var o Options
 	cmd := daemon.Program{
-		Name: p.Name, Short: p.Short, Version: p.Version,
-		Flags: func(flags *pflag.FlagSet) {
-			addFlags(flags, &o)
-			if p.Flags != nil {
-				p.Flags(flags)
-			}
-		},
+		Name: name, Short: "The kubelet plugin of Tranche, a DRA driver that partitions GPUs", Version: version,
+		Flags: func(flags *pflag.FlagSet) { addFlags(flags, &o) },
 		Check: func() error {
 			if o.NodeName == "" {
 				return errors.New("--node-name is not set, and neither is NODE_NAME in the environment")
 			}
 			return nil
 		},
-		Run: func(ctx context.Context, api *rest.Config) error { return p.run(ctx, api, &o) },
+		Run: func(ctx context.Context, api *rest.Config) error { return runPlugin(ctx, api, &o) },
 	}.Command()
-	cmd.AddCommand(p.hardwareCommand(), p.uninstallCommand(), devicesCommand())
+	cmd.AddCommand(hardwareCommand(), uninstallCommand(version), devicesCommand())
 	return cmd
 }
 
-// run works until ctx ends.
-func (p Program) run(ctx context.Context, api *rest.Config, o *Options) error {
+// runPlugin works until ctx ends.
+func runPlugin(ctx context.Context, api *rest.Config, o *Options) error {
 	limit(api)
 	kube, err := kubernetes.NewForConfig(api)
 	if err != nil {
@@ -89,19 +77,19 @@ func (p Program) run(ctx context.Context, api *rest.Config, o *Options) error {
 		}
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.Background(), "node", o.NodeName))
-	o.Machine = p.Machine(o)
+	o.Machine = Host(o)
 	return node.Run(ctx, &o.Config, kube)
 }
 
 // hardwareCommand prints what the vendors' tools cannot tell of the node's GPUs.
-func (p Program) hardwareCommand() *cobra.Command {
+func hardwareCommand() *cobra.Command {
 	var config node.Config
 	var output string
 	cmd := &cobra.Command{
 		Use:   "hardware",
 		Short: "Print who holds the GPUs of this node and their partitions, and why a mode cannot change",
 		Example: "  kubectl -n tranche-system get pods -o wide     # which plugin is on the node\n" +
-			"  kubectl -n tranche-system exec POD -- " + p.Name + " hardware",
+			"  kubectl -n tranche-system exec POD -- " + name + " hardware",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {

@@ -14,11 +14,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-var testProgram = Program{Name: "tranche-kubelet-plugin", Machine: Host}
-
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := testProgram.command()
+	cmd := command("dev")
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -56,7 +54,7 @@ func TestBadFlags(t *testing.T) {
 func TestFlagsReachTheConfig(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-a")
 	t.Setenv("POD_UID", "uid-1")
-	cmd := testProgram.command()
+	cmd := command("dev")
 	var config Options
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)

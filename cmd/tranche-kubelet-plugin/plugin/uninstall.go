@@ -14,7 +14,7 @@ import (
 )
 
 // uninstallCommand is what the chart runs before Helm deletes anything.
-func (p Program) uninstallCommand() *cobra.Command {
+func uninstallCommand(version string) *cobra.Command {
 	var config uninstall.Config
 	var kubeconfig string
 	cmd := &cobra.Command{
@@ -27,7 +27,7 @@ func (p Program) uninstallCommand() *cobra.Command {
 			if config.Namespace == "" {
 				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
-			api, err := client.Config(kubeconfig, p.Name+"/"+p.Version)
+			api, err := client.Config(kubeconfig, name+"/"+version)
 			if err != nil {
 				return err
 			}

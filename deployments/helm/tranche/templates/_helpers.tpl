@@ -107,6 +107,14 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.imageReference" (list . .Values.image .Chart.AppVersion) -}}
 {{- end }}
 
+{{/* The image of the simulated drivers: that of the release, beside the product's. */}}
+{{- define "tranche.simulate.image" -}}
+{{- $image := .Values.simulate.image }}
+{{- $repository := $image.repository | default (printf "%s-simulated-driver" .Values.image.repository) }}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion }}
+{{- include "tranche.imageReference" (list . (dict "repository" $repository "tag" $image.tag "digest" $image.digest) $tag) -}}
+{{- end }}
+
 {{/*
 An image: (list root values tag), where the values have repository, tag and digest. What stands
 before the first slash is a registry if it has a dot or a colon, as in every reference to an

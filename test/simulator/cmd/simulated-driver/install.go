@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/description"
+	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/kernelfs"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvfiles"
@@ -26,13 +27,15 @@ type options struct {
 	root                         string
 	libraries, library           string
 	program                      string
+	instance                     string
+	pluginDir                    string
 }
 
 // machine is what was installed.
 type machine struct {
+	*options
 	// inventory is empty on a node without simulated GPUs.
 	inventory string
-	root      string
 	// kernel is the file system with AMD's files, nil without GPUs of AMD's.
 	kernel *kernelfs.Mounted
 }
@@ -44,11 +47,58 @@ func (m *machine) String() string {
 	return fmt.Sprintf("the simulated GPUs of %s are in %s", m.inventory, m.root)
 }
 
+// close ends with the program what cannot be without it, and removes the machine if the plugin has
+// left the node. If another instance of this program serves the machine now, nothing is its own.
 func (m *machine) close() error {
-	if m.kernel == nil {
+	if serves, err := m.serves(); err != nil || !serves {
+		return err
+	}
+	if m.kernel != nil {
+		if err := m.kernel.Close(); err != nil {
+			return err
+		}
+	}
+	if m.pluginDir == "" {
 		return nil
 	}
-	return m.kernel.Close()
+	if _, err := os.Stat(m.pluginDir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return errors.Join(m.remove(), disk.RemoveFile(m.servedBy()))
+}
+
+// servedBy is the file that names the instance of this program that serves the machine. It is beside
+// the root: a node without simulated GPUs has none.
+func (o *options) servedBy() string { return o.root + ".served-by" }
+
+// serves reports whether this instance has installed the machine, and no other has since.
+func (o *options) serves() (bool, error) {
+	instance, err := os.ReadFile(o.servedBy())
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return string(instance) == o.instance, err
+}
+
+// remove removes the machine.
+func (o *options) remove() error {
+	if err := o.detach(); err != nil {
+		return err
+	}
+	return os.RemoveAll(o.root)
+}
+
+// sys is the folder of the machine's /sys.
+func (o *options) sys() string { return filepath.Join(o.root, "sys") }
+
+// detach takes the file system of another instance away. That of a program that was killed leads
+// nowhere.
+func (o *options) detach() error {
+	err := unix.Unmount(o.sys(), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s of an earlier instance: %w", o.sys(), err)
+	}
+	return nil
 }
 
 // inventoryName names the node's inventory; empty: it has real hardware.
@@ -61,36 +111,48 @@ func (o *options) inventoryName() string {
 
 // install makes the machine, or goes on with the one that is there.
 func (o *options) install() (*machine, error) {
-	m := &machine{inventory: o.inventoryName(), root: o.root}
+	if err := os.MkdirAll(filepath.Dir(o.root), 0o755); err != nil {
+		return nil, err
+	}
+	// From here on an instance that ends leaves the machine alone.
+	if err := disk.RemoveFile(o.servedBy()); err != nil {
+		return nil, err
+	}
+	m := &machine{options: o, inventory: o.inventoryName()}
+	if err := m.installDrivers(); err != nil {
+		return nil, err
+	}
+	return m, os.WriteFile(o.servedBy(), []byte(o.instance), 0o600)
+}
+
+func (m *machine) installDrivers() error {
 	if m.inventory == "" {
-		return m, nil
+		return m.remove()
 	}
-	inv, err := models.LoadInventory(m.inventory, o.inventories)
+	inv, err := models.LoadInventory(m.inventory, m.inventories)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	sys := filepath.Join(o.root, "sys")
-	// The file system of a program that was killed is still there, and leads nowhere.
-	if err := unix.Unmount(sys, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("unmount %s of an earlier run: %w", sys, err)
+	if err := m.detach(); err != nil {
+		return err
 	}
-	if err := os.MkdirAll(sys, 0o755); err != nil {
-		return nil, err
+	if err := os.MkdirAll(m.sys(), 0o755); err != nil {
+		return err
 	}
-	if err := (description.Machine{Inventory: inv.Text, Seed: o.node, Library: o.library}).Write(o.root); err != nil {
-		return nil, err
+	if err := (description.Machine{Inventory: inv.Text, Seed: m.node, Library: m.library}).Write(m.root); err != nil {
+		return err
 	}
 	if len(inv.GPUs) > 0 {
-		if err := o.installNVIDIA(inv); err != nil {
-			return nil, err
+		if err := m.installNVIDIA(inv); err != nil {
+			return err
 		}
 	}
 	if len(inv.AMD) > 0 {
-		if m.kernel, err = o.serveAMD(inv); err != nil {
-			return nil, err
+		if m.kernel, err = m.serveAMD(inv); err != nil {
+			return err
 		}
 	}
-	return m, nvfiles.InstallPrograms(o.program, filepath.Join(o.root, nvtools.DriverBin), machinePrograms...)
+	return nvfiles.InstallPrograms(m.program, filepath.Join(m.root, nvtools.DriverBin), machinePrograms...)
 }
 
 func (o *options) installNVIDIA(inv *models.Inventory) error {
@@ -120,5 +182,5 @@ func (o *options) serveAMD(inv *models.Inventory) (*kernelfs.Mounted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernelfs.Mount(kernel, "/sys", filepath.Join(o.root, "sys"))
+	return kernelfs.Mount(kernel, "/sys", o.sys())
 }

@@ -1,11 +1,13 @@
 // Command simulated-driver installs the drivers of a simulated machine on a node: files, device nodes
 // and libraries of NVIDIA's, and a file system with those of AMD's kernel, which is there as long as
 // this program runs. Programs that are written for real GPUs find them below the machine's root.
+// `simulated-driver ready` ends with an error until that is so.
 //
 // It is also the programs of these drivers and of the machine, by whose names it is installed.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -56,11 +59,17 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&o.libraries, "libraries", "/usr/lib/simulated-nvml", "directory with <branch>/libnvidia-ml.so.1")
 	flags.StringVar(&o.library, "library", "", "branch of NVIDIA's driver whose library is installed; empty: that of the inventory's driver")
 	flags.StringVar(&o.program, "program", "/proc/self/exe", "this program, to be installed")
+	flags.StringVar(&o.pluginDir, "plugin-dir", "", "directory of the kubelet plugin on this node: if it is gone when this program ends, the machine is removed; empty: the machine stays")
+	flags.StringVar(&o.instance, "instance", cmp.Or(os.Getenv("POD_UID"), strconv.Itoa(os.Getpid())), "name of this instance; default: POD_UID, or the process id")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if len(flags.Args()) > 0 {
-		return fmt.Errorf("unknown arguments: %s", strings.Join(flags.Args(), " "))
+	switch words := strings.Join(flags.Args(), " "); words {
+	case "":
+	case "ready":
+		return o.ready()
+	default:
+		return fmt.Errorf("unknown arguments: %s", words)
 	}
 	m, err := o.install()
 	if err != nil {
@@ -69,4 +78,13 @@ func command(ctx context.Context, args []string) error {
 	fmt.Println(m)
 	<-ctx.Done()
 	return m.close()
+}
+
+// ready fails until the instance of this program serves the machine.
+func (o *options) ready() error {
+	serves, err := o.serves()
+	if err == nil && !serves {
+		err = fmt.Errorf("%s does not name instance %s yet", o.servedBy(), o.instance)
+	}
+	return err
 }

@@ -31,11 +31,21 @@ func TestInventoryOfNode(t *testing.T) {
 	assert.Equal(t, "l4x4", o.inventoryName())
 	o.node = "a"
 	assert.Equal(t, "h100x8", o.inventoryName())
-	o.node, o.root = "c", "/nonexistent"
+	o.node = "c"
+	assert.Empty(t, o.inventoryName())
+}
+
+// A node without simulated GPUs has no machine, not even one that an earlier instance has left.
+func TestNodeWithoutSimulatedGPUs(t *testing.T) {
+	o := options{root: filepath.Join(t.TempDir(), "tranche", "machine"), instance: "one"}
+	require.NoError(t, os.MkdirAll(o.sys(), 0o755))
+	require.ErrorContains(t, o.ready(), "does not name instance one yet")
 	m, err := o.install()
-	require.NoError(t, err, "nothing is installed")
+	require.NoError(t, err)
 	assert.Equal(t, "this node has no simulated GPUs", m.String())
-	assert.NoError(t, m.close())
+	assert.NoDirExists(t, o.root)
+	require.NoError(t, o.ready())
+	require.NoError(t, m.close())
 }
 
 func TestBadFlags(t *testing.T) {
@@ -56,10 +66,10 @@ func TestPluginOnInstalledDrivers(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "machine")
 	config := &plugin.Options{MachineRoot: root, CDIHook: self, Config: node.Config{NodeName: "node-a", HostRoot: "/", KubeletDir: t.TempDir()}}
 	require.NoError(t, os.MkdirAll(config.DataDir(), 0o750))
-	o := options{node: "node-a", inventory: "h100x2-mi300x2", root: root, libraries: built, library: "580", program: self}
+	o := options{node: "node-a", inventory: "h100x2-mi300x2", root: root, libraries: built, library: "580", program: self, instance: "one", pluginDir: config.DataDir()}
 	m, err := o.install()
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, m.close()) })
+	t.Cleanup(func() { assert.NoError(t, o.detach()) })
 
 	inv, err := models.LoadInventory("h100x2-mi300x2")
 	require.NoError(t, err)
@@ -101,14 +111,28 @@ func TestPluginOnInstalledDrivers(t *testing.T) {
 	assert.NotEqual(t, before, machine.BootID())
 	program("nvidia-smi")
 
-	// A program that is started again goes on with the machine that is there, also if the one before
-	// it was killed.
+	// Another instance goes on with the machine, while this one runs or after it was killed. The end
+	// of the earlier one changes nothing, and neither does its own: a plugin is on this node.
 	boot := machine.BootID()
-	again, err := o.install()
+	o2 := o
+	o2.instance = "two"
+	again, err := o2.install()
 	require.NoError(t, err)
+	require.Error(t, o.ready())
+	require.NoError(t, o2.ready())
+	require.NoError(t, m.close())
 	assert.Equal(t, boot, machine.BootID())
 	require.DirExists(t, module)
 	require.NoError(t, again.close())
 	require.NoDirExists(t, module)
-	m.kernel = nil // its file system was unmounted
+	assert.Equal(t, boot, machine.BootID())
+
+	// Without the plugin, nothing stays.
+	again, err = o2.install()
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(config.DataDir()))
+	require.NoError(t, again.close())
+	left, err := os.ReadDir(filepath.Dir(root))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }

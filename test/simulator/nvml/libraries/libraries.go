@@ -4,6 +4,7 @@ package libraries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -31,7 +32,7 @@ var sandbox = []string{"Init", "Shutdown", "GetDriverVersion", "GetGpuResource",
 // SandboxPath returns libnvidia-sandboxutils.so.1 in a folder that Build has filled.
 func SandboxPath(folder string) string { return filepath.Join(folder, "libnvidia-sandboxutils.so.1") }
 
-// Build makes the libraries of some branches, with the compilers of Go and C.
+// Build makes the libraries of some branches, with the compilers of Go and C (CC) for GOARCH.
 func Build(ctx context.Context, folder string, branches ...int) error {
 	temporary, err := os.MkdirTemp("", "nvml")
 	if err != nil {
@@ -84,7 +85,7 @@ func link(ctx context.Context, temporary, archive string, simulated map[string]b
 	}
 	// Programs that run keep the library that they have opened.
 	next := to + ".new"
-	err := run(ctx, "gcc", "-shared", "-fPIC", "-s", "-o", next, stubs, "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive",
+	err := run(ctx, compiler(), "-shared", "-fPIC", "-s", "-o", next, stubs, "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive",
 		"-Wl,-soname,libnvidia-ml.so.1", "-Wl,--version-script="+script, "-Wl,-z,nodelete,-z,defs", "-pthread", "-ldl")
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func linkSandbox(ctx context.Context, temporary, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return run(ctx, "gcc", "-shared", "-fPIC", "-s", "-o", to, stubs, "-Wl,-soname,"+filepath.Base(to))
+	return run(ctx, compiler(), "-shared", "-fPIC", "-s", "-o", to, stubs, "-Wl,-soname,"+filepath.Base(to))
 }
 
 // exports returns the functions that the header of a C archive declares.
@@ -119,6 +120,9 @@ func exports(header string) (map[string]bool, error) {
 	}
 	return all, nil
 }
+
+// compiler is that of C for the architecture that GOARCH names.
+func compiler() string { return cmp.Or(os.Getenv("CC"), "gcc") }
 
 func run(ctx context.Context, words ...string) error {
 	command := exec.CommandContext(ctx, words[0], words[1:]...)

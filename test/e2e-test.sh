@@ -5,8 +5,9 @@
 set -euo pipefail
 results=$1 name=$2
 log=$results/${name//\//-}.log
-# What useValues (values_test.go) wants.
+# What useValues (values_test.go) wants, and the driver's branch if it is not the inventory's.
 common=()
+[ -z "${E2E_NVIDIA_DRIVER:-}" ] || common+=(--set "simulate.nvidiaDriver=$E2E_NVIDIA_DRIVER")
 for file in demo/values.yaml demo/*/settings/values.yaml test/e2e/values.yaml; do common+=(--values "$file"); done
 
 run() ( # DIRECTORY

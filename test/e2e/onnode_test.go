@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
 // action is what an administrator does to a GPU of node-a, or looks at on node-c. With simulated
@@ -69,13 +67,7 @@ func (s *suite) tryByHandOn(node string, d action) (string, error) {
 
 // cut makes or removes a partition of node-a.
 func (d action) cut(ctx context.Context, root string) error {
-	inv, err := models.LoadInventory("h100x8", "")
-	if err != nil {
-		return err
-	}
-	// The driver's programs stay what the plugin has made them.
-	tools := filepath.Join(root, nvtools.DriverBin, nvtools.ControlProgram)
-	library, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: nodeA, Tools: tools})
+	library, err := nvdriver.Open(root, "")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package kernelfs
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/amdtest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
@@ -140,4 +142,32 @@ func TestDriver(t *testing.T) {
 	data, err := os.ReadFile(mode)
 	require.NoError(t, err)
 	assert.Equal(t, "SPX\n", string(data))
+}
+
+// A write that hangs in the kernel keeps its process, and nobody else: the driver gives up waiting, and
+// everything else can be read meanwhile.
+func TestWriteThatHangs(t *testing.T) {
+	kernel, root := mounted(t, "mi300x8")
+	driver, err := amd.New(amd.Config{Files: sysfs.Host(root), HostDevRoot: root, Logger: testr.New(t)})
+	require.NoError(t, err)
+	require.NoError(t, driver.Open(t.Context()))
+	t.Cleanup(func() { assert.NoError(t, driver.Close(context.WithoutCancel(t.Context()))) })
+	gpus, err := driver.Inventory(t.Context())
+	require.NoError(t, err)
+	hangs, answers := gpus[0], gpus[1]
+	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: hangs.PCIAddress, File: sysfs.ComputeFile, Hang: "before"}}}))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = driver.Create(ctx, amdtest.Placement(t, hangs, "cpx-0"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = driver.Create(t.Context(), amdtest.Placement(t, answers, "cpx-0"))
+	require.NoError(t, err)
+
+	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{}))
+	mode := "/sys/bus/pci/devices/" + hangs.PCIAddress + "/" + sysfs.ComputeFile
+	require.Eventually(t, func() bool {
+		data, err := kernel.ReadFile(mode)
+		return err == nil && string(data) == "CPX\n"
+	}, 10*time.Second, 10*time.Millisecond, "the write goes on when the kernel does")
 }

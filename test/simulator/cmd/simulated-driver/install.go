@@ -133,8 +133,11 @@ func (m *machine) installDrivers() error {
 	if err != nil {
 		return err
 	}
-	if err := m.detach(); err != nil {
-		return err
+	// A file system that another instance serves stays until there is the next one: the plugin reads it.
+	if _, err := os.Stat(m.sys()); err != nil || len(inv.AMD) == 0 {
+		if err := m.detach(); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(m.sys(), 0o755); err != nil {
 		return err
@@ -180,6 +183,9 @@ func (o *options) libraryVersion(inv *models.Inventory) string {
 func (o *options) serveAMD(inv *models.Inventory) (*kernelfs.Mounted, error) {
 	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: o.root, Seed: o.node})
 	if err != nil {
+		return nil, err
+	}
+	if err := o.detach(); err != nil {
 		return nil, err
 	}
 	return kernelfs.Mount(kernel, "/sys", o.sys())

@@ -23,8 +23,8 @@ var (
 	cdiDir     = flag.String("cdi-dir", "/var/run/cdi", "folder from which containerd reads CDI files")
 )
 
-// reader is the part of nvidia.Driver that changes nothing. The checks have no
-// other way to the GPUs.
+// reader is the part of nvidia.Driver that changes nothing. The checks that are not asked for by
+// -partition use nothing else.
 type reader interface {
 	Inventory(ctx context.Context) ([]gpu.GPU, error)
 	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
@@ -40,6 +40,8 @@ type reader interface {
 // machine is a node with GPUs, real or simulated.
 type machine struct {
 	reader
+	// driver is the same with what changes GPUs: for -partition.
+	driver *nvidia.Driver
 	// nvml tells what the driver of pkg/hardware/nvidia does not.
 	nvml nvml.Interface
 	// devRoot is the folder that has dev/nvidia0 in it.
@@ -135,5 +137,5 @@ func open(t *testing.T, config nvidia.Config) *machine {
 	dir, err := os.MkdirTemp("", "mps")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	return &machine{reader: driver, nvml: config.NVML, mpsDir: dir}
+	return &machine{reader: driver, driver: driver, nvml: config.NVML, mpsDir: dir}
 }

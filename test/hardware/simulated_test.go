@@ -38,6 +38,16 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
+// TestSimulatedPartition does the same with the checks of -partition.
+func TestSimulatedPartition(t *testing.T) {
+	for _, inventory := range short.Some([]string{"h100x8", "a100-40x8", "rtxpro6000x4"}, 2) {
+		t.Run(inventory, func(t *testing.T) {
+			m := simulatedMachine(t, inventory)
+			partitionIt(t, m, gpusOf(t, m)[1].PCIAddress, 150)
+		})
+	}
+}
+
 // simulatedMachine starts a machine of the simulator.
 func simulatedMachine(t *testing.T, name string) *machine {
 	t.Helper()

@@ -59,6 +59,7 @@ int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetUuid(unsigned char *uuid, int device) {
 	(void)device;
 	const char *at = after(GPU, "GPU-");
+	if (!at) at = after(GPU, "MIG-");
 	for (int i = 0; at && i < 16; i++) {
 		if (*at == '-') at++;
 		unsigned int byte;

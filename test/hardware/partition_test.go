@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -143,8 +144,7 @@ func (p *partitioned) cycle(changes int) {
 		}
 		p.requireMade()
 	}
-	p.t.Logf("created %d partitions in %s each (median), %s at most, and destroyed %d in %s, %s at most",
-		len(created), middle(created), slices.Max(created), len(destroyed), middle(destroyed), slices.Max(destroyed))
+	p.t.Logf("created %s, destroyed %s", summary(created), summary(destroyed))
 }
 
 // giveWay destroys a partition of a GPU that is full: otherwise most choices would be refused.
@@ -176,8 +176,12 @@ func namesOf(placements []gpu.Placement) (all []string) {
 	return all
 }
 
-func middle(all []time.Duration) time.Duration {
-	return slices.Sorted(slices.Values(all))[len(all)/2]
+func summary(took []time.Duration) string {
+	if len(took) == 0 {
+		return "none"
+	}
+	slices.Sort(took)
+	return fmt.Sprintf("%d partitions in %s each (median), %s at most", len(took), took[len(took)/2], took[len(took)-1])
 }
 
 // destroyAfterUse: a partition can be destroyed when the last program in it has ended.
@@ -186,14 +190,13 @@ func (p *partitioned) destroyAfterUse() {
 		p.t.Log("not tried: destroying a partition after use (no libcuda.so.1 beside NVML's library)")
 		return
 	}
-	if len(p.made) == 0 {
-		p.cycle(1)
+	one := p.gpu.Placements[slices.IndexFunc(p.gpu.Placements, isMIG)]
+	if len(p.made) > 0 {
+		one = p.made[0]
 	}
-	live, err := p.Live(p.ctx(p.t), p.gpu.PCIAddress)
+	live, err := p.driver.Create(p.ctx(p.t), one)
 	require.NoError(p.t, err)
-	one, ok := p.gpu.Placement(live[0].Name())
-	require.True(p.t, ok)
-	_, end := startClient(p.t, p.machine, order{Most: chunk}, "CUDA_VISIBLE_DEVICES="+live[0].UUID)
+	_, end := startClient(p.t, p.machine, order{Most: chunk}, "CUDA_VISIBLE_DEVICES="+live.UUID)
 	inUse := p.driver.Destroy(p.ctx(p.t), one)
 	if p.simulated {
 		p.t.Log("the simulated driver does not see the program")

@@ -210,8 +210,14 @@ test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TES
 test-e2e-night: compiler ## Run the end-to-end tests that take too long for each change (needs root)
 	@E2E_NIGHT=1 test/e2e.sh
 
+# Those of MIG. Other tests use the driver of the inventory, 580.
+E2E_MIG = ^(TestTwoMIGPartitionsInOneContainer|TestReplicasOfPartitions|TestSevenPartitions|TestShareHalvesOfTwoNamespacesBesidePartitions|TestUsageOfPartitionsOfOneGPU|TestHardwareCommand|TestDemos/(mig|two-partitions|sharing-mig|profile-all-balanced))$$
+.PHONY: test-e2e-drivers
+test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest and the newest library of NVIDIA's driver (needs root)
+	@for driver in 535 615; do echo "driver $$driver …"; E2E_NVIDIA_DRIVER=$$driver test/e2e.sh '$(E2E_MIG)' || exit 1; done
+
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long test-e2e-night race test-drivers test-clients test-release soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-release soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \

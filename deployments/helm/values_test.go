@@ -33,6 +33,7 @@ func TestBadValues(t *testing.T) {
 		"foreign partitions":    {"foreignPartitions=remove", []string{"/foreignPartitions", "'leave', 'adopt'"}},
 		"force that is a word":  {"uninstall.force=yes", []string{"/uninstall/force", "want boolean"}},
 		"simulator below /":     {"simulate.root=/simulate", []string{"/simulate/root"}},
+		"another driver":        {"simulate.nvidiaDriver=536", []string{"/simulate/nvidiaDriver", "615"}},
 		"amounts":               {"shareAmounts.check=strict", []string{"/shareAmounts/check", "want boolean"}},
 		"no controllers":        {"controller.replicas=0", []string{"/controller/replicas", "minimum"}},
 		"no node at once":       {"controller.maxUnavailable=0", []string{"/controller/maxUnavailable", "minimum"}},

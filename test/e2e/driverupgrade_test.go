@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,8 +38,10 @@ func restarts(pod *corev1.Pod) int32 { return pod.Status.ContainerStatuses[0].Re
 // installDriver replaces the library of node-a by that of another branch of the driver.
 func (s *suite) installDriver(branch string) {
 	s.t.Helper()
-	driver := repository + "/bin/simulated-driver"
+	bin, err := filepath.Abs(repository + "/bin")
+	require.NoError(s.t, err)
+	driver := bin + "/simulated-driver"
 	flags := strings.Join([]string{"--instance=e2e", "--root=" + simulateRoot, "--node-name=" + nodeA, "--inventory=h100x8",
-		"--library=" + branch, "--libraries=" + repository + "/bin/simulated-nvml", "--program=" + driver}, " ")
+		"--library=" + branch, "--libraries=" + bin + "/simulated-nvml", "--program=" + driver}, " ")
 	s.onNode(nodeA, "sh", "-c", driver+" "+flags+" & until "+driver+" ready "+flags+"; do kill -0 $! || exit 1; sleep 0.1; done; kill $!; wait $!")
 }

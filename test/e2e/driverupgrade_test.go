@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,24 +12,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// An administrator replaces NVIDIA's driver under a running plugin: its process ends, because it keeps
-// the old library, the next one uses the new library, and pods keep their partitions meanwhile.
-func TestDriverIsReplacedUnderTheRunningPlugin(t *testing.T) {
+// A package installs another branch of NVIDIA's driver while pods have partitions. The process that runs
+// keeps the library that it has opened, which is the one that the loaded module belongs to. The next one
+// takes the new library over partitions that the old one has made.
+func TestLibraryOfAnotherDriverIsInstalled(t *testing.T) {
 	s := startAtNight(t)
 	s.gpuPod("holder", class1g10gb)
 	s.waitRunning("holder")
 	container, plugin := s.container("holder"), s.plugin(nodeA)
-	require.Zero(t, restarts(plugin))
-	// The pod's own instance of the simulated drivers installs its library again.
+	// The new pod's instance of the simulated drivers installs its own library again.
 	t.Cleanup(func() { s.restartPlugin(nodeA) })
 
 	s.installDriver("535")
-	s.eventually("the plugin has not been restarted", func() (bool, string) {
-		now := s.plugin(nodeA)
-		return now.UID == plugin.UID && restarts(now) == 1, "it still runs with the old library"
-	})
 	s.gpuPod("next", class3g40gb)
 	s.waitRunning("next")
+	require.Equal(t, restarts(plugin), restarts(s.plugin(nodeA)))
+
+	s.killPlugin(plugin)
+	s.eventually("the plugin has not been restarted", func() (bool, string) {
+		now := s.plugin(nodeA)
+		return now.UID == plugin.UID && restarts(now) > restarts(plugin), "it is still the same process"
+	})
+	s.delete("next")
+	s.waitGone("next")
+	s.gpuPod("last", class3g40gb)
+	s.waitRunning("last")
 	assert.Equal(t, container, s.container("holder"))
 	s.requireInstances(2)
 }
@@ -44,4 +53,25 @@ func (s *suite) installDriver(branch string) {
 	flags := strings.Join([]string{"--instance=e2e", "--root=" + simulateRoot, "--node-name=" + nodeA, "--inventory=h100x8",
 		"--library=" + branch, "--libraries=" + bin + "/simulated-nvml", "--program=" + driver}, " ")
 	s.onNode(nodeA, "sh", "-c", driver+" "+flags+" & until "+driver+" ready "+flags+"; do kill -0 $! || exit 1; sleep 0.1; done; kill $!; wait $!")
+}
+
+// The simulated driver of AMD's GPUs is killed: its files are away until it is back, pods keep their
+// partitions, and the next ones are given out.
+func TestSimulatedDriverIsKilled(t *testing.T) {
+	s := startAtNight(t)
+	s.gpuPod("holder", classCPX)
+	s.waitRunning("holder")
+	container, plugin := s.container("holder"), s.plugin(nodeC)
+	for _, process := range s.processes(plugin, "simulated-driver") {
+		require.NoError(t, syscall.Kill(process, syscall.SIGKILL))
+	}
+	s.eventually("the simulated driver is back", func() (bool, string) {
+		pod := s.plugin(nodeC)
+		status := pod.Status.InitContainerStatuses[0]
+		return status.RestartCount == 1 && status.Started != nil && *status.Started, fmt.Sprintf("%+v", status)
+	})
+	s.gpuPod("next", classCPX)
+	s.waitRunning("next")
+	assert.Equal(t, container, s.container("holder"))
+	assert.Equal(t, restarts(plugin), restarts(s.plugin(nodeC)), "the plugin goes on")
 }

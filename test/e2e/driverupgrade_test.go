@@ -59,7 +59,7 @@ func (s *suite) installDriver(branch string) {
 // partitions, and the next ones are given out.
 func TestSimulatedDriverIsKilled(t *testing.T) {
 	s := startAtNight(t)
-	s.gpuPod("holder", classCPX)
+	s.gpuPodAt(nodeC, "holder", classCPX, "")
 	s.waitRunning("holder")
 	container, plugin := s.container("holder"), s.plugin(nodeC)
 	for _, process := range s.processes(plugin, "simulated-driver") {
@@ -70,7 +70,7 @@ func TestSimulatedDriverIsKilled(t *testing.T) {
 		status := pod.Status.InitContainerStatuses[0]
 		return status.RestartCount == 1 && status.Started != nil && *status.Started, fmt.Sprintf("%+v", status)
 	})
-	s.gpuPod("next", classCPX)
+	s.gpuPodAt(nodeC, "next", classCPX, "")
 	s.waitRunning("next")
 	assert.Equal(t, container, s.container("holder"))
 	assert.Equal(t, restarts(plugin), restarts(s.plugin(nodeC)), "the plugin goes on")

@@ -62,7 +62,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	for name, container := range before {
 		assert.Equal(t, container, s.container(name), name)
 	}
-	assert.Equal(t, versions, published.all(), "slices were written again")
+	assert.Equal(t, versions, published.all(), "slices were written again: %s", published.lastWritten())
 	assert.True(t, published.lastChange().IsZero(), "slices were written in between")
 	s.requireInstances(2)
 }

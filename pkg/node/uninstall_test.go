@@ -75,7 +75,6 @@ func TestUninstall(t *testing.T) {
 	awaitNoSlices(t, m.api)
 	stop()
 	assert.NoDirExists(t, m.config.DataDir())
-	assert.NoDirExists(t, m.simulated.Root)
 	assert.Empty(t, m.files(m.config.CDIDir, "*"))
 	assert.Empty(t, m.files(m.config.registrarDir(), "*"))
 }

@@ -158,16 +158,20 @@ func (m *machine) start() (k *kubelet, stop func()) {
 		}
 	}
 	m.t.Cleanup(stop)
+	require.Eventually(m.t, func() bool { return m.hasSocket() || len(ended) > 0 }, nodetest.Patience, nodetest.Tick, "the plugin makes no socket")
+	require.Empty(m.t, ended, "the plugin ended at its start")
 	return m.register(), stop
+}
+
+func (m *machine) hasSocket() bool {
+	_, err := os.Stat(m.registrySocket())
+	return err == nil
 }
 
 // register does what the kubelet does when it finds the plugin's socket.
 func (m *machine) register() *kubelet {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool {
-		_, err := os.Stat(m.registrySocket())
-		return err == nil
-	}, nodetest.Patience, nodetest.Tick, "the plugin makes no socket")
+	require.Eventually(m.t, m.hasSocket, nodetest.Patience, nodetest.Tick, "the plugin makes no socket")
 	k := &kubelet{m: m, registration: registerapi.NewRegistrationClient(dial(m.t, m.registrySocket()))}
 	var info *registerapi.PluginInfo
 	require.Eventually(m.t, func() bool {

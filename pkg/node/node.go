@@ -136,9 +136,11 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	p.metrics = telemetry.NewMetrics(records.List)
-	if err := serveHTTP(ctx, p.HTTPAddress, p.metrics, p.ready, p.stop); err != nil {
+	stopHTTP, err := serveHTTP(ctx, p.HTTPAddress, p.metrics, p.ready, p.stop)
+	if err != nil {
 		return err
 	}
+	defer stopHTTP()
 	p.openRoster(ctx)
 	if err := p.learnVendors(ctx); err != nil {
 		return err

@@ -39,7 +39,8 @@ func TestServeHTTP(t *testing.T) {
 	var ready error
 	address := freeAddress(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	require.NoError(t, serveHTTP(ctx, address, telemetry.NewMetrics(func() []ledger.Record { return nil }), func() error { return ready }, cancel))
+	stop, err := serveHTTP(ctx, address, telemetry.NewMetrics(func() []ledger.Record { return nil }), func() error { return ready }, cancel)
+	require.NoError(t, err)
 
 	code, body := get(t, "http://"+address+"/healthz")
 	assert.Equal(t, http.StatusOK, code)
@@ -54,13 +55,18 @@ func TestServeHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, ready.Error()+"\n", body)
 
-	err := serveHTTP(t.Context(), address, telemetry.NewMetrics(nil), nil, cancel)
+	_, err = serveHTTP(t.Context(), address, telemetry.NewMetrics(nil), nil, cancel)
 	require.ErrorContains(t, err, "serve metrics and health: listen on "+address)
+	stop()
+	_, err = http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none
+	require.Error(t, err, "the address is free for the next plugin")
+	require.NoError(t, ctx.Err(), "that it was stopped is no failure")
+
+	// It also ends with the plugin.
+	stop, err = serveHTTP(ctx, address, telemetry.NewMetrics(nil), func() error { return nil }, cancel)
+	require.NoError(t, err)
 	cancel(nil)
-	require.Eventually(t, func() bool {
-		_, err := http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none
-		return err != nil
-	}, nodetest.Patience, nodetest.Tick, "the server goes on after the plugin's end")
+	stop()
 }
 
 // Also a plugin that measures nothing tells which GPUs there are.

@@ -49,20 +49,15 @@ func newImageCommand() *cobra.Command {
 }
 
 func newRootCommand() *cobra.Command {
-	var name, programs, architecture, out string
+	var programs, architecture, out string
 	cmd := &cobra.Command{
 		Use:   "root --programs FOLDER --architecture NAME --out FILE",
-		Short: "Write the files of an image as a tar archive, for a Dockerfile",
+		Short: "Write the files of the product's image as a tar archive, for a Dockerfile",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			of, err := contentsOf(name)
-			if err != nil {
-				return err
-			}
-			return writeRoot(cmd.Context(), of, programs, architecture, out)
+			return writeRoot(cmd.Context(), programs, architecture, out)
 		},
 	}
-	cmd.Flags().StringVar(&name, "image", "", "simulated-driver; empty: the product's image")
 	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
 	cmd.Flags().StringVar(&architecture, "architecture", "amd64", "amd64 or arm64")
 	cmd.Flags().StringVar(&out, "out", "", "file to write")

@@ -158,9 +158,9 @@ func writeImage(ctx context.Context, of contents, folder, tag, out string) error
 	return image.Write(out, spec, tag)
 }
 
-// writeRoot writes the files of the image.
-func writeRoot(ctx context.Context, of contents, folder, architecture, out string) error {
-	spec, err := of(ctx, folder, architecture)
+// writeRoot writes the files of the product's image.
+func writeRoot(ctx context.Context, folder, architecture, out string) error {
+	spec, err := product(ctx, folder, architecture)
 	if err != nil {
 		return err
 	}

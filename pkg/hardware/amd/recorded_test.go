@@ -32,7 +32,9 @@ func TestRecordedMachines(t *testing.T) {
 					if !p.Complete {
 						continue
 					}
-					edits, err := d.Edits(t.Context(), amdtest.Placement(t, g, p.Name()[len(g.Name())+1:]))
+					placement, ok := g.Placement(p.Name())
+					require.True(t, ok, p.Name())
+					edits, err := d.Edits(t.Context(), placement)
 					require.NoError(t, err)
 					require.Len(t, edits.DeviceNodes, 2)
 					have = append(have, edits.DeviceNodes[1].Minor)

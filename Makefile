@@ -217,7 +217,7 @@ test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest an
 	@for driver in 535 615; do echo "driver $$driver …"; E2E_NVIDIA_DRIVER=$$driver test/e2e.sh '$(E2E_MIG)' || exit 1; done
 
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-release soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-release test-hardware-kit soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \
@@ -288,5 +288,18 @@ packing-real: cluster-parts
 	@$(GO) run ./test/packing/real $(PACKING_REAL)
 
 .PHONY: hardware-test
-hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA GPU
+hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real GPU
 	$(GO) test -c $(SMALL),hardware -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware
+
+KIT = build/hardware-kit
+.PHONY: hardware-kit
+hardware-kit: hardware-test image cluster-parts ## Pack build/hardware-kit.tar: bin/hardware-test with a Kubernetes of one node, and the product
+	@rm -rf $(KIT) && mkdir -p $(KIT)
+	@cp bin/hardware-test bin/nvidia-cdi-hook $(CLUSTER_TOOL) build/tranche.tar build/tranche.image $(KIT) && cp -r $(CHART) $(KIT)/chart
+	@$(CLUSTER_TOOL) pack --out $(KIT)/cluster-parts.tar.xz
+	@tar -C build -cf $(KIT).tar hardware-kit && du -h $(KIT).tar
+
+.PHONY: test-hardware-kit
+test-hardware-kit: hardware-kit ## Do what build/hardware-kit.tar is for, with simulated GPUs (needs root)
+	@cp build/simulated-driver.tar build/simulated-driver.image $(KIT)
+	@cd $(KIT) && ./hardware-test -test.v -test.run '^TestPods$$' -pods . -simulate h100x8

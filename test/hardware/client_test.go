@@ -26,7 +26,7 @@ const chunk = 64 << 20
 
 // order is what a client does.
 type order struct {
-	// Library is libcuda's path.
+	// Library is libcuda's path, or its name where the loader finds it.
 	Library string
 	// Shm is mounted at /dev/shm, as in a container with a share; empty: nothing is.
 	Shm string
@@ -77,6 +77,9 @@ func (o order) carryOut() (s sight, err error) {
 		return s, err
 	}
 	s.Client = *g
+	if err := g.Compute(); err != nil {
+		return s, err
+	}
 	for s.Allocated < o.Most {
 		err := g.Allocate(chunk)
 		if errors.Is(err, cuda.ErrOutOfMemory) {

@@ -19,6 +19,7 @@ var checks = []struct {
 	{"Scheduler", checkScheduler},
 	{"CommonEdits", checkCommonEdits},
 	{"DeviceEdits", checkDeviceEdits},
+	{"Assumptions", checkAssumptions},
 	{"Health", checkHealth},
 	{"LoadID", checkLoadID},
 	{"WatchHealth", checkWatchHealth},
@@ -58,8 +59,8 @@ func stateOf(t *testing.T, m *machine) map[string]state {
 		require.NoError(t, err)
 		s.Partitions, err = m.Live(m.ctx(t), g.PCIAddress)
 		require.NoError(t, err)
-		if s.Modes.MIG != gpu.MIGOn { // with MIG on, NVML answers for MIG devices only
-			s.Settings, err = m.Settings(m.ctx(t), g.PCIAddress)
+		if r, ok := m.reader.(settingsReader); ok && s.Modes.MIG != gpu.MIGOn { // with MIG on, NVML answers for MIG devices only
+			s.Settings, err = r.Settings(m.ctx(t), g.PCIAddress)
 			require.NoError(t, err)
 		}
 		all[g.Name()] = s

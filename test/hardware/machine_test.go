@@ -14,6 +14,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 )
 
@@ -23,8 +24,8 @@ var (
 	cdiDir     = flag.String("cdi-dir", "/var/run/cdi", "folder from which containerd reads CDI files")
 )
 
-// reader is the part of nvidia.Driver that changes nothing. The checks that are not asked for by
-// -partition use nothing else.
+// reader is the part of the vendors' drivers that changes nothing. The checks that are not asked for
+// by -partition use nothing else.
 type reader interface {
 	Inventory(ctx context.Context) ([]gpu.GPU, error)
 	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
@@ -34,6 +35,11 @@ type reader interface {
 	LoadID() (string, error)
 	Modes(ctx context.Context, pciAddress string) (gpu.Modes, error)
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
+	Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error)
+}
+
+// settingsReader is what NVIDIA's driver has beside that.
+type settingsReader interface {
 	Settings(ctx context.Context, pciAddress string) (gpu.Settings, error)
 }
 
@@ -44,6 +50,8 @@ type machine struct {
 	driver *nvidia.Driver
 	// nvml tells what the driver of pkg/hardware/nvidia does not.
 	nvml nvml.Interface
+	// kernel has the files of AMD's driver.
+	kernel sysfs.Files
 	// devRoot is the folder that has dev/nvidia0 in it.
 	devRoot string
 	// hook is the program that CDI hooks run, empty when there is none.

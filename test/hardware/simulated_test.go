@@ -5,6 +5,7 @@
 package hardware
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,7 +20,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/short"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
+	"github.com/tranche-dev/tranche/test/simulator/nvml/libraries"
 	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
 )
 
@@ -31,6 +34,25 @@ func TestSimulated(t *testing.T) {
 			m := simulatedMachine(t, inventory)
 			before := stateOf(t, m)
 			for _, check := range checks {
+				t.Run(check.name, func(t *testing.T) { check.run(t, m) })
+			}
+			assert.Equal(t, before, stateOf(t, m), "the checks have changed the GPUs")
+		})
+	}
+}
+
+// TestSimulatedAMD runs the checks of AMD's GPUs over a simulated kernel.
+func TestSimulatedAMD(t *testing.T) {
+	for _, inventory := range short.Some([]string{"mi300x8", "mi300a4"}, 1) {
+		t.Run(inventory, func(t *testing.T) {
+			inv, err := models.LoadInventory(inventory)
+			require.NoError(t, err)
+			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: t.TempDir()})
+			require.NoError(t, err)
+			m := openAMD(t, kernel)
+			m.simulated = true
+			before := stateOf(t, m)
+			for _, check := range checksOfAMD {
 				t.Run(check.name, func(t *testing.T) { check.run(t, m) })
 			}
 			assert.Equal(t, before, stateOf(t, m), "the checks have changed the GPUs")
@@ -61,7 +83,7 @@ func simulatedMachine(t *testing.T, name string) *machine {
 	driver := filepath.Join(root, "driver")
 	m := open(t, nvidia.Config{NVML: lib, DriverRoot: driver, ProcRoot: root, SysRoot: filepath.Join(root, "sys")})
 	m.devRoot, m.simulated, m.hasNodes = driver, true, lib.HasDeviceNodes()
-	m.driverRoot, m.hasMPS, m.cuda = driver, true, filepath.Join(programs, "libcuda.so.1")
+	m.driverRoot, m.hasMPS, m.cuda = driver, true, libraries.CUDAPath(programs)
 	return m
 }
 
@@ -71,13 +93,10 @@ var simulatorPrograms = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	removePrograms = func() { _ = os.RemoveAll(dir) }
-	for _, command := range [][]string{
-		{"env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(dir, "tools"), "../../test/simulator/cmd/simulated-nvidia-tools"},
-		{"cc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "cuda/testdata/libcuda.c"},
-	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:noctx // it ends
-			return dir, fmt.Errorf("%v: %w: %s", command, err, out)
-		}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "tools"), "../../test/simulator/cmd/simulated-nvidia-tools") //nolint:noctx // it ends
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%s: %w: %s", build, err, out)
 	}
-	return dir, nil
+	return dir, libraries.BuildCUDA(context.Background(), libraries.CUDAPath(dir))
 })

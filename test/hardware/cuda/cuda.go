@@ -3,7 +3,8 @@
 // none. Only test/hardware uses it.
 //
 // Signatures and numbers are those of cuda.h (CUDA Driver API, "Initialization",
-// "Device Management", "Primary Context Management", "Memory Management").
+// "Device Management", "Primary Context Management", "Memory Management", "Module
+// Management", "Execution Control").
 package cuda
 
 /*
@@ -23,6 +24,12 @@ static struct {
 	int (*retain)(void **, int);
 	int (*set)(void *);
 	int (*alloc)(unsigned long long *, size_t);
+	int (*to)(unsigned long long, const void *, size_t);
+	int (*from)(void *, unsigned long long, size_t);
+	int (*load)(void **, const void *);
+	int (*function)(void **, void *, const char *);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+	int (*wait)(void);
 	int (*name)(int, const char **);
 } cuda;
 
@@ -35,6 +42,9 @@ static const char *bind_all(const char *path) {
 		{"cuDeviceGetAttribute", (void **)&cuda.attribute},
 		{"cuDevicePrimaryCtxRetain", (void **)&cuda.retain}, {"cuCtxSetCurrent", (void **)&cuda.set},
 		{"cuMemAlloc_v2", (void **)&cuda.alloc}, {"cuGetErrorName", (void **)&cuda.name},
+		{"cuMemcpyHtoD_v2", (void **)&cuda.to}, {"cuMemcpyDtoH_v2", (void **)&cuda.from},
+		{"cuModuleLoadData", (void **)&cuda.load}, {"cuModuleGetFunction", (void **)&cuda.function},
+		{"cuLaunchKernel", (void **)&cuda.launch}, {"cuCtxSynchronize", (void **)&cuda.wait},
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!(*names[i].at = dlsym(library, names[i].name))) return dlerror();
@@ -51,9 +61,19 @@ static int enter(int device) {
 	int failed = cuda.retain(&context, device);
 	return failed ? failed : cuda.set(context);
 }
-static int allocate(size_t bytes) {
-	unsigned long long at;
-	return cuda.alloc(&at, bytes);
+static int allocate(unsigned long long *at, size_t bytes) { return cuda.alloc(at, bytes); }
+static int load(const char *text, void **function) {
+	void *module;
+	int failed = cuda.load(&module, text);
+	return failed ? failed : cuda.function(function, module, "increment");
+}
+static int run(void *function, unsigned long long at, void *numbers, unsigned blocks, unsigned threads) {
+	void *parameters[] = {&at};
+	size_t bytes = (size_t)blocks * threads * 4;
+	int failed = cuda.to(at, numbers, bytes);
+	if (!failed) failed = cuda.launch(function, blocks, 1, 1, threads, 1, 1, 0, NULL, parameters, NULL);
+	if (!failed) failed = cuda.wait();
+	return failed ? failed : cuda.from(numbers, at, bytes);
 }
 static const char *name(int error) {
 	const char *text = NULL;
@@ -64,6 +84,7 @@ static const char *name(int error) {
 import "C"
 
 import (
+	_ "embed" // the kernel
 	"errors"
 	"fmt"
 	"runtime"
@@ -127,7 +148,46 @@ func Open(library string) (*Client, error) {
 
 // Allocate takes memory of the GPU, in bytes. It fails with ErrOutOfMemory where the
 // driver has, or gives, no more.
-func (*Client) Allocate(bytes int64) error { return check("cuMemAlloc", C.allocate(C.size_t(bytes))) }
+func (*Client) Allocate(bytes int64) error {
+	_, err := allocate(bytes)
+	return err
+}
+
+func allocate(bytes int64) (at C.ulonglong, err error) {
+	err = check("cuMemAlloc", C.allocate(&at, C.size_t(bytes)))
+	return at, err
+}
+
+//go:embed increment.ptx
+var kernel string
+
+// Compute has the GPU add one to each of many numbers, and checks what comes back.
+func (*Client) Compute() error {
+	const blocks, threads = 64, 256
+	at, err := allocate(blocks * threads * 4)
+	if err != nil {
+		return err
+	}
+	text := C.CString(kernel)
+	defer C.free(unsafe.Pointer(text))
+	var function unsafe.Pointer
+	if err := check("load a kernel", C.load(text, &function)); err != nil {
+		return err
+	}
+	numbers := make([]uint32, blocks*threads)
+	for i := range numbers {
+		numbers[i] = uint32(i)
+	}
+	if err := check("run a kernel", C.run(function, at, unsafe.Pointer(&numbers[0]), blocks, threads)); err != nil {
+		return err
+	}
+	for i, n := range numbers {
+		if n != uint32(i)+1 {
+			return fmt.Errorf("the GPU says that %d and 1 are %d", i, n)
+		}
+	}
+	return nil
+}
 
 func check(call string, result C.int) error {
 	switch result {

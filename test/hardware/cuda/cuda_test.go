@@ -1,7 +1,6 @@
 package cuda_test
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/test/hardware/cuda"
+	"github.com/tranche-dev/tranche/test/simulator/nvml/libraries"
 )
 
 func TestNoLibrary(t *testing.T) {
@@ -21,9 +21,8 @@ func TestNoLibrary(t *testing.T) {
 // What a client sees, and when it is refused, with what stands in for libcuda.
 func TestClient(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libcuda.so.1")
-	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, "testdata/libcuda.c").CombinedOutput()
-	require.NoError(t, err, string(out))
-	_, err = cuda.Open(library)
+	require.NoError(t, libraries.BuildCUDA(t.Context(), library))
+	_, err := cuda.Open(library)
 	require.ErrorContains(t, err, "cuInit: CUDA answers 100 (simulated)")
 
 	const uuid = "GPU-0011aabb-cc22-dd33-ee44-ff5566778899"
@@ -31,6 +30,7 @@ func TestClient(t *testing.T) {
 	client, err := cuda.Open(library)
 	require.NoError(t, err)
 	assert.Equal(t, cuda.Client{GPUs: 1, UUID: uuid, Multiprocessors: 100}, *client)
+	require.NoError(t, client.Compute())
 	require.NoError(t, client.Allocate(15<<30))
 	assert.ErrorIs(t, client.Allocate(1<<30), cuda.ErrOutOfMemory, "the context has a part of the last one")
 	require.NoError(t, client.Allocate(512<<20))

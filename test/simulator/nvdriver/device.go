@@ -218,6 +218,16 @@ func (d *device) GetAddressingMode() (nvml.DeviceAddressingMode, nvml.Return) {
 	return nvml.DeviceAddressingMode{Value: uint32(nvml.DEVICE_ADDRESSING_MODE_NONE)}, d.check("")
 }
 
+// GetPersistenceMode is on, as on the H100 that was read.
+func (d *device) GetPersistenceMode() (nvml.EnableState, nvml.Return) {
+	return nvml.FEATURE_ENABLED, d.check("")
+}
+
+// GetRemappedRows: no row of memory was ever replaced.
+func (d *device) GetRemappedRows() (corrected, uncorrected int, pending, failed bool, ret nvml.Return) {
+	return 0, 0, false, false, d.check("")
+}
+
 // GetAttributes "currently only supports MIG device handles" (nvml.h).
 func (d *device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	if ret := d.check(""); ret != nvml.SUCCESS {

@@ -103,6 +103,24 @@ func nvmlDeviceGetAddressingMode(device, mode unsafe.Pointer) C.int {
 	})
 }
 
+//export nvmlDeviceGetPersistenceMode
+func nvmlDeviceGetPersistenceMode(device, mode unsafe.Pointer) C.int {
+	return ask(device, mode, nvml.Device.GetPersistenceMode)
+}
+
+//export nvmlDeviceGetRemappedRows
+func nvmlDeviceGetRemappedRows(device, corrected, uncorrected, pending, failed unsafe.Pointer) C.int {
+	return onDevice(device, func(d nvml.Device) C.int {
+		_, _, _, _, ret := d.GetRemappedRows()
+		for _, number := range []unsafe.Pointer{corrected, uncorrected, pending, failed} {
+			if code := answer(number, C.uint(0), ret); code != 0 {
+				return code
+			}
+		}
+		return 0
+	})
+}
+
 //export nvmlDeviceGetUtilizationRates
 func nvmlDeviceGetUtilizationRates(device, rates unsafe.Pointer) C.int {
 	return ask(device, rates, nvml.Device.GetUtilizationRates)

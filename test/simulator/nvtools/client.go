@@ -78,8 +78,7 @@ func Attach(pipeDir string) (io.Closer, error) {
 		conn.Close()
 		return nil, err
 	}
-	answer, err := bufio.NewReader(conn).ReadString(endOfAnswer)
-	if err != nil || answer != string(endOfAnswer) {
+	if answer, err := bufio.NewReader(conn).ReadString(endOfAnswer); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("the MPS daemon did not take this client: %q: %w", answer, err)
 	}

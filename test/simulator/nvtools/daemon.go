@@ -164,8 +164,7 @@ func (d *daemon) converse(conn net.Conn) {
 		line := lines.Text()
 		if rest, ok := strings.CutPrefix(line, "attach "); ok && attached == 0 {
 			attached, _ = strconv.Atoi(rest)
-			d.attach(attached)
-			fmt.Fprint(conn, string(endOfAnswer))
+			fmt.Fprint(conn, d.attach(attached)+string(endOfAnswer))
 			continue
 		}
 		fmt.Fprint(conn, d.answer(line)+string(endOfAnswer))
@@ -216,7 +215,9 @@ func (d *daemon) clientTable() string {
 	return table.String()
 }
 
-func (d *daemon) attach(pid int) {
+// attach takes a client, and answers with what holds for it: MiB of the first GPU, percent of the
+// processors, and the GPUs that the daemon serves.
+func (d *daemon) attach(pid int) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.server == nil {
@@ -224,6 +225,7 @@ func (d *daemon) attach(pid int) {
 	}
 	d.clients = append(d.clients, pid)
 	d.note(fmt.Sprintf("NEW CLIENT %d from user %d: Server is ready", pid, os.Getuid()))
+	return fmt.Sprintf("%d %s %s", d.settings.memory[0], formatPercentage(d.settings.percentage), os.Getenv("CUDA_VISIBLE_DEVICES"))
 }
 
 // startServer runs the program beside this one.

@@ -167,6 +167,7 @@ func (o *options) installNVIDIA(inv *models.Inventory) error {
 		Root: o.root, Seed: o.node, Tools: o.program, Library: o.library,
 		Libraries: map[string]string{
 			"libnvidia-ml.so": libraries.Path(o.libraries, branch), "libnvidia-sandboxutils.so": libraries.SandboxPath(o.libraries),
+			"libcuda.so": libraries.CUDAPath(o.libraries),
 		},
 	})
 	return err

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed" // the source of libcuda
 	"fmt"
 	"math"
 	"os"
@@ -32,7 +33,13 @@ var sandbox = []string{"Init", "Shutdown", "GetDriverVersion", "GetGpuResource",
 // SandboxPath returns libnvidia-sandboxutils.so.1 in a folder that Build has filled.
 func SandboxPath(folder string) string { return filepath.Join(folder, "libnvidia-sandboxutils.so.1") }
 
-// Build makes the libraries of some branches, with the compilers of Go and C (CC) for GOARCH.
+// CUDAPath returns libcuda.so.1 in a folder that Build has filled.
+func CUDAPath(folder string) string { return filepath.Join(folder, "libcuda.so.1") }
+
+//go:embed cuda/libcuda.c
+var cudaSource []byte
+
+// Build makes the libraries of some branches, libcuda and libnvidia-sandboxutils, with the compilers of Go and C (CC) for GOARCH.
 func Build(ctx context.Context, folder string, branches ...int) error {
 	temporary, err := os.MkdirTemp("", "nvml")
 	if err != nil {
@@ -47,7 +54,10 @@ func Build(ctx context.Context, folder string, branches ...int) error {
 	if err != nil {
 		return err
 	}
-	if err := linkSandbox(ctx, temporary, SandboxPath(folder)); err != nil {
+	if err := linkSandbox(ctx, SandboxPath(folder)); err != nil {
+		return err
+	}
+	if err := BuildCUDA(ctx, CUDAPath(folder)); err != nil {
 		return err
 	}
 	for _, branch := range branches {
@@ -93,19 +103,33 @@ func link(ctx context.Context, temporary, archive string, simulated map[string]b
 	return os.Rename(next, to)
 }
 
-func linkSandbox(ctx context.Context, temporary, to string) error {
-	stubs := filepath.Join(temporary, "sandbox.c")
+// BuildCUDA makes libcuda.so.1.
+func BuildCUDA(ctx context.Context, to string) error { return compile(ctx, cudaSource, to) }
+
+func linkSandbox(ctx context.Context, to string) error {
 	var code bytes.Buffer
 	for _, name := range sandbox {
 		fmt.Fprintf(&code, "int nvSandboxUtils%s(void) { return 2; }\n", name)
 	}
-	if err := os.WriteFile(stubs, code.Bytes(), 0o600); err != nil {
-		return err
-	}
+	return compile(ctx, code.Bytes(), to)
+}
+
+// compile makes a library of one file in C.
+func compile(ctx context.Context, code []byte, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return run(ctx, compiler(), "-shared", "-fPIC", "-s", "-o", to, stubs, "-Wl,-soname,"+filepath.Base(to))
+	source, next := to+".c", to+".new"
+	defer os.Remove(source)
+	if err := os.WriteFile(source, code, 0o600); err != nil {
+		return err
+	}
+	err := run(ctx, compiler(), "-shared", "-fPIC", "-Wall", "-Werror", "-s", "-o", next, source, "-Wl,-soname,"+filepath.Base(to))
+	if err != nil {
+		return err
+	}
+	// Programs that run keep the library that they have opened.
+	return os.Rename(next, to)
 }
 
 // exports returns the functions that the header of a C archive declares.

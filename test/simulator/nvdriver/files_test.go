@@ -1,9 +1,11 @@
 package nvdriver
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -163,5 +165,40 @@ func TestTopologyAttributes(t *testing.T) {
 	}
 	for file, want := range map[string]string{"vendor": "0x10de\n", "device": "0x2330\n", "class": "0x030200\n", "numa_node": "0\n"} {
 		assert.Equal(t, want, content(t, root, "sys/bus/pci/devices/0000:1b:00.0/"+file))
+	}
+}
+
+// mig-parted and gpu-feature-discovery read these of every GPU.
+func TestPCIRegions(t *testing.T) {
+	root := memory.TempDir(t)
+	machineIn(t, "h100x8", root)
+	for _, pci := range []string{"0000:1b:00.0", "0000:df:00.0"} {
+		dir := "sys/bus/pci/devices/" + pci + "/"
+		lines := strings.Split(strings.TrimSuffix(content(t, root, dir+"resource"), "\n"), "\n")
+		require.Len(t, lines, 13)
+		config := []byte(content(t, root, dir+"config"))
+		require.Len(t, config, 4096)
+		assert.Equal(t, []byte{0xde, 0x10, 0x30, 0x23}, config[:4])
+		assert.Equal(t, []byte{0xa1, 0x00, 0x02, 0x03}, config[8:12])
+		sizes := map[int]uint64{}
+		for i, line := range lines {
+			var start, end, flags uint64
+			_, err := fmt.Sscanf(line, "0x%016x 0x%016x 0x%016x", &start, &end, &flags)
+			require.NoError(t, err, line)
+			if end == 0 {
+				continue
+			}
+			sizes[i] = end - start + 1
+			assert.Equal(t, uint64(0x14220c), flags)
+			assert.Equal(t, start, binary.LittleEndian.Uint64(config[0x10+4*i:])&^0xf, "region %d", i)
+			assert.Zero(t, start%sizes[i], "aligned")
+		}
+		assert.Equal(t, map[int]uint64{0: 16 << 20, 2: 128 << 30, 4: 32 << 20}, sizes)
+		var capabilities []byte
+		require.NotZero(t, config[6]&0x10)
+		for at := config[0x34]; at != 0; at = config[at+1] {
+			capabilities = append(capabilities, config[at])
+		}
+		assert.Equal(t, []byte{0x01, 0x10}, capabilities, "power management and PCI Express")
 	}
 }

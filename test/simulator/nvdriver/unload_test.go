@@ -29,8 +29,17 @@ func TestUnloadDriver(t *testing.T) {
 	require.ErrorIs(t, UnloadDriver(root), ErrModuleInUse, "a program uses the GPU")
 	require.NoError(t, SetFaults(root, Faults{}))
 	assert.DirExists(t, module)
+	assert.Regexp(t, `^nvidia \d+ 0 - Live `, content(t, root, "proc/modules"))
+	pci, addr := filepath.Join(root, "sys/bus/pci"), n.inventory.GPUs[0].PCI
+	served, err := filepath.EvalSymlinks(filepath.Join(pci, "devices", addr, "driver"))
+	require.NoError(t, err)
+	assert.Equal(t, "nvidia", filepath.Base(served))
+	assert.FileExists(t, filepath.Join(served, addr, "vendor"))
 	require.NoError(t, UnloadDriver(root))
 	assert.NoDirExists(t, module)
+	assert.Empty(t, content(t, root, "proc/modules"))
+	assert.NoFileExists(t, filepath.Join(pci, "devices", addr, "driver"))
+	assert.NoDirExists(t, filepath.Join(pci, "drivers/nvidia"))
 	assert.Equal(t, nvml.ERROR_DRIVER_NOT_LOADED, n.Init())
 
 	// Another process finds the same, and so does one that brings another version.
@@ -42,6 +51,8 @@ func TestUnloadDriver(t *testing.T) {
 	require.NoError(t, LoadDriver(root))
 	require.Equal(t, nvml.SUCCESS, again.Init())
 	assert.Equal(t, "590.44.01\n", content(t, root, "sys/module/nvidia/version"))
+	assert.NotEmpty(t, content(t, root, "proc/modules"))
+	assert.FileExists(t, filepath.Join(pci, "devices", addr, "driver", addr, "vendor"))
 	state, err := again.store.Read()
 	require.NoError(t, err)
 	assert.Empty(t, state.GPUs[0].Instances)

@@ -143,14 +143,13 @@ func (l *Layout) writeSys(st *nvstate.State) error {
 	return l.WriteModule(false)
 }
 
-// WriteModule writes sys/module/nvidia, and then /proc/driver/nvidia/version, which the module
-// makes when it starts. A module that is reloaded has another inode
+// WriteModule writes sys/module/nvidia, and then what the module makes when it starts. A module that is reloaded has another inode
 // number, as in the kernel's sysfs: by it one load of the driver differs from the next
 // within a boot.
 func (l *Layout) WriteModule(reload bool) error {
 	dir := moduleDir(l.Root)
 	if _, err := os.Stat(dir); err == nil && !reload {
-		return l.writeVersion()
+		return l.writeLoaded()
 	}
 	// Made beside the old one, which keeps its inode from being used again.
 	next := dir + ".next"
@@ -168,15 +167,27 @@ func (l *Layout) WriteModule(reload bool) error {
 	if err := os.Rename(next, dir); err != nil {
 		return err
 	}
-	return l.writeVersion()
+	return l.writeLoaded()
 }
 
-func (l *Layout) writeVersion() error {
+// writeLoaded writes what is there as long as the module is.
+func (l *Layout) writeLoaded() error {
+	if err := disk.WriteFile(modulesFile(l.Root), "nvidia 14426112 0 - Live 0x0000000000000000 (OE)\n"); err != nil {
+		return err
+	}
+	for _, g := range l.GPUs {
+		if err := bind(l.Root, g.PCI); err != nil {
+			return err
+		}
+	}
 	return disk.WriteFile(versionFile(l.Root), fmt.Sprintf(
 		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (simulated)\nGCC version:  none\n", l.DriverVersion))
 }
 
 func versionFile(root string) string { return filepath.Join(root, "proc/driver/nvidia/version") }
+
+// modulesFile is /proc/modules, which kernels have without modules, too.
+func modulesFile(root string) string { return filepath.Join(root, "proc/modules") }
 
 func moduleDir(root string) string { return filepath.Join(root, "sys/module/nvidia") }
 
@@ -185,6 +196,12 @@ func moduleDir(root string) string { return filepath.Join(root, "sys/module/nvid
 // goes before it.
 func RetireModule(root string) error {
 	if err := os.Remove(versionFile(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := disk.WriteFile(modulesFile(root), ""); err != nil {
+		return err
+	}
+	if err := unbind(root); err != nil {
 		return err
 	}
 	dir := moduleDir(root)

@@ -180,6 +180,27 @@ func (d *device) GetNumaNodeId() (int, nvml.Return) {
 	return 0, nvml.ERROR_NOT_SUPPORTED
 }
 
+// GetTopologyCommonAncestor says how far two GPUs are from each other. Those of one root complex hang
+// on the same port here, which is that of a switch.
+func (d *device) GetTopologyCommonAncestor(other nvml.Device) (nvml.GpuTopologyLevel, nvml.Return) {
+	if ret := d.check("GetTopologyCommonAncestor"); ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	second, ok := other.(*device)
+	if !ok {
+		return 0, nvml.ERROR_INVALID_ARGUMENT
+	}
+	switch one, two := d.gpu(), second.gpu(); {
+	case one.PCI == two.PCI:
+		return nvml.TOPOLOGY_INTERNAL, nvml.SUCCESS
+	case models.PCIeRoot(one.PCI) == models.PCIeRoot(two.PCI):
+		return nvml.TOPOLOGY_SINGLE, nvml.SUCCESS
+	case one.NUMANode == two.NUMANode:
+		return nvml.TOPOLOGY_NODE, nvml.SUCCESS
+	}
+	return nvml.TOPOLOGY_SYSTEM, nvml.SUCCESS
+}
+
 // GetVirtualizationMode is bare metal.
 func (d *device) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
 	return nvml.GPU_VIRTUALIZATION_MODE_NONE, d.check("")

@@ -1,6 +1,9 @@
 package nvdriver
 
 import (
+	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -101,4 +104,55 @@ func TestMIGIndexesHaveHoles(t *testing.T) {
 	require.Equal(t, nvml.SUCCESS, ret)
 	gi, _ := m.GetGpuInstanceId()
 	assert.Equal(t, 9, gi)
+}
+
+// A program that is handed a MIG device may ask it for whatever it asks a GPU. What is simulated of a
+// GPU has an answer of the MIG device, too: a missing method ends the program that has the library.
+func TestMIGDeviceAnswers(t *testing.T) {
+	n, d := machineAndGPU(t, "a100-40x8")
+	makeCI(t, makeGI(t, d, "1g.5gb", 0))
+	partition, ret := d.GetMigDeviceHandleByIndex(0)
+	require.Equal(t, nvml.SUCCESS, ret)
+	mode, ret := partition.GetComputeMode()
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.COMPUTEMODE_DEFAULT, mode)
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(partition.GetUtilizationRates()))
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, second(handleOf(t, n, 1).GetTopologyCommonAncestor(partition)))
+
+	// missing reports whether a call with empty arguments meets a method that is not simulated.
+	missing := func(d nvml.Device, method string) (missing bool) {
+		defer func() {
+			missing = strings.Contains(fmt.Sprint(recover()), "DeviceMock."+method)
+		}()
+		call := reflect.ValueOf(d).MethodByName(method)
+		args := make([]reflect.Value, call.Type().NumIn())
+		for i := range args {
+			args[i] = reflect.Zero(call.Type().In(i))
+		}
+		call.Call(args)
+		return false
+	}
+	var simulated int
+	for method := range reflect.TypeFor[nvml.Device]().Methods() {
+		if !missing(d, method.Name) {
+			simulated++
+			assert.False(t, missing(partition, method.Name), method.Name)
+		}
+	}
+	assert.Greater(t, simulated, 40)
+}
+
+func TestTopologyCommonAncestor(t *testing.T) {
+	n := machine(t, "h100x8")
+	for name, c := range map[string]struct {
+		one, two int
+		want     nvml.GpuTopologyLevel
+	}{
+		"itself": {0, 0, nvml.TOPOLOGY_INTERNAL}, "behind one port": {6, 7, nvml.TOPOLOGY_SINGLE},
+		"at one processor": {0, 1, nvml.TOPOLOGY_NODE}, "at two": {0, 7, nvml.TOPOLOGY_SYSTEM},
+	} {
+		level, ret := handleOf(t, n, c.one).GetTopologyCommonAncestor(handleOf(t, n, c.two))
+		require.Equal(t, nvml.SUCCESS, ret)
+		assert.Equal(t, c.want, level, name)
+	}
 }

@@ -80,6 +80,16 @@ func nvmlDeviceGetNumaNodeId(device, node unsafe.Pointer) C.int {
 	return askNumber(device, node, nvml.Device.GetNumaNodeId)
 }
 
+//export nvmlDeviceGetTopologyCommonAncestor
+func nvmlDeviceGetTopologyCommonAncestor(device, other, level unsafe.Pointer) C.int {
+	return onDevice(device, func(d nvml.Device) C.int {
+		return onDevice(other, func(o nvml.Device) C.int {
+			l, ret := d.GetTopologyCommonAncestor(o)
+			return answer(level, C.int(l), ret)
+		})
+	})
+}
+
 //export nvmlDeviceGetVirtualizationMode
 func nvmlDeviceGetVirtualizationMode(device, mode unsafe.Pointer) C.int {
 	return ask(device, mode, nvml.Device.GetVirtualizationMode)

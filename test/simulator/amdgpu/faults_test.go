@@ -184,11 +184,11 @@ func TestLateRenderNodes(t *testing.T) {
 	require.NoError(t, switchTo(k, first, "DPX"))
 	count := func() int { return len(names(t, k, "/dev/dri")) }
 	assert.Len(t, gpuNodes(t, k, first), 2, "KFD is ahead of udev")
-	assert.Equal(t, 63, count())
+	assert.Equal(t, 127, count())
 	_, err = k.Stat("/dev/dri/renderD129")
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	sleep(time.Minute)
-	assert.Equal(t, 64, count())
+	assert.Equal(t, 128, count())
 	_, err = k.Stat("/dev/dri/renderD129")
 	assert.NoError(t, err)
 }

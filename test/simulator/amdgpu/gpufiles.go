@@ -45,10 +45,10 @@ func (v *view) moduleFiles(t *tree) {
 		t.symlink(path.Join(moduleDir, "holders", name), path.Join("/sys/module", name))
 		t.dir(path.Join("/sys/module", name))
 	}
+	// A module with a version has this too (add_srcversion in Linux' modpost.c).
+	t.text(moduleDir+"/srcversion", "0123456789ABCDEF0123456")
 	if version := v.inv.AMDDriver.Version; version != "" {
 		t.text(moduleDir+"/version", version)
-	} else {
-		t.text(moduleDir+"/srcversion", "0123456789ABCDEF0123456")
 	}
 	t.dir(driverDir)
 	t.symlink(driverDir+"/module", moduleDir)
@@ -250,16 +250,14 @@ func (v *view) nodeFiles(t *tree, gpuIndex int) {
 
 func (v *view) drmFiles(t *tree, gpuIndex, partition int, dir string) {
 	minor := v.inv.RenderMinor(gpuIndex) + partition
-	primary := minor - models.FirstRenderMinor
-	if v.inv.AMDDriver.DisplayAdapter {
-		primary++
-	}
-	render := "renderD" + strconv.Itoa(minor)
-	for _, name := range []string{"card" + strconv.Itoa(primary), render} {
+	primary := v.primaryMinor(minor)
+	card, render := "card"+strconv.Itoa(primary), "renderD"+strconv.Itoa(minor)
+	for _, name := range []string{card, render} {
 		t.dir(path.Join(dir, "drm", name))
 		t.symlink(path.Join(dir, "drm", name, "device"), dir)
 		t.symlink(path.Join("/sys/class/drm", name), path.Join(dir, "drm", name))
 	}
+	t.add("/dev/dri/"+card, v.device(v.st.DRMMajor, primary)).gid = VideoGID
 	pci := v.pci(gpuIndex)
 	if v.faults.missing(missingRender, pci, partition) {
 		return
@@ -268,6 +266,15 @@ func (v *view) drmFiles(t *tree, gpuIndex, partition int, dir string) {
 	if from := v.st.GPUs[gpuIndex].NodesFrom; !from.IsZero() && partition > 0 && partition < v.partitions(gpuIndex) {
 		f.from = from.Add(v.faults.late(pci, partition))
 	}
+}
+
+// primaryMinor is the number of the card that has a render node.
+func (v *view) primaryMinor(renderMinor int) int {
+	minor := renderMinor - models.FirstRenderMinor
+	if v.inv.AMDDriver.DisplayAdapter {
+		minor++
+	}
+	return minor
 }
 
 // device is a device node as udev makes it for amdgpu.

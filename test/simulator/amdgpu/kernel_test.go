@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,13 +30,14 @@ func TestFreshGPU(t *testing.T) {
 	}
 	assert.Regexp(t, "^[0-9a-f]{16}$", read(t, k, of(first, "unique_id")))
 	assert.Equal(t, []string{"card0", "renderD128"}, names(t, k, of(first, "drm")))
-	assert.Equal(t, "6.16.13", read(t, k, "/sys/module/amdgpu/version"))
+	assert.Equal(t, "6.16.13", read(t, k, "/sys/class/drm/card0/device/driver/module/version"))
+	assert.NotEmpty(t, read(t, k, "/sys/class/drm/card0/device/driver/module/srcversion"))
 	real, err := k.EvalSymlinks("/sys/bus/pci/drivers/amdgpu/" + first)
 	require.NoError(t, err)
 	assert.Equal(t, "/sys/devices/pci0000:00/0000:00:01.1/0000:05:00.0", real)
 	assert.Len(t, names(t, k, "/sys/bus/pci/devices"), 8)
 	assert.Len(t, names(t, k, "/sys/devices/platform"), 56, "seven beside each GPU, in SPX too")
-	assert.Len(t, names(t, k, "/dev/dri"), 64)
+	assert.Len(t, names(t, k, "/dev/dri"), 128, "64 cards and their render nodes")
 	nodes := gpuNodes(t, k, "")
 	require.Len(t, nodes, 8)
 	assert.Equal(t, []uint64{128, 136, 144, 152, 160, 168, 176, 184}, values(nodes, "drm_render_minor"))
@@ -112,7 +114,7 @@ func TestSwitch(t *testing.T) {
 		assert.EqualValues(t, 136, gpuNodes(t, k, "")[0].property["drm_render_minor"], "the GPU went behind the others")
 	}
 	assert.NotEqual(t, generation, read(t, k, "/sys/class/kfd/kfd/topology/generation_id"))
-	assert.Len(t, names(t, k, "/dev/dri"), 64)
+	assert.Len(t, names(t, k, "/dev/dri"), 128)
 }
 
 func TestSwitchesThatTheKernelRefuses(t *testing.T) {
@@ -269,7 +271,7 @@ func TestDisplayAdapter(t *testing.T) {
 	assert.Len(t, nodes, 63)
 	assert.EqualValues(t, 190, slices.Max(values(nodes, "drm_render_minor")))
 	assert.Len(t, names(t, k, "/sys/devices/platform"), 55)
-	assert.Len(t, names(t, k, "/dev/dri"), 63)
+	assert.Len(t, names(t, k, "/dev/dri"), 126, "63 cards and their render nodes")
 	assert.Equal(t, []string{"card1", "renderD128"}, names(t, k, of(first, "drm")))
 }
 
@@ -285,7 +287,7 @@ func TestDeviceNodes(t *testing.T) {
 	if !k.HasDeviceNodes() {
 		t.Skip("device nodes need root")
 	}
-	for name, minor := range map[string]uint32{"/dev/kfd": 0, "/dev/dri/renderD128": 128, "/dev/dri/renderD191": 191} {
+	for name, minor := range map[string]uint32{"/dev/kfd": 0, "/dev/dri/card0": 0, "/dev/dri/card63": 63, "/dev/dri/renderD128": 128, "/dev/dri/renderD191": 191} {
 		info, err := k.Stat(name)
 		require.NoError(t, err)
 		var st unix.Stat_t
@@ -293,7 +295,11 @@ func TestDeviceNodes(t *testing.T) {
 		assert.Equal(t, [2]uint32{unix.Major(st.Rdev), unix.Minor(st.Rdev)}, [2]uint32{info.Major, info.Minor}, name)
 		assert.Equal(t, minor, info.Minor)
 		assert.GreaterOrEqual(t, info.Major, uint32(512), "no driver can register it")
-		assert.EqualValues(t, RenderGID, info.GID)
+		group := RenderGID
+		if strings.HasPrefix(name, "/dev/dri/card") {
+			group = VideoGID
+		}
+		assert.EqualValues(t, group, info.GID)
 		assert.Equal(t, info.GID, st.Gid)
 		assert.Equal(t, fs.ModeDevice|fs.ModeCharDevice|0o660, info.Mode)
 		_, err = os.Open(k.root + name)

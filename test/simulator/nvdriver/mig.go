@@ -91,13 +91,15 @@ func migMode(on bool) int {
 //     load of the driver or reboot;
 //   - SUCCESS from Hopper on.
 //
-// Switching off while instances exist is refused outright with IN_USE.
+// Switching off while instances exist is refused outright with IN_USE. A call that fails says nothing
+// of an activation: kubernetes-sigs/dra-driver-nvidia-gpu, which takes the two results for each other,
+// has seen a status of SUCCESS then, and a mode that stays on (#852).
 func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 	if mode != nvml.DEVICE_MIG_ENABLE && mode != nvml.DEVICE_MIG_DISABLE {
-		return nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_INVALID_ARGUMENT
+		return nvml.SUCCESS, nvml.ERROR_INVALID_ARGUMENT
 	}
 	if !d.gpu().Model.HasMIG() {
-		return nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NOT_SUPPORTED
+		return nvml.SUCCESS, nvml.ERROR_NOT_SUPPORTED
 	}
 	on := mode == nvml.DEVICE_MIG_ENABLE
 	faults, file := d.nv.faults.Read()
@@ -119,9 +121,6 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 		}
 		return nvml.SUCCESS
 	})
-	if ret != nvml.SUCCESS {
-		activation = ret
-	}
 	return activation, ret
 }
 

@@ -25,12 +25,11 @@ func nvmlDeviceGetMigMode(device, current, pending unsafe.Pointer) C.int {
 //export nvmlDeviceSetMigMode
 func nvmlDeviceSetMigMode(device unsafe.Pointer, mode C.uint, activation unsafe.Pointer) C.int {
 	return onDevice(device, func(d nvml.Device) C.int {
-		if activation == nil {
+		if activation == nil { // before the mode changes
 			return C.int(nvml.ERROR_INVALID_ARGUMENT)
 		}
 		status, ret := d.SetMigMode(int(mode))
-		*(*C.int)(activation) = C.int(status)
-		return C.int(ret)
+		return answer(activation, C.int(status), ret)
 	})
 }
 

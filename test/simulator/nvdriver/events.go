@@ -19,6 +19,9 @@ type XID struct {
 	// GPUInstance is the id of the GPU instance it belongs to, absent for the
 	// whole GPU.
 	GPUInstance *int `json:"gpuInstance,omitempty"`
+	// ComputeInstance is the id of the compute instance in it that the error is attributable to, if
+	// it is to one.
+	ComputeInstance *int `json:"computeInstance,omitempty"`
 	// XID is the error's number, like 79 (fallen off the bus).
 	XID uint64 `json:"xid"`
 }
@@ -29,6 +32,10 @@ func (x XID) check() error {
 		return fmt.Errorf("gpu: %q is not an address like 0000:1b:00.0", x.GPU)
 	case x.GPUInstance != nil && *x.GPUInstance < 0:
 		return fmt.Errorf("gpuInstance: %d is negative", *x.GPUInstance)
+	case x.ComputeInstance != nil && x.GPUInstance == nil:
+		return fmt.Errorf("computeInstance: %d needs its gpuInstance", *x.ComputeInstance)
+	case x.ComputeInstance != nil && *x.ComputeInstance < 0:
+		return fmt.Errorf("computeInstance: %d is negative", *x.ComputeInstance)
 	case x.XID == 0:
 		return fmt.Errorf("xid: 0 is no error")
 	}
@@ -36,8 +43,15 @@ func (x XID) check() error {
 }
 
 func (x XID) equal(y XID) bool {
-	return x.GPU == y.GPU && x.XID == y.XID && (x.GPUInstance == nil) == (y.GPUInstance == nil) &&
-		(x.GPUInstance == nil || *x.GPUInstance == *y.GPUInstance)
+	return x.GPU == y.GPU && x.XID == y.XID && idOf(x.GPUInstance) == idOf(y.GPUInstance) && idOf(x.ComputeInstance) == idOf(y.ComputeInstance)
+}
+
+// idOf is NVML's number of an instance, or for none.
+func idOf(instance *int) uint32 {
+	if instance == nil {
+		return noInstance
+	}
+	return uint32(*instance)
 }
 
 // eventSet delivers the XIDs of the GPUs registered with it.
@@ -165,14 +179,10 @@ func (s *eventSet) look() {
 }
 
 func (x XID) data(d *device) nvml.EventData {
-	data := nvml.EventData{
+	return nvml.EventData{
 		Device: d, EventType: nvml.EventTypeXidCriticalError, EventData: x.XID,
-		GpuInstanceId: noInstance, ComputeInstanceId: noInstance,
+		GpuInstanceId: idOf(x.GPUInstance), ComputeInstanceId: idOf(x.ComputeInstance),
 	}
-	if x.GPUInstance != nil {
-		data.GpuInstanceId = uint32(*x.GPUInstance)
-	}
-	return data
 }
 
 // Free ends the set.

@@ -11,7 +11,7 @@ import (
 func TestXIDEvents(t *testing.T) {
 	n := machine(t, "h100x8")
 	d, other := handleOf(t, n, 0), handleOf(t, n, 1)
-	two := 2
+	two, one := 2, 1
 	old := XID{GPU: pciOf(d), XID: 31}
 	require.NoError(t, SetFaults(n.root, Faults{XIDs: []XID{old}}))
 	set, ret := n.EventSetCreate()
@@ -22,10 +22,13 @@ func TestXIDEvents(t *testing.T) {
 	_, ret = set.Wait(0)
 	assert.Equal(t, nvml.ERROR_TIMEOUT, ret, "what was before is not recorded")
 
-	require.NoError(t, SetFaults(n.root, Faults{XIDs: []XID{old, {GPU: pciOf(other), XID: 79}, {GPU: pciOf(d), GPUInstance: &two, XID: 94}, old}}))
+	require.NoError(t, SetFaults(n.root, Faults{XIDs: []XID{old, {GPU: pciOf(other), XID: 79}, {GPU: pciOf(d), GPUInstance: &two, XID: 94}, {GPU: pciOf(d), GPUInstance: &two, ComputeInstance: &one, XID: 94}, old}}))
 	event, ret := set.Wait(1000)
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, nvml.EventData{Device: d, EventType: nvml.EventTypeXidCriticalError, EventData: 94, GpuInstanceId: 2, ComputeInstanceId: noInstance}, event)
+	event, ret = set.Wait(1000)
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.EventData{Device: d, EventType: nvml.EventTypeXidCriticalError, EventData: 94, GpuInstanceId: 2, ComputeInstanceId: 1}, event)
 	event, ret = set.Wait(1000)
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, uint64(31), event.EventData, "once more than before")

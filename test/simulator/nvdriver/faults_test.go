@@ -128,6 +128,7 @@ func TestBrokenFaultsNameTheKey(t *testing.T) {
 		"calls: [{call: Init, gpu: gpu0, error: 1}]":                  `calls[0].gpu: "gpu0" is neither * nor an address`,
 		"calls: [{call: Init, error: 1}]":                             `calls[0].gpu: "" is neither`,
 		"calls: [{call: Init, gpu: '*', error: BROKEN}]":              "is not an NVML error like ERROR_IN_USE",
+		"xids: [{gpu: '0000:07:00.0', computeInstance: 1, xid: 94}]":  "xids[0].computeInstance: 1 needs its gpuInstance",
 		"calls: [{call: Init, gpu: '*', error: 1, times: -1}]":        "calls[0].times: -1 is negative",
 		"calls: [{call: Init, gpu: '*', delay: -1s}]":                 "calls[0].delay: -1s is negative",
 		"calls: [{call: Init, gpu: '*'}]":                             "calls[0]: does nothing",

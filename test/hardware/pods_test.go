@@ -56,14 +56,14 @@ func runPods(t *testing.T, kit, uuid string, hasMPS bool) {
 		assert.Equal(t, uuid, whole.Client.UUID)
 		k.removePods()
 	})
-	for strategy, profile := range map[string]string{"timeslicing": "", "mps": "side-by-side"} {
-		t.Run(strategy, func(t *testing.T) {
-			if !hasMPS && strategy == "mps" {
+	for _, shared := range []struct{ strategy, profile string }{{"timeslicing", ""}, {"mps", "side-by-side"}} {
+		t.Run(shared.strategy, func(t *testing.T) {
+			if !hasMPS && shared.strategy == "mps" {
 				t.Skip("no nvidia-cuda-mps-control in the driver or on the host")
 			}
 			k := k.within(t)
-			k.follow(profile)
-			k.publishedShare(uuid, strategy)
+			k.follow(shared.profile)
+			k.publishedShare(uuid, shared.strategy)
 			share := func(memory int64, compute string) wanted {
 				w := wanted{class: "gpu-memory-share-nvidia.tranche.dev", uuid: uuid, capacity: map[resourceapi.QualifiedName]resource.Quantity{
 					names.CapacityMemory: *resource.NewQuantity(memory, resource.BinarySI),

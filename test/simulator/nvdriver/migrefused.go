@@ -90,6 +90,16 @@ func (m *migDevice) GetAddressingMode() (nvml.DeviceAddressingMode, nvml.Return)
 	return nvml.DeviceAddressingMode{}, nvml.ERROR_NOT_SUPPORTED
 }
 
+// GetPersistenceMode is the parent's.
+func (m *migDevice) GetPersistenceMode() (nvml.EnableState, nvml.Return) {
+	return 0, nvml.ERROR_NOT_SUPPORTED
+}
+
+// GetRemappedRows are the parent's.
+func (m *migDevice) GetRemappedRows() (corrected, uncorrected int, pending, failed bool, ret nvml.Return) {
+	return 0, 0, false, false, nvml.ERROR_NOT_SUPPORTED
+}
+
 // GetComputeMode is Default. nvml.h wants this handle, and not the parent's, while MIG is on.
 func (m *migDevice) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
 	_, _, _, ret := m.view("")

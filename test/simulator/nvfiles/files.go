@@ -143,9 +143,9 @@ func (l *Layout) writeSys(st *nvstate.State) error {
 	return l.WriteModule(false)
 }
 
-// WriteModule writes sys/module/nvidia, and then what the module makes when it starts. A module that is reloaded has another inode
-// number, as in the kernel's sysfs: by it one load of the driver differs from the next
-// within a boot.
+// WriteModule writes sys/module/nvidia, and then what the module makes when it starts. A module that
+// is reloaded has another inode number, as in the kernel's sysfs: by it one load of the driver differs
+// from the next within a boot.
 func (l *Layout) WriteModule(reload bool) error {
 	dir := moduleDir(l.Root)
 	if _, err := os.Stat(dir); err == nil && !reload {

@@ -246,24 +246,10 @@ func TestBuffersOfAReadingThatTakesTooLong(t *testing.T) {
 	assert.Equal(t, int64(1), buffers.Load())
 }
 
-// withMPS is a library whose processes are clients of MPS.
-type withMPS struct{ nvml.Interface }
-
-func (w withMPS) DeviceGetHandleByPciBusId(address string) (nvml.Device, nvml.Return) {
-	device, ret := w.Interface.DeviceGetHandleByPciBusId(address)
-	return mpsDevice{device}, ret
-}
-
-type mpsDevice struct{ nvml.Device }
-
-func (d mpsDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	return d.GetComputeRunningProcesses()
-}
-
 // How much clients of MPS use a GPU is not known, which is not nothing.
 func TestUsageOfClientsOfMPS(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = withMPS{c.NVML} })
+	m := simulated(t, ofModel(t, "H100-80GB", ""))
 	g := m.gpus()[0]
-	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: g.PCIAddress, PID: 11, Use: load.Use{Compute: 60, MemoryMiB: 2048}}}})
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: g.PCIAddress, PID: 11, MPS: true, Use: load.Use{Compute: 60, MemoryMiB: 2048}}}})
 	assert.Equal(t, []gpu.ProcessUsage{{PID: 11, Device: g.Name(), Measured: gpu.Measured{gpu.MemoryUsed: 2 * gib}}}, m.usage(g.PCIAddress).Processes)
 }

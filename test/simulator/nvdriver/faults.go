@@ -108,7 +108,7 @@ var faultCalls = []string{
 	"GetGpuInstanceProfileInfo", "GetGpuInstancePossiblePlacements",
 	"CreateGpuInstance", "GetGpuInstances", "GpuInstanceDestroy",
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
-	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetComputeMode", "SetComputeMode", "GetPowerUsage", "GpmSampleGet",
+	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetMPSComputeRunningProcesses", "GetComputeMode", "SetComputeMode", "GetPowerUsage", "GpmSampleGet",
 	"EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
 }
 

@@ -182,11 +182,20 @@ const reservedOfInstance = 16 << 20
 
 // GetComputeRunningProcesses lists the clients of the GPU instance.
 func (m *migDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	inst, _, _, ret := m.view("GetComputeRunningProcesses")
+	return m.listed("GetComputeRunningProcesses", m.parent.GetComputeRunningProcesses)
+}
+
+// GetMPSComputeRunningProcesses lists those of them that are clients of MPS.
+func (m *migDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return m.listed("GetMPSComputeRunningProcesses", m.parent.GetMPSComputeRunningProcesses)
+}
+
+func (m *migDevice) listed(call string, ofGPU func() ([]nvml.ProcessInfo, nvml.Return)) ([]nvml.ProcessInfo, nvml.Return) {
+	inst, _, _, ret := m.view(call)
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	all, ret := m.parent.GetComputeRunningProcesses()
+	all, ret := ofGPU()
 	return slices.DeleteFunc(all, func(p nvml.ProcessInfo) bool { return int(p.GpuInstanceId) != inst.ID }), ret
 }
 

@@ -58,16 +58,27 @@ func RemoveProcess(root string, pid int) error {
 // GetComputeRunningProcesses lists the GPU's clients, those of its instances
 // included.
 func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	if ret := d.check("GetComputeRunningProcesses"); ret != nvml.SUCCESS {
+	return d.listed("GetComputeRunningProcesses", func(p Process) bool { return !p.Unlisted })
+}
+
+// GetMPSComputeRunningProcesses lists the clients of MPS, which are in the other list, too (read on an
+// H100, realdriver.md).
+func (d *device) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return d.listed("GetMPSComputeRunningProcesses", func(p Process) bool { return !p.Unlisted && p.MPS })
+}
+
+// listed lists some of the GPU's clients.
+func (d *device) listed(call string, isListed func(Process) bool) ([]nvml.ProcessInfo, nvml.Return) {
+	if ret := d.check(call); ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	processes, err := d.processes()
 	if err != nil {
-		return nil, d.nv.unexpected("GetComputeRunningProcesses", err)
+		return nil, d.nv.unexpected(call, err)
 	}
 	infos := make([]nvml.ProcessInfo, 0, len(processes))
 	for _, p := range processes {
-		if !p.Unlisted {
+		if isListed(p) {
 			infos = append(infos, processInfo(p))
 		}
 	}

@@ -170,17 +170,6 @@ func (d *device) eachLoad(f func(load.Load)) {
 	}
 }
 
-// GetMPSComputeRunningProcesses is empty: clients of MPS are in the other list.
-func (d *device) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	return nil, d.check("")
-}
-
-// GetMPSComputeRunningProcesses is empty: clients of MPS are in the other list.
-func (m *migDevice) GetMPSComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	_, _, _, ret := m.view("")
-	return nil, ret
-}
-
 // GetProcessUtilization lists the processes that keep anything busy; NOT_FOUND without any,
 // NOT_SUPPORTED in MIG mode (nvml.h).
 func (d *device) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
@@ -193,7 +182,7 @@ func (d *device) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample,
 	}
 	var samples []nvml.ProcessUtilizationSample
 	for _, p := range d.clients(st) {
-		if p.Compute > 0 {
+		if p.Compute > 0 && !p.MPS { // of clients of MPS, the server alone
 			samples = append(samples, nvml.ProcessUtilizationSample{
 				Pid: uint32(p.PID), TimeStamp: uint64(time.Now().UnixMicro()), SmUtil: uint32(p.Compute), MemUtil: uint32(p.Compute / 2),
 			})

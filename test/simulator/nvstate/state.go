@@ -55,6 +55,8 @@ type Process struct {
 	// Unlisted: the process keeps the GPU in use, but NVML does not list it, as programs
 	// without a context (DCGM, nvidia-persistenced, nvidia-smi).
 	Unlisted bool `json:"unlisted,omitempty"`
+	// MPS: it is a client of MPS.
+	MPS bool `json:"mps,omitempty"`
 
 	load.Use
 }

@@ -42,8 +42,8 @@ func (h *handle) processes(parts []instance.Part, migOn bool) (*running, error) 
 	return all, nil
 }
 
-// processesOf lists the processes of a device. Clients of MPS are in a list of their own, and
-// with some drivers in both; without MPS, a driver need not have that list.
+// processesOf lists the processes of a device. Clients of MPS are in a list of their own, and with
+// driver 580 in both (read on an H100); without MPS, a driver need not have that list.
 func (h *handle) processesOf(device nvml.Device, name string, to *running) error {
 	var all []gpu.ProcessUsage
 	for _, list := range []struct {
@@ -80,8 +80,8 @@ func (h *handle) processesOf(device nvml.Device, name string, to *running) error
 }
 
 // utilization adds how much the processes of a GPU without partitions used it in the driver's
-// last sample. It lists those that did anything, so the others did nothing. Whether it lists the
-// clients of MPS one by one was not measured yet, so theirs is not known.
+// last sample. It lists those that did anything, so the others did nothing. Of clients of MPS it
+// lists the server alone (read on an H100 with driver 580), so theirs is not known.
 func (h *handle) utilization(all *running) error {
 	if h.kept.seen > micros(time.Now()) {
 		h.kept.seen = 0 // the clock was set back

@@ -45,12 +45,13 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*drivers.Opened) {
 			p.hardware.CannotUse(o.Name, nil, failed[o.Name])
 		}
 	}
-	p.tellFailures(ctx, failed)
 	for vendor, err := range failed {
 		if errors.Is(err, hardware.ErrRestart) {
 			p.stop(fmt.Errorf("the %s driver was replaced, so the plugin restarts: %w", vendor.Title(), err))
+			return added // the next process reports what it cannot use
 		}
 	}
+	p.tellFailures(ctx, failed)
 	return added
 }
 

@@ -252,6 +252,9 @@ func TestDriverThatNeedsANewProcess(t *testing.T) {
 	nodetest.AwaitEvent(t, m.api, "DriverReleased", "NVIDIA")
 	m.label(names.LabelDriverUpgrade, "")
 	require.ErrorContains(t, <-ended, "the NVIDIA driver was replaced, so the plugin restarts: libnvidia-ml.so.1 was replaced")
+	events, err := m.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.NotContains(t, events.String(), "HardwareUnusable", "the next process can use the driver")
 
 	m.config.Machine.Vendors = real
 	k, _ := m.start()

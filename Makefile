@@ -235,12 +235,15 @@ race: compiler cluster-parts kubectl-tranche ## Run all tests that need no real 
 
 # Those of pkg/node that create, find and destroy MIG partitions.
 MIG_TESTS = ^Test(ForeignPartition|ReleaseOfForgotten|ComputeInstance|InUse|RunPrepares|ARequestWithTwo|ShareOfAPartition|PluginKilledDuringPrepare|PartitionRemoved|StaticProfile|DriverUpgrade)
+# Those of the lab.
+MIG_LAB = ^Test(FillTheNode|TwoMIGPartitionsInOneContainer|ReplicasOfPartitions|ForceDeletedPod|AStaticProfileByLabelAndBack|ShareHalvesOfTwoNamespacesBesidePartitions)$$
 .PHONY: test-drivers
-test-drivers: simulated-driver ## Run the tests of MIG with the simulated library of each driver: as a library file, in the process, and those of the plugin
+test-drivers: simulated-driver cluster-parts kubectl-tranche ## Run the tests of MIG with the simulated library of each driver: as a library file, in the process, and those of plugin and lab
 	@for driver in $$(cd $(NVML) && ls -d [0-9]*); do echo "driver $$driver …"; export TRANCHE_TEST_DRIVER=$$driver; \
 	  TRANCHE_TEST_NVML=$(CURDIR)/$(NVML)/$$driver $(TEST) -count=1 -parallel 1 ./pkg/hardware/nvidia && \
 	  $(TEST) ./pkg/hardware/nvidia/... && \
-	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node || exit 1; done
+	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node && \
+	  HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -parallel 2 -run '$(MIG_LAB)' ./test/e2e || exit 1; done
 
 .PHONY: test-clients
 test-clients: compiler ## Run programs of others on simulated GPUs, and look for every NVML call in the real library of the oldest driver (fetches Debian packages; needs root)

@@ -91,10 +91,11 @@ func TestAClaimThatToleratesTheTaintDoesNotComeBack(t *testing.T) {
 // have devices that there are no more.
 func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 	for name, reserved := range map[string][]resourceapi.ResourceClaimConsumerReference{
-		"a claim":                  {{Resource: "pods", Name: "late", UID: "pod-late"}},
-		"a claim for a pod group":  {{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "late", UID: "group"}},
-		"not reserved for it yet":  {},
-		"reserved for another one": {{Resource: "pods", Name: "gone", UID: "gone"}},
+		"a claim":                          {{Resource: "pods", Name: "late", UID: "pod-late"}},
+		"a claim for an extended resource": {},
+		"a claim for a pod group":          {{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "late", UID: "group"}},
+		"not reserved for it yet":          {},
+		"reserved for another one":         {{Resource: "pods", Name: "gone", UID: "gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := idle(t)
@@ -103,6 +104,10 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 			w.pod("node-a", "late", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 				p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("gpu")}}
 				p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To(c.Name)}}
+				if name == "a claim for an extended resource" {
+					p.Spec.ResourceClaims, p.Status.ResourceClaimStatuses = nil, nil
+					p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: c.Name}
+				}
 				c.Status.ReservedFor = reserved
 			})
 			w.evict = refuse("no")

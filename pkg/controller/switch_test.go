@@ -50,6 +50,18 @@ func TestASwitch(t *testing.T) {
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
 }
 
+// The pod that asked for nvidia.com/gpu names no claim: the scheduler has made one for it.
+func TestAPodThatAsksForAnExtendedResourceLeaves(t *testing.T) {
+	w := idle(t)
+	w.pod("node-a", "old-name", gpuA, gpuA+deviceOf, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: c.Name}
+	})
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	assert.False(t, w.podThere("old-name"))
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
+}
+
 func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 	var gpus []string
 	for i := range 8 {

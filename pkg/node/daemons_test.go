@@ -174,9 +174,22 @@ func TestNoMPS(t *testing.T) {
 	assert.Empty(t, m.runningDaemons())
 }
 
-// With the strategy MPS nothing works without it, and the claim says so.
+// MPS whose daemon fails at its start is as none, until it works.
+func TestMPSThatFailsAtItsStart(t *testing.T) {
+	m := newMPSMachine(t, nodetest.NewAPI())
+	require.NoError(t, os.Mkdir(m.simulated.Root, 0o750))
+	m.faults(nvdriver.Faults{MPS: &nvtools.Faults{Start: "fail"}})
+	m.start()
+	awaitDevices(t, m.api, false, untainted)
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "SharesNotLimited", ""), "simulated failure", "the daemon's words")
+	m.faults(nvdriver.Faults{})
+	nodetest.AwaitEvent(t, m.api, "SharesLimited", "MPS daemons work on this node now")
+}
+
+// With the strategy MPS nothing works without it, and the claim says so. It is counted.
 func TestStrategyMPSWithoutMPS(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
+	m.config.HTTPAddress = freeAddress(t)
 	m.profile("{sharing: {strategy: MPS}}")
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
@@ -185,6 +198,8 @@ func TestStrategyMPSWithoutMPS(t *testing.T) {
 	failed := nodetest.AwaitStatus(t, m.api, a, metav1.ConditionFalse)
 	assert.Equal(t, "share-0a", *failed.ShareID)
 	m.nothingHeld()
+	_, body := get(t, "http://"+m.config.HTTPAddress+"/metrics")
+	assert.Contains(t, body, `tranche_claim_duration_seconds_count{operation="prepare",result="failure"} 1`)
 }
 
 // With the strategy MPS one daemon serves all claims of a GPU.

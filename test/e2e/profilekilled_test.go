@@ -48,6 +48,26 @@ func cutsLast(d time.Duration) nvdriver.Faults {
 	return nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: d}}}}
 }
 
+// The plugin goes while it changes GPUs, and comes back: the switch ends in the profile.
+func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
+	s := start(t)
+	s.setProfile("cut-in-three", cutInThree)
+	s.setFaults(cutsLast(time.Second))
+	s.labelProfile(nodeA, "cut-in-three")
+	s.eventually("some partitions are made", func() (bool, string) {
+		m := s.machine(nodeA)
+		return m.instances() > 0, m.String()
+	})
+	s.restartPlugin(nodeA)
+	n := s.gpuNode(nodeA)
+	require.Equal(t, v1alpha1.Applying, n.Status.State, gpuNodeText(n))
+	require.NotEmpty(t, s.switchTaints(nodeA), "no pod may come now")
+	s.clearFaults(nodeA)
+	n = s.waitFollows(nodeA, "cut-in-three")
+	assert.Equal(t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(t, 8*3, s.machine(nodeA).instances())
+}
+
 // The power of a node fails in the middle of a switch. Whatever that takes of pods,
 // partitions and modes: when the node is up again, the switch ends in the profile.
 func TestTheNodeRebootedInTheMiddle(t *testing.T) {

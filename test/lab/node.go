@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/simulator"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // lookInterval is how often a plugin looks at its GPUs; on a real node, every 5 s. The plugins of all
@@ -142,7 +143,10 @@ func (n *Node) StartPlugin() error {
 	}
 	o := *n.Options
 	o.GPUNodes = ours.GPUNodes()
-	machine := &simulator.Machine{Inventory: n.Inventory, Root: n.Path(simulateDir), Node: n.Name, NVIDIA: o.NVIDIA(), AMD: o.AMD()}
+	machine := &simulator.Machine{
+		Inventory: n.Inventory, Root: n.Path(simulateDir), Node: n.Name, Library: nvdriver.LibraryForTest(n.Name),
+		NVIDIA: o.NVIDIA(), AMD: o.AMD(),
+	}
 	o.Machine = machine.Hardware()
 	n.plugin = run("the plugin of "+n.Name, func(ctx context.Context) error { return node.Run(ctx, &o.Config, kube) })
 	return nil

@@ -179,7 +179,7 @@ func (m *Manager) Leftovers(claim ledger.ClaimRef) []ledger.Record {
 
 // InUse returns the records of claims that are not released.
 func InUse(records []ledger.Record) []ledger.Record {
-	return slices.DeleteFunc(records, func(r ledger.Record) bool { return r.Released })
+	return slices.DeleteFunc(slices.Clone(records), func(r ledger.Record) bool { return r.Released })
 }
 
 // FinishReleases removes what released claims have left behind. Without addresses, it handles all

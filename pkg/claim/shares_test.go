@@ -51,6 +51,21 @@ func TestSettingsCannotBeRead(t *testing.T) {
 	p.nothingShared(m)
 }
 
+// The settings are read when a claim is prepared, and not when the daemons of one are started again
+// whose share has none, as one of a partition.
+func TestSettingsAreReadToPrepareOnly(t *testing.T) {
+	p, m := startSharingNode(t, 1)
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	r, ok := m.Ledger.Get("a")
+	require.True(t, ok)
+	r.Devices[0].Before = nil
+	require.NoError(t, m.Ledger.Put(r))
+	p.shares.onSettings = func() error { return errScripted }
+	require.NoError(t, m.Rejoin(t.Context(), "a"))
+	mustRelease(t, m, "a")
+	p.nothingShared(m)
+}
+
 // Two shares of one device in one claim are two devices.
 func TestTwoSharesOfOneDeviceInOneClaim(t *testing.T) {
 	for name, device := range map[string]gpu.Placement{"whole GPU": claims.MemoryShare(0), "partition": claims.MIGShare(0)} {

@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -25,4 +28,32 @@ func TestSelectedGPUs(t *testing.T) {
 	} {
 		assert.Equal(t, want, selected(selector))
 	}
+}
+
+func TestWhatARuleSays(t *testing.T) {
+	for want, r := range map[string]*v1alpha1.Rule{
+		"":                       {},
+		"unchanged":              {Unchanged: true},
+		"CPX NPS4":               {AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
+		"NPS1":                   {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
+		"shared by 4 (MPS)":      {Sharing: &v1alpha1.Sharing{Strategy: "MPS", Replicas: ptr.To[int32](4)}},
+		"not shared":             {Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}},
+		"no MIG":                 {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}},
+		"MIG without partitions": {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}},
+		"partitions none":        {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic}},
+		"partitions 1g × 2 + 3g": {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
+		"partitioned on demand into 1g 2g, not whole": {MIG: &v1alpha1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},
+		"old resource name means x, after shared":     {LegacyResource: "x, after shared"},
+	} {
+		assert.Equal(t, want, strings.Join(ruleSays(r), "; "))
+	}
+	all := &v1alpha1.Rule{Unchanged: true, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, AMD: &v1alpha1.AMD{ComputePartition: "SPX"}, Sharing: &v1alpha1.Sharing{}, LegacyResource: "x"}
+	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "old resource name means x"}, ruleSays(all))
+}
+
+func TestWhoHolds(t *testing.T) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpu"}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b"}, {Resource: "pods", Name: "a"}, {Resource: "podgroups", Name: "c"}}
+	h := newHolder(c, resourceapi.DeviceRequestAllocationResult{AdminAccess: ptr.To(true)})
+	assert.Equal(t, Holder{Namespace: "team", Claim: "gpu", Admin: true, Pods: []string{"a", "b", "podgroups/c"}}, h)
 }

@@ -123,6 +123,21 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 	assert.Equal(t, "false", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
 }
 
+// The chart's values changed during a switch: what was paused before is started again.
+func TestClientsOfEarlierValuesAreStartedAgain(t *testing.T) {
+	w := idle(t)
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
+	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
+	require.NoError(t, w.api.Create(t.Context(), client))
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	require.Equal(t, "paused-for-tranche", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
+	w.r.PauseLabels = nil
+	require.NoError(t, w.api.Delete(t.Context(), client))
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
+}
+
 // clientPod is a pod on node-a that a label of the node has started.
 func clientPod(namespace, name, kind string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}

@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 func TestWhoIsAsked(t *testing.T) {
@@ -57,6 +59,30 @@ func TestForceShortensTheGracePeriod(t *testing.T) {
 		require.NoError(t, d.ask(t.Context(), &Pod{NamespacedName: client.ObjectKeyFromObject(pod), UID: pod.UID, Grace: grace}, true, false))
 		assert.Equal(t, want, got, grace)
 	}
+}
+
+// A claim that something beside pods holds is in the way, unless pods hold it, too: it may be released
+// when they have left. A pod is asked once.
+func TestBlockers(t *testing.T) {
+	asked := 0
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "u1"}}
+	d := &Drainer{Client: interceptor.NewClient(fake.NewClientBuilder().WithObjects(pod).Build(), interceptor.Funcs{
+		SubResourceCreate: func(context.Context, client.Client, string, client.Object, client.Object, ...client.SubResourceCreateOption) error {
+			asked++
+			return budget("The disruption budget web needs 1 healthy pods")
+		},
+	})}
+	job := Holder{Claim: webPod().Claim, Devices: []string{gpuA}, Other: "jobs team/x"}
+	alone := Holder{Claim: client.ObjectKey{Namespace: "team", Name: "other"}, Devices: []string{"gpu-b", "gpu-c"}, Other: "jobs team/y"}
+	got, err := d.Blockers(t.Context(), []Holder{webPod(), webPod(), job, alone}, false)
+	require.NoError(t, err)
+	require.Len(t, got, 3)
+	assert.Equal(t, "web", got[0].Name)
+	assert.Contains(t, got[0].Message, "The disruption budget web needs 1 healthy pods")
+	for i, device := range alone.Devices {
+		assert.Equal(t, v1alpha1.Blocker{Name: device, Message: "reserved for jobs team/y by claim team/other"}, got[i+1])
+	}
+	assert.Equal(t, 1, asked)
 }
 
 func TestRefusalsAreRepeatedMoreSeldom(t *testing.T) {

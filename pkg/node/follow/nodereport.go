@@ -35,10 +35,13 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		klog.FromContext(ctx).Error(err, "Cannot read the claims that another plugin has prepared on this node, so they are not reported")
 	}
 	gpus := f.GPUs.List()
+	modes := f.modesOf(ctx, gpus)
+	// Claims come and go meanwhile, so all parts of the report are of one list.
+	records := f.Claims.Ledger.List()
 	report := &v1alpha1.NodeReport{
 		BootID:  f.Machine.BootID(),
 		Count:   int32(len(gpus)),
-		Held:    int32(len(claim.InUse(f.Claims.Ledger.List()))),
+		Held:    int32(len(claim.InUse(records))),
 		Owners:  f.Publisher.OwnersFound(),
 		Applied: f.Profile.Applied().Hash,
 
@@ -48,41 +51,43 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		report.InputHash = f.inputHash(nil)
 		return report
 	}
-	// In parallel, so that several GPUs that hang delay the report only once.
-	report.GPUs = make([]v1alpha1.GPUReport, len(gpus))
-	modes := make([]*gpu.Modes, len(gpus))
-	var wg sync.WaitGroup
-	for i := range gpus {
-		wg.Go(func() {
-			modes[i] = f.modesNow(ctx, &gpus[i])
-			report.GPUs[i] = f.gpuReport(&gpus[i], modes[i])
-		})
-	}
-	wg.Wait()
 	answered := map[string]gpu.Modes{}
 	for i, m := range modes {
+		of := f.gpuReport(&gpus[i], m, records)
+		report.GPUs = append(report.GPUs, of)
+		if len(of.Held) == 0 && of.Problem == "" {
+			report.Free++
+		}
 		if m != nil {
 			answered[gpus[i].Name()] = *m
 		}
 	}
 	report.InputHash = f.inputHash(answered)
-	for _, c := range report.GPUs {
-		if len(c.Held) == 0 && c.Problem == "" {
-			report.Free++
-		}
-	}
 	return report
 }
 
-func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes) v1alpha1.GPUReport {
+// modesOf reads the modes of GPUs; nil for one that does not answer. It does so in parallel, so that
+// several GPUs that hang delay the report only once.
+func (f *Follower) modesOf(ctx context.Context, gpus []inventory.GPU) []*gpu.Modes {
+	modes := make([]*gpu.Modes, len(gpus))
+	var wg sync.WaitGroup
+	for i := range gpus {
+		wg.Go(func() { modes[i] = f.modesNow(ctx, &gpus[i]) })
+	}
+	wg.Wait()
+	return modes
+}
+
+func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records []ledger.Record) v1alpha1.GPUReport {
+	held := heldOf(g, records)
 	return v1alpha1.GPUReport{
 		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
 		Mode:       f.modeText(g, modes),
-		Partitions: f.partitionsOf(g),
-		Held:       f.heldOf(g),
+		Partitions: f.partitionsOf(g, records),
+		Held:       held,
 		Slice:      f.Publisher.DigestOf(g.PCIAddress),
 		Problem:    text.Cut(g.Problem, v1alpha1.MaxReportText),
-		Pending:    text.Cut(strings.Join(f.pendingOf(g), "; "), v1alpha1.MaxReportText),
+		Pending:    text.Cut(strings.Join(f.pendingOf(g, held), "; "), v1alpha1.MaxReportText),
 	}
 }
 
@@ -124,9 +129,9 @@ func (f *Follower) modeBefore(gpuID string) string {
 
 // partitionsOf names the known partitions of a GPU: those of claims, of the profile, and
 // foreign ones.
-func (f *Follower) partitionsOf(g *inventory.GPU) []string {
+func (f *Follower) partitionsOf(g *inventory.GPU, records []ledger.Record) []string {
 	var names []string
-	for _, d := range ledger.DevicesOn(f.Claims.Ledger.On([]string{g.PCIAddress}), g.PCIAddress) {
+	for _, d := range ledger.DevicesOn(records, g.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
 			names = append(names, base.Name())
 		}
@@ -142,9 +147,9 @@ func (f *Follower) partitionsOf(g *inventory.GPU) []string {
 }
 
 // heldOf names the devices of a GPU that claims hold.
-func (f *Follower) heldOf(g *inventory.GPU) []string {
+func heldOf(g *inventory.GPU, records []ledger.Record) []string {
 	var names []string
-	for _, d := range ledger.DevicesOn(claim.InUse(f.Claims.Ledger.On([]string{g.PCIAddress})), g.PCIAddress) {
+	for _, d := range ledger.DevicesOn(claim.InUse(records), g.PCIAddress) {
 		if !d.Admin {
 			names = append(names, d.Name)
 		}
@@ -162,8 +167,9 @@ func (f *Follower) notRestoredOn(pciAddress string) string {
 	return strings.Join(why, "; ")
 }
 
-// pendingOf lists the parts of the profile that are not applied yet, and why.
-func (f *Follower) pendingOf(g *inventory.GPU) []string {
+// pendingOf lists the parts of the profile that are not applied yet, and why. held are the devices
+// that claims hold.
+func (f *Follower) pendingOf(g *inventory.GPU, held []string) []string {
 	var pending []string
 	if later := f.Waiting(g.Name()); later != "" {
 		pending = append(pending, "when no claim holds a share of the GPU: "+later)
@@ -177,7 +183,7 @@ func (f *Follower) pendingOf(g *inventory.GPU) []string {
 		pending = append(pending, "the profile is not applied yet")
 	}
 	layout := f.Profile.Layout(g.PCIAddress)
-	for _, name := range f.heldOf(g) {
+	for _, name := range held {
 		if p, ok := g.Placement(name); ok && !layout.Offers(p) {
 			pending = append(pending, name+" is no longer offered once its claim is released")
 		}

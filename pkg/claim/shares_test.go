@@ -58,10 +58,13 @@ func TestSettingsAreReadToPrepareOnly(t *testing.T) {
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	r, ok := m.Ledger.Get("a")
 	require.True(t, ok)
+	before := r.Devices[0].Before
 	r.Devices[0].Before = nil
 	require.NoError(t, m.Ledger.Put(r))
 	p.shares.onSettings = func() error { return errScripted }
 	require.NoError(t, m.Rejoin(t.Context(), "a"))
+	r.Devices[0].Before = before
+	require.NoError(t, m.Ledger.Put(r))
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
 }

@@ -51,20 +51,19 @@ func TestSettingsCannotBeRead(t *testing.T) {
 	p.nothingShared(m)
 }
 
-// The settings are read when a claim is prepared, and not when the daemons of one are started again
-// whose share has none, as one of a partition.
-func TestSettingsAreReadToPrepareOnly(t *testing.T) {
+// What the GPU was like before is known from the first try. By the second it may be set already.
+func TestSettingsAreReadOnce(t *testing.T) {
 	p, m := startSharingNode(t, 1)
-	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	a := claims.ShareClaim("a", claims.MemoryShare(0), "10Gi")
+	mustPrepare(t, m, a)
 	r, ok := m.Ledger.Get("a")
 	require.True(t, ok)
-	before := r.Devices[0].Before
-	r.Devices[0].Before = nil
+	r.State = ledger.Preparing // as if the plugin had been killed
 	require.NoError(t, m.Ledger.Put(r))
 	p.shares.onSettings = func() error { return errScripted }
-	require.NoError(t, m.Rejoin(t.Context(), "a"))
-	r.Devices[0].Before = before
-	require.NoError(t, m.Ledger.Put(r))
+	mustPrepare(t, m, a)
+	r, _ = m.Ledger.Get("a")
+	assert.Equal(t, &gpu.Settings{ComputeMode: "own"}, r.Devices[0].Before)
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
@@ -74,4 +75,13 @@ func entries(t *testing.T, dir string) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// A folder that cannot be read is not one without the program.
+func TestProgramThatCannotBeLookedFor(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.Symlink("usr", filepath.Join(root, "usr"))) // leads to itself
+	_, err := place{root: root}.find(controlProgram)
+	require.ErrorIs(t, err, unix.ELOOP)
+	assert.NotErrorIs(t, err, errNoProgram)
 }

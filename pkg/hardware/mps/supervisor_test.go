@@ -57,6 +57,16 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 	assert.ErrorIs(t, s.Revive(within(t), spec.ID), errNoDaemon)
 }
 
+func TestDaemonOfOneGPUSeesItAlone(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	m.start(s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA}}})
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(m.process(s, "gpu").PID) + "/environ")
+	require.NoError(t, err)
+	assert.Contains(t, string(env), "CUDA_VISIBLE_DEVICES="+uuidA+"\x00")
+	require.NoError(t, s.Stop(within(t), "gpu"))
+}
+
 // TestDaemonIsOutsideThePlugin: what it holds of the plugin's would keep the plugin's
 // container from going away.
 func TestDaemonIsOutsideThePlugin(t *testing.T) {

@@ -97,6 +97,15 @@ func TestTopologyThatIsHidden(t *testing.T) {
 	assert.ErrorContains(t, err, "the plugin must be privileged")
 }
 
+// amdgpu can be without KFD, as for graphics alone.
+func TestTopologyThatDoesNotExist(t *testing.T) {
+	files := amdtest.NewTree(amdtest.MI300XCPX())
+	files.Remove("/sys/class/kfd")
+	top, err := sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, ReadTopology)
+	require.NoError(t, err)
+	assert.Empty(t, top.Nodes)
+}
+
 func TestMemoryOfANode(t *testing.T) {
 	files := amdtest.NewTree(amdtest.MI300XCPX())
 	memory := func(banks ...string) (int64, error) {

@@ -67,10 +67,7 @@ func checkAMDInventory(t *testing.T, m *machine) {
 		for _, p := range g.Placements {
 			assert.False(t, seen[p.Name()], "%s is there twice", p.Name())
 			seen[p.Name()] = true
-			assert.Positive(t, p.Memory, p.Name())
-			for name, n := range p.Consumes {
-				assert.LessOrEqual(t, n, g.Counters[name], "%s takes more %s than there is", p.Name(), name)
-			}
+			checkAmounts(t, &g, p)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package hardware
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -131,7 +130,7 @@ func (a *assumptions) tellHealth() {
 	corrected, uncorrected, pending, failed, ret := a.device.GetRemappedRows()
 	action := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
 	_ = a.device.GetFieldValues(action)
-	a.t.Logf("%s: remapped rows %d %d, pending %t, failed %t (%v); the driver asks for %v (%v); %s",
+	a.t.Logf("%s: remapped rows %d %d, pending %t, failed %t (%v); the driver asks for %v (%v); health: %v",
 		a.gpu.Name(), corrected, uncorrected, pending, failed, ret, action[0].Value[0], nvml.Return(action[0].NvmlReturn),
-		fmt.Sprintf("health: %v", a.CheckHealth(a.ctx(a.t), a.gpu.PCIAddress)))
+		a.CheckHealth(a.ctx(a.t), a.gpu.PCIAddress))
 }

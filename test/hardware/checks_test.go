@@ -65,12 +65,8 @@ func checkPlacement(t *testing.T, g *gpu.GPU, p gpu.Placement) {
 	t.Helper()
 	assert.Empty(t, validation.IsDNS1123Label(p.Name()), p.Name())
 	assert.Equal(t, g.PCIAddress, p.GPU)
-	assert.Positive(t, p.Memory, p.Name())
+	checkAmounts(t, g, p)
 	assert.Equal(t, gpu.IsolationHardware, p.Isolation, p.Name())
-	assert.NotEmpty(t, p.Consumes, "%s takes nothing of the GPU", p.Name())
-	for name, n := range p.Consumes {
-		assert.LessOrEqual(t, n, g.Counters[name], "%s takes more %s than there is", p.Name(), name)
-	}
 	if p.Type == gpu.TypeGPU {
 		assert.Equal(t, g.Counters[names.CounterMemory], p.Consumes[names.CounterMemory], "the whole GPU takes all memory, and so excludes everything else")
 		return
@@ -86,6 +82,16 @@ func checkPlacement(t *testing.T, g *gpu.GPU, p gpu.Placement) {
 		if _, ok := g.Counters[counter]; ok {
 			assert.EqualValues(t, 1, p.Consumes[counter], "%s, slice %d", p.Name(), slice)
 		}
+	}
+}
+
+// checkAmounts: a placement has memory, and takes no more of the GPU than there is.
+func checkAmounts(t *testing.T, g *gpu.GPU, p gpu.Placement) {
+	t.Helper()
+	assert.Positive(t, p.Memory, p.Name())
+	assert.NotEmpty(t, p.Consumes, "%s takes nothing of the GPU", p.Name())
+	for name, n := range p.Consumes {
+		assert.LessOrEqual(t, n, g.Counters[name], "%s takes more %s than there is", p.Name(), name)
 	}
 }
 

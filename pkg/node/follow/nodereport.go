@@ -38,10 +38,11 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	modes := f.modesOf(ctx, gpus)
 	// Claims come and go meanwhile, so all parts of the report are of one list.
 	records := f.Claims.Ledger.List()
+	inUse := claim.InUse(records)
 	report := &v1alpha1.NodeReport{
 		BootID:  f.Machine.BootID(),
 		Count:   int32(len(gpus)),
-		Held:    int32(len(claim.InUse(records))),
+		Held:    int32(len(inUse)),
 		Owners:  f.Publisher.OwnersFound(),
 		Applied: f.Profile.Applied().Hash,
 
@@ -53,7 +54,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	}
 	answered := map[string]gpu.Modes{}
 	for i, m := range modes {
-		of := f.gpuReport(&gpus[i], m, records)
+		of := f.gpuReport(&gpus[i], m, records, inUse)
 		report.GPUs = append(report.GPUs, of)
 		if len(of.Held) == 0 && of.Problem == "" {
 			report.Free++
@@ -78,8 +79,9 @@ func (f *Follower) modesOf(ctx context.Context, gpus []inventory.GPU) []*gpu.Mod
 	return modes
 }
 
-func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records []ledger.Record) v1alpha1.GPUReport {
-	held := heldOf(g, records)
+// gpuReport describes a GPU. inUse are the records of claims that are not released.
+func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse []ledger.Record) v1alpha1.GPUReport {
+	held := heldOf(g, inUse)
 	return v1alpha1.GPUReport{
 		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
 		Mode:       f.modeText(g, modes),
@@ -147,9 +149,9 @@ func (f *Follower) partitionsOf(g *inventory.GPU, records []ledger.Record) []str
 }
 
 // heldOf names the devices of a GPU that claims hold.
-func heldOf(g *inventory.GPU, records []ledger.Record) []string {
+func heldOf(g *inventory.GPU, inUse []ledger.Record) []string {
 	var names []string
-	for _, d := range ledger.DevicesOn(claim.InUse(records), g.PCIAddress) {
+	for _, d := range ledger.DevicesOn(inUse, g.PCIAddress) {
 		if !d.Admin {
 			names = append(names, d.Name)
 		}

@@ -3,6 +3,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"unsafe"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -121,14 +122,20 @@ func nvmlDeviceGetPersistenceMode(device, mode unsafe.Pointer) C.int {
 //export nvmlDeviceGetRemappedRows
 func nvmlDeviceGetRemappedRows(device, corrected, uncorrected, pending, failed unsafe.Pointer) C.int {
 	return onDevice(device, func(d nvml.Device) C.int {
-		_, _, _, _, ret := d.GetRemappedRows()
-		for _, number := range []unsafe.Pointer{corrected, uncorrected, pending, failed} {
-			if code := answer(number, C.uint(0), ret); code != 0 {
-				return code
-			}
-		}
-		return 0
+		c, u, p, f, ret := d.GetRemappedRows()
+		return cmp.Or(
+			answerUint(corrected, c, ret), answerUint(uncorrected, u, ret),
+			answerUint(pending, number(p), ret), answerUint(failed, number(f), ret),
+		)
 	})
+}
+
+// number is a truth value as NVML has it.
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 //export nvmlDeviceGetUtilizationRates

@@ -90,6 +90,13 @@ func testBinding(t *testing.T, library string) {
 	_, ret = device.GetFanSpeed()
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "not simulated")
 
+	persistence, ret := device.GetPersistenceMode()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.FEATURE_ENABLED, persistence)
+	corrected, uncorrected, pending, failed, ret := device.GetRemappedRows()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, []any{0, 0, false, false}, []any{corrected, uncorrected, pending, failed}, "as on an H100")
+
 	// A partition, from the mode to the device and back.
 	activation, ret := device.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	require.Equal(t, nvml.SUCCESS, ret)

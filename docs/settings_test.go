@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 )
 
 const (
@@ -126,8 +127,7 @@ func TestExamplesOfSettings(t *testing.T) {
 				_, err := profile.Parse(page, []byte(block[1]))
 				require.NoError(t, err)
 			case values.Profiles == nil:
-				_, err := profile.ParseDevicePlugin(page, page, []byte(block[1]))
-				require.NoError(t, err)
+				require.NoError(t, formats.ReadDevicePlugin(page, page, []byte(block[1])).Err)
 			default:
 				var raw map[string]map[string]any
 				require.NoError(t, yaml.UnmarshalStrict([]byte(block[1]), &raw))
@@ -145,7 +145,9 @@ func TestExamplesOfSettings(t *testing.T) {
 func TestFileAndProfileSayTheSame(t *testing.T) {
 	blocks := yamlBlock.FindAllStringSubmatch(read(t, migrationPage), -1)
 	require.Len(t, blocks, 2)
-	file, err := profile.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
+	p := formats.ReadDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
+	require.NoError(t, p.Err)
+	file, err := profile.FromRules("slice-10", p.Spec.Rules)
 	require.NoError(t, err)
 	g := desiredOf(t, file)
 	var values map[string]map[string]any
@@ -175,6 +177,6 @@ func TestRefusalsOfSettings(t *testing.T) {
 
 	misspelt, err := yaml.YAMLToJSON([]byte("{flages: {}, sharing: {timeSlicing: {failRequestGreaterThanOne: true}}}"))
 	require.NoError(t, err)
-	_, err = profile.ParseDevicePlugin("slice-10", "slice-10", misspelt)
+	err = formats.ReadDevicePlugin("slice-10", "slice-10", misspelt).Err
 	assert.Contains(t, read(t, migrationPage), "> "+err.Error()+"\n")
 }

@@ -67,17 +67,10 @@ const (
 	EventStrayDaemonStopped = "StrayDaemonStopped"
 	// EventDaemonsUnreadable (Warning): MPS daemons cannot be listed.
 	EventDaemonsUnreadable = "DaemonsUnreadable"
-	// EventDevicePluginConfigInvalid (Warning): the device plugin configuration has an error (file
-	// and key), the previous one stays.
-	EventDevicePluginConfigInvalid = "DevicePluginConfigInvalid"
-	// EventDevicePluginConfigValid (Normal): the device plugin configuration was corrected.
-	EventDevicePluginConfigValid = "DevicePluginConfigValid"
 	// EventSettingsApplied (Normal): new sharing settings apply to these GPUs.
 	EventSettingsApplied = "SettingsApplied"
 	// EventSettingsPending (Normal): new sharing settings wait until shares are released.
 	EventSettingsPending = "SettingsPending"
-	// EventDevicePluginConfigKeysIgnored (Normal): ignored keys of a device plugin configuration.
-	EventDevicePluginConfigKeysIgnored = "DevicePluginConfigKeysIgnored"
 	// EventProfileNotRestored (Warning): GPUs do not match the profile after a reboot or
 	// driver reload; retried.
 	EventProfileNotRestored = "ProfileNotRestored"
@@ -164,6 +157,9 @@ const (
 	// EventDefragmentation (Normal, on the pod): the pod was evicted to make room, or room is made
 	// for it.
 	EventDefragmentation = "Defragmentation"
+	// EventProfileReplaced (Warning): a label of the node has precedence over what was in
+	// `spec.profile`.
+	EventProfileReplaced = "ProfileReplaced"
 	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
 	// Nodes that name them keep what they have.
 	EventConfigMapInvalid = "ConfigMapInvalid"

@@ -15,6 +15,14 @@ const (
 	// LabelFromChart (PartitionProfile): `true` if the profile was created from the chart and
 	// is kept as the chart says.
 	LabelFromChart = "tranche.dev/from-chart"
+	// LabelFromProject (PartitionProfile): `true` if the profile was made from a configuration of
+	// another project that a node's label names, and is kept as that says.
+	LabelFromProject = "tranche.dev/from-project"
+	// AnnotationProfileFrom (GPUNode): the node labels that `spec.profile` was set by.
+	AnnotationProfileFrom = "tranche.dev/profile-from"
+	// AnnotationProfileSet (GPUNode): what they set it to. If `spec.profile` is another one,
+	// somebody has changed it since.
+	AnnotationProfileSet = "tranche.dev/profile-set"
 	// LabelMIGConfig (Node): name of a configuration of mig-parted, with
 	// `formats.migParted`.
 	LabelMIGConfig = "nvidia.com/mig.config"

@@ -32,8 +32,6 @@ const (
 	ReasonConflict = "Conflict"
 	// ReasonOtherOwner: the message names the system that serves GPUs of the node.
 	ReasonOtherOwner = "OtherOwner"
-	// ReasonLabelHolds: label and `spec.profile` differ. Remove one.
-	ReasonLabelHolds = "LabelHolds"
 	// ReasonLabelsDisagree: labels of the node name different profiles. Remove all but one.
 	ReasonLabelsDisagree = "LabelsDisagree"
 	// ReasonConfigMapInvalid: the ConfigMap that has the configurations of the node's label,

@@ -46,8 +46,8 @@ func row(t *testing.T, crd string, object runtime.Object) (narrow, wide map[stri
 func TestColumnsOfAGPUNode(t *testing.T) {
 	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
 	node.Status = v1alpha1.GPUNodeStatus{
-		Desired:    &v1alpha1.ProfileSnapshot{Profile: "cpx-nps4", Source: v1alpha1.FromLabel},
-		Applied:    &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromLabel},
+		Desired:    &v1alpha1.ProfileSnapshot{Profile: "cpx-nps4", Source: v1alpha1.FromSpec},
+		Applied:    &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromSpec},
 		State:      v1alpha1.Draining,
 		Since:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
 		Switch:     &v1alpha1.Switch{Attempt: 2},

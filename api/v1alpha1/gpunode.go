@@ -17,6 +17,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.held`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.desired.source`,priority=1
 // +kubebuilder:printcolumn:name="Plan",type=string,JSONPath=`.status.desired.plan`,priority=1
+// +kubebuilder:printcolumn:name="Set By",type=string,JSONPath=`.metadata.annotations.tranche\.dev/profile-from`,priority=1
 // +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=`.status.switch.deadline`,priority=1
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.switch.attempt`,priority=1
 // +kubebuilder:printcolumn:name="Next Attempt",type=string,JSONPath=`.status.switch.retry`,priority=1
@@ -44,16 +45,16 @@ type GPUNodeList struct {
 
 // GPUNodeSpec is the desired state of the node.
 type GPUNodeSpec struct {
-	// Profile is the name of the desired PartitionProfile. The node's label
-	// tranche.dev/profile has precedence. Without either, the PartitionPlan that selects
-	// the node applies, and without one the profile "default", if it exists.
+	// Profile is the name of the desired PartitionProfile. The controller sets it by the node's
+	// label tranche.dev/profile and those of other projects that it follows; the annotation
+	// tranche.dev/profile-from then has the label. Without a profile, the PartitionPlan that
+	// selects the node applies, and without one the profile "default", if it exists.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	Profile string `json:"profile,omitempty"`
-	// Enabled: if false, the node keeps its applied profile, whatever label and profile
-	// say. Default: true.
+	// Enabled: if false, the node keeps its applied profile. Default: true.
 	//
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
@@ -105,22 +106,11 @@ type GPUNodeStatus struct {
 
 // Source says where the name of a node's profile comes from.
 //
-// +kubebuilder:validation:Enum=Label;MIGParted;DeviceConfigManager;Kaiwo;Nos;Spec;Plan;Default
+// +kubebuilder:validation:Enum=Spec;Plan;Default
 type Source string
 
 // The sources of a node's profile.
 const (
-	// FromLabel is the node's label tranche.dev/profile.
-	FromLabel Source = "Label"
-	// FromMIGParted is the node's label nvidia.com/mig.config.
-	FromMIGParted Source = "MIGParted"
-	// FromDeviceConfigManager is the node's label dcm.amd.com/gpu-config-profile.
-	FromDeviceConfigManager Source = "DeviceConfigManager"
-	// FromKaiwo is the node's label kaiwo.silogen.ai/node.amd.partitioning.profile.
-	FromKaiwo Source = "Kaiwo"
-	// FromNos is the node's label nos.nebuly.com/gpu-partitioning, or the older one of
-	// nos.nebuly.ai.
-	FromNos Source = "Nos"
 	// FromSpec is the GPUNode's spec.
 	FromSpec Source = "Spec"
 	// FromPlan is a PartitionPlan that selects the node.

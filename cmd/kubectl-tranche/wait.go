@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/watch"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -74,10 +75,11 @@ func (r *profileRun) tell(live *terminal.Live, line string) error {
 
 // noticed tells whether the controller has taken notice of the label.
 func noticed(far cluster.Progress, profile string) bool {
+	label := names.LabelProfile + "="
 	if profile == "" {
-		return far.Source != v1alpha1.FromLabel
+		return !strings.HasPrefix(far.Label, label)
 	}
-	return far.Desired == profile && far.Source == v1alpha1.FromLabel
+	return far.Desired == profile && far.Label == label+profile
 }
 
 // arrived tells whether the profile is applied, or why it will not be.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -81,7 +81,9 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
 	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or Allowed")
-	flags.Var((*followed)(&o.Tools), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. Can be repeated")
+	flags.Var((*followed)(&o.Labels.Projects), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. For device-plugin, =NAMESPACE/NAME is required: each key is a configuration. Can be repeated")
+	flags.BoolVar(&o.Labels.Unlabelled, "device-plugin-unlabelled", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default, or the one named default, or the only one")
+	flags.StringVar(&o.Labels.Default, "device-plugin-default", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines
 	for _, f := range []struct {
@@ -138,14 +140,8 @@ func (c *config) check() error {
 	return nil
 }
 
-// projects are the names of other projects in flags.
-var projects = map[string]v1alpha1.Source{
-	"mig-parted": v1alpha1.FromMIGParted, "device-config-manager": v1alpha1.FromDeviceConfigManager,
-	"kaiwo": v1alpha1.FromKaiwo, "nos": v1alpha1.FromNos,
-}
-
 // followed is a flag that adds a project whose labels are followed.
-type followed state.Tools
+type followed map[adopt.Project]adopt.ConfigMap
 
 // String implements pflag.Value.
 func (f *followed) String() string { return "" }
@@ -153,22 +149,28 @@ func (f *followed) String() string { return "" }
 // Set implements pflag.Value.
 func (f *followed) Set(s string) error {
 	name, where, given := strings.Cut(s, "=")
-	source, ok := projects[name]
-	if !ok {
-		return fmt.Errorf("%q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(projects)), ", "))
+	project := adopt.Project(name)
+	if !slices.Contains(adopt.Projects(), project) {
+		return fmt.Errorf("%q is not one of %q", name, adopt.Projects())
 	}
-	var c state.ConfigMap
-	if given {
-		parts := strings.Split(where, "/")
-		if len(parts) != 3 || slices.Contains(parts, "") {
+	var c adopt.ConfigMap
+	parts := append(strings.Split(where, "/"), "")
+	switch {
+	case project == adopt.DevicePlugin:
+		if len(parts) != 3 || slices.Contains(parts[:2], "") {
+			return fmt.Errorf("%q is not NAMESPACE/NAME of a ConfigMap", where)
+		}
+		c = adopt.ConfigMap{Namespace: parts[0], Name: parts[1]}
+	case given:
+		if len(parts) != 4 || slices.Contains(parts[:3], "") {
 			return fmt.Errorf("%q is not NAMESPACE/NAME/KEY of a ConfigMap", where)
 		}
-		c = state.ConfigMap{Namespace: parts[0], Name: parts[1], Key: parts[2]}
+		c = adopt.ConfigMap{Namespace: parts[0], Name: parts[1], Key: parts[2]}
 	}
 	if *f == nil {
 		*f = followed{}
 	}
-	(*f)[source] = c
+	(*f)[project] = c
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 )
 
 func runIt(t *testing.T, args ...string) (string, error) {
@@ -36,8 +36,9 @@ func TestBadFlags(t *testing.T) {
 		"not a budget":    {[]string{"--max-unavailable=ten"}, "give 1 or more, or 1% to 100%"},
 		"after deadline":  {[]string{"--after-deadline=Wait"}, `"Wait" is neither GiveUp nor Force`},
 		"reboot":          {[]string{"--reboot=Always"}, `"Always" is neither Never nor Allowed`},
-		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of device-config-manager, kaiwo, mig-parted, nos`},
+		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of ["device-config-manager" "device-plugin" "kaiwo" "mig-parted" "nos"]`},
 		"which ConfigMap": {[]string{"--follow-labels=mig-parted=gpu-operator/mig"}, `"gpu-operator/mig" is not NAMESPACE/NAME/KEY of a ConfigMap`},
+		"which slices":    {[]string{"--follow-labels=device-plugin"}, `"" is not NAMESPACE/NAME of a ConfigMap`},
 		"no such project": {[]string{"--translate=kai,volcano"}, `--translate: "volcano" is none of kai, hami, nos`},
 		"no rate":         {[]string{"--explain-pending-rate=0"}, "--explain-pending-rate is not more than 0"},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
@@ -66,7 +67,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, names.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
 		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
-		"--reboot=Allowed", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml",
+		"--reboot=Allowed", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml", "--follow-labels=device-plugin=gpu-operator/slices",
 	}))
 	require.NoError(t, c.check())
 	assert.Equal(t, "10%", c.options.MaxUnavailable)
@@ -79,7 +80,8 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, "a.b/c", c.options.StartupTaint)
 	assert.False(t, c.leaderElect)
 	assert.Equal(t, v1alpha1.RebootAllowed, c.options.Policy.Reboot)
-	assert.Equal(t, state.Tools{
-		v1alpha1.FromNos: {}, v1alpha1.FromMIGParted: {Namespace: "gpu-operator", Name: "mig", Key: "config.yaml"},
-	}, c.options.Tools)
+	assert.Equal(t, map[adopt.Project]adopt.ConfigMap{
+		adopt.Nos: {}, adopt.MIGParted: {Namespace: "gpu-operator", Name: "mig", Key: "config.yaml"},
+		adopt.DevicePlugin: {Namespace: "gpu-operator", Name: "slices"},
+	}, c.options.Labels.Projects)
 }

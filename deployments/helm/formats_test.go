@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,34 +17,27 @@ import (
 // TestFormats: each value makes its program follow the labels, and read one ConfigMap.
 func TestFormats(t *testing.T) {
 	for name, tt := range map[string]struct {
-		set    string
-		plugin bool     // the kubelet plugin does it
-		args   []string // of the program
-		reads  string   // the ConfigMap
+		set   string
+		args  []string // of the controller, beside that for the device plugin's label
+		reads string   // the ConfigMap
 	}{
-		"mig-parted":                  {"formats.migParted.enabled=true", false, []string{"--follow-labels=mig-parted"}, ""},
-		"mig-parted with a ConfigMap": {"formats.migParted.enabled=true,formats.migParted.configMap=gpu-operator/mig", false, []string{"--follow-labels=mig-parted=gpu-operator/mig/config.yaml"}, "gpu-operator/mig"},
-		"not enabled":                 {"formats.migParted.configMap=gpu-operator/mig,formats.devicePlugin.configMap=a/b", false, nil, ""},
-		"device config manager":       {"formats.deviceConfigManager.enabled=true,formats.deviceConfigManager.configMap=kube-amd-gpu/dcm,formats.deviceConfigManager.key=x.json", false, []string{"--follow-labels=device-config-manager=kube-amd-gpu/dcm/x.json"}, "kube-amd-gpu/dcm"},
-		"Kaiwo":                       {"formats.kaiwo.enabled=true", false, []string{"--follow-labels=kaiwo"}, ""},
-		"nos":                         {"formats.nos.enabled=true", false, []string{"--follow-labels=nos"}, ""},
-		"two":                         {"formats.nos.enabled=true,formats.kaiwo.enabled=true", false, []string{"--follow-labels=kaiwo", "--follow-labels=nos"}, ""},
-		"device plugin":               {"formats.devicePlugin.enabled=true", true, []string{"--device-plugin-unlabelled"}, ""},
-		"device plugin, ConfigMap":    {"formats.devicePlugin.enabled=true,formats.devicePlugin.configMap=gpu-operator/slices,formats.devicePlugin.default=a", true, []string{"--device-plugin-unlabelled", "--device-plugin-configmap=gpu-operator/slices", "--device-plugin-default=a"}, "gpu-operator/slices"},
+		"mig-parted":                  {"formats.migParted.enabled=true", []string{"--follow-labels=mig-parted"}, ""},
+		"mig-parted with a ConfigMap": {"formats.migParted.enabled=true,formats.migParted.configMap=gpu-operator/mig", []string{"--follow-labels=mig-parted=gpu-operator/mig/config.yaml"}, "gpu-operator/mig"},
+		"not enabled":                 {"formats.migParted.configMap=gpu-operator/mig,formats.devicePlugin.configMap=a/b", nil, ""},
+		"device config manager":       {"formats.deviceConfigManager.enabled=true,formats.deviceConfigManager.configMap=kube-amd-gpu/dcm,formats.deviceConfigManager.key=x.json", []string{"--follow-labels=device-config-manager=kube-amd-gpu/dcm/x.json"}, "kube-amd-gpu/dcm"},
+		"Kaiwo":                       {"formats.kaiwo.enabled=true", []string{"--follow-labels=kaiwo"}, ""},
+		"nos":                         {"formats.nos.enabled=true", []string{"--follow-labels=nos"}, ""},
+		"two":                         {"formats.nos.enabled=true,formats.kaiwo.enabled=true", []string{"--follow-labels=kaiwo", "--follow-labels=nos"}, ""},
+		"device plugin":               {"formats.devicePlugin.enabled=true", []string{"--device-plugin-unlabelled"}, ""},
+		"device plugin, ConfigMap":    {"formats.devicePlugin.enabled=true,formats.devicePlugin.configMap=gpu-operator/slices,formats.devicePlugin.default=a", []string{"--follow-labels=device-plugin=gpu-operator/slices", "--device-plugin-unlabelled", "--device-plugin-default=a"}, "gpu-operator/slices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := decode(t, render(t, chart, "--set", tt.set))
-			controller, plugin := deploymentOf(t, objects).Spec.Template.Spec.Containers[0].Args, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args
-			is := func(arg string) bool {
-				return strings.HasPrefix(arg, "--follow-labels") || strings.HasPrefix(arg, "--device-plugin-") && !strings.HasPrefix(arg, "--device-plugin-configs-dir")
-			}
-			not := func(arg string) bool { return !is(arg) }
-			of, other := slices.DeleteFunc(controller, not), slices.DeleteFunc(plugin, not)
-			if tt.plugin {
-				of, other = other, of
-			}
-			assert.Equal(t, tt.args, append([]string(nil), of...))
-			assert.Empty(t, other)
+			args := slices.DeleteFunc(deploymentOf(t, objects).Spec.Template.Spec.Containers[0].Args, func(arg string) bool {
+				return !strings.HasPrefix(arg, "--follow-labels") && !strings.HasPrefix(arg, "--device-plugin-") ||
+					arg == "--follow-labels=device-plugin="+namespace+"/tranche-device-plugin-configs"
+			})
+			assert.Equal(t, tt.args, append([]string(nil), args...))
 			var reads []string
 			for _, o := range objects {
 				role, ok := o.(*rbacv1.Role)
@@ -59,23 +51,19 @@ func TestFormats(t *testing.T) {
 				for _, name := range rule.ResourceNames {
 					reads = append(reads, role.Namespace+"/"+name)
 				}
-				requireBoundTo(t, all[*rbacv1.RoleBinding](objects), role, tt.plugin)
+				requireBoundTo(t, all[*rbacv1.RoleBinding](objects), role)
 			}
 			assert.Equal(t, tt.reads, strings.Join(reads, " "))
 		})
 	}
 }
 
-// requireBoundTo checks that exactly one of our programs has a Role.
-func requireBoundTo(t *testing.T, bindings []*rbacv1.RoleBinding, role *rbacv1.Role, plugin bool) {
+// requireBoundTo checks that the controller has a Role, and nobody else.
+func requireBoundTo(t *testing.T, bindings []*rbacv1.RoleBinding, role *rbacv1.Role) {
 	t.Helper()
-	account := "tranche-controller"
-	if plugin {
-		account = "tranche-kubelet-plugin"
-	}
 	i := slices.IndexFunc(bindings, func(b *rbacv1.RoleBinding) bool { return b.Namespace == role.Namespace && b.RoleRef.Name == role.Name })
 	require.GreaterOrEqual(t, i, 0, role.Name)
-	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}, bindings[i].Subjects)
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tranche-controller", Namespace: namespace}}, bindings[i].Subjects)
 }
 
 // TestBadFormats: what cannot be a ConfigMap is refused.

@@ -19,18 +19,20 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 )
 
-// The configuration files that the plugins get can be read under the names by which
-// labels choose them, and the controller gets profiles that can be read.
+// The configuration files of the device plugin can be read, under the names by which labels choose
+// them, and so can the profiles.
 func TestSettingsAreRead(t *testing.T) {
 	objects := decode(t, render(t, chart, "--values", "testdata/custom.values.yaml"))
-	plugin := one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec
-	source := profile.NewSource(mounted(t, objects, plugin, "--device-plugin-configs-dir="))
-	for _, name := range []string{"slice-10", "Slice_4"} {
-		s, err := source.Read(map[string]string{"nvidia.com/device-plugin.config": name})
-		require.NoError(t, err)
-		assert.True(t, strings.HasSuffix(s.Profile, " "+name), s.Profile)
+	configs := all[*corev1.ConfigMap](objects)
+	i := slices.IndexFunc(configs, func(c *corev1.ConfigMap) bool { return c.Name == "tranche-device-plugin-configs" })
+	require.GreaterOrEqual(t, i, 0)
+	assert.Contains(t, deploymentOf(t, objects).Spec.Template.Spec.Containers[0].Args, "--follow-labels=device-plugin="+namespace+"/tranche-device-plugin-configs")
+	assert.ElementsMatch(t, []string{"slice-10", "Slice_4"}, slices.Collect(maps.Keys(configs[i].Data)))
+	for name, data := range configs[i].Data {
+		require.NoError(t, formats.ReadDevicePlugin(name, name, []byte(data)).Err)
 	}
 	dir := mounted(t, objects, deploymentOf(t, objects).Spec.Template.Spec, "--profiles-dir=")
 	for _, name := range []string{"default", "1", "nothing"} {

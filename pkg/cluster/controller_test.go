@@ -19,10 +19,10 @@ func TestWordsOfTheController(t *testing.T) {
 	g := v1alpha1.GPUReport{Name: "gpu-a", Mode: "SPX NPS1"}
 	n := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
 	n.Status.Node = &v1alpha1.NodeReport{Count: 1, GPUs: []v1alpha1.GPUReport{g}, Applied: "old"}
-	n.Status.Applied = &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromLabel, Hash: "old"}
+	n.Status.Applied = &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromSpec, Hash: "old"}
 	pause := false
 	choice := state.Choice{
-		Desired: &v1alpha1.ProfileSnapshot{Profile: "cpx", Source: v1alpha1.FromLabel, Hash: "new"},
+		Desired: &v1alpha1.ProfileSnapshot{Profile: "cpx", Source: v1alpha1.FromSpec, Hash: "new"},
 		Policy:  v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1alpha1.GiveUp, PauseClients: &pause},
 	}
 	machine := &state.Machine{Deadlines: state.DefaultDeadlines()}

@@ -19,7 +19,9 @@ type Progress struct {
 	// profile. Empty: none.
 	Desired string          `json:"desired,omitempty"`
 	Source  v1alpha1.Source `json:"source,omitempty"`
-	Applied string          `json:"applied,omitempty"`
+	// Label is the node's label by which the GPUNode names the profile.
+	Label   string `json:"label,omitempty"`
+	Applied string `json:"applied,omitempty"`
 	// Plan is the PartitionPlan that gives the node its profile, if one does.
 	Plan string `json:"plan,omitempty"`
 	// UpToDate: the desired profile is applied, in its current version.
@@ -64,6 +66,9 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	out := Progress{State: s.State}
 	if w := s.Desired; w != nil {
 		out.Desired, out.Source, out.Plan = w.Profile, w.Source, w.Plan
+		if w.Source == v1alpha1.FromSpec {
+			out.Label = n.Annotations[names.AnnotationProfileFrom]
+		}
 	}
 	if a := s.Applied; a != nil {
 		out.Applied, out.rules = a.Profile, a.Rules

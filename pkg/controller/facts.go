@@ -10,16 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
-	"github.com/tranche-dev/tranche/pkg/profile/nos"
 )
 
 // facts collects what the state machine needs, and enforces the current state on the Node. A
 // failure is returned as an error and is also in the facts, because a state ends at its
 // deadline even if the API server refuses everything.
-func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*state.Facts, error) {
-	choice, err := r.choice(ctx, false, gpuNode, node)
+func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (*state.Facts, error) {
+	choice, err := r.choice(ctx, false, gpuNode, node, said)
 	if err != nil {
 		return nil, err
 	}
@@ -73,28 +72,25 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 	return err
 }
 
-// liveChoice is choice with objects from the API server. A switch must not begin or be
-// canceled because of an outdated cache: a new leader could switch a node back to an earlier
-// profile.
-func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) (state.Choice, error) {
-	var node corev1.Node
-	if err := r.Reader.Get(ctx, client.ObjectKey{Name: gpuNode.Name}, &node); client.IgnoreNotFound(err) != nil {
-		return state.Choice{}, fmt.Errorf("read node %s: %w", gpuNode.Name, err)
-	}
-	return r.choice(ctx, true, gpuNode, &node)
-}
-
-// choice finds the desired profile of a node, by the API server if live, otherwise by caches.
-func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (state.Choice, error) {
+// choice finds the desired profile of a node, by the API server if live, otherwise by caches. A
+// switch must not begin or be canceled because of an outdated cache: a new leader could switch a
+// node back to an earlier profile. said is what the labels of the node say.
+func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (state.Choice, error) {
 	if node.UID == "" {
 		return state.WithoutNode(r.Policy), nil
 	}
-	n := state.NamedBy(gpuNode, node.Labels, r.Tools, r.Plans.Of(gpuNode, node.Labels))
+	n := state.NamedBy(gpuNode, state.ControlPlane(node), r.Plans.Of(gpuNode, node.Labels))
 	found, err := r.find(ctx, live, n)
 	if err != nil {
 		return state.Choice{}, err
 	}
 	c := state.Choose(n, found, r.Policy)
+	if said.Overruled.Reason != "" {
+		c.Overruled = said.Overruled
+	}
+	if p := said.Problem; p.Reason != "" {
+		c.Refuse(p.Reason, p.Profile, p.Message)
+	}
 	if c.Desired != nil {
 		if why := r.Plans.Admit(gpuNode, c.Desired); why != nil {
 			c.Wait(&gpuNode.Status, why)
@@ -105,53 +101,23 @@ func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GP
 	return c, nil
 }
 
-// find finds the profile that is named for a node: one that exists, or one that the project
-// brings whose label names it.
+// find finds the profile that is named for a node.
 func (r *Reconciler) find(ctx context.Context, live bool, n state.Named) (state.Found, error) {
-	found, err := r.findExisting(ctx, live, n)
-	if found.Spec == nil && found.Problem == "" && err == nil {
-		found.Spec = brought(n.Profile())
-	}
-	return found, err
-}
-
-// brought is the profile that a project has for a value of its label, nil: none.
-func brought(name state.Name) *v1alpha1.PartitionProfileSpec {
-	switch name.Source {
-	case v1alpha1.FromKaiwo:
-		if p, ok := kaiwo.Default(name.Value); ok {
-			return &p.Spec
-		}
-	case v1alpha1.FromNos:
-		if p := nos.Profile(name.Value); p.Err == nil {
-			return &p.Spec
-		}
-	}
-	return nil
-}
-
-func (r *Reconciler) findExisting(ctx context.Context, live bool, n state.Named) (state.Found, error) {
-	name := n.Profile()
-	if n.NamesNothing() {
-		return state.Found{}, nil
-	}
-	if name.ConfigMap != (state.ConfigMap{}) {
-		return r.configMaps.find(ctx, live, name)
-	}
 	var from client.Reader = r.Client
 	if live {
 		from = r.Reader
 	}
+	name, source := n.Profile()
 	var profile v1alpha1.PartitionProfile
-	err := from.Get(ctx, client.ObjectKey{Name: name.Profile}, &profile)
+	err := from.Get(ctx, client.ObjectKey{Name: name}, &profile)
 	if err == nil {
 		return state.Found{Spec: &profile.Spec}, nil
 	}
 	if !apierrors.IsNotFound(err) {
-		return state.Found{}, fmt.Errorf("read PartitionProfile %s: %w", name.Profile, err)
+		return state.Found{}, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 	}
 	var found state.Found
-	if name.Source != v1alpha1.FromDefault && name.Source != v1alpha1.FromPlan {
+	if source == v1alpha1.FromSpec {
 		var all v1alpha1.PartitionProfileList
 		if err := from.List(ctx, &all); err != nil {
 			return state.Found{}, fmt.Errorf("list the PartitionProfiles: %w", err)

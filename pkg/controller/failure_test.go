@@ -88,7 +88,7 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
 	assert.Equal(t, names.ReasonProfileNotFound, ready(n).Reason)
-	assert.Equal(t, "the node's label tranche.dev/profile names PartitionProfile cpc, which does not exist; existing profiles: cpx, old; it keeps profile old", ready(n).Message)
+	assert.Equal(t, "the node's label tranche.dev/profile=cpc names PartitionProfile cpc, which does not exist; existing profiles: cpx, old; it keeps profile old", ready(n).Message)
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
 

@@ -105,7 +105,7 @@ func newKeeper(c client.Client, reader client.Reader, o *Options) (*plans.Keeper
 	if err != nil {
 		return nil, err
 	}
-	return &plans.Keeper{Client: c, Reader: reader, MaxUnavailable: most, MaxFailures: failures, Tools: o.Tools}, nil
+	return &plans.Keeper{Client: c, Reader: reader, MaxUnavailable: most, MaxFailures: failures}, nil
 }
 
 // ParseLimits reads the limits of nodes without a plan: numbers, or percentages of them.

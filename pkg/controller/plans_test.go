@@ -236,7 +236,7 @@ func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	assert.Equal(t, []string{"node-2"}, w.have("cpx"))
 	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, names.ConditionOverruled)
 	assert.Equal(t, names.ReasonPlanOverruled, c.Reason)
-	assert.Equal(t, "the node's label tranche.dev/profile names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
+	assert.Equal(t, "the node's label tranche.dev/profile=spx names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
 	// A label that is set later is obeyed, too.
 	w.wants("node-2", "spx")
 	w.rolls("p", 5*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Overruled == 3 && len(w.have("spx")) == 2 })

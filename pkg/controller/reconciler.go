@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
@@ -41,13 +42,12 @@ type Reconciler struct {
 	ClientNamespaces []string
 	// StartupTaint is the key of the taint that nodes register with, empty if they have none.
 	StartupTaint string
-	// Tools are the other projects whose node labels name profiles.
-	Tools state.Tools
+	// Adopter writes what node labels say into GPUNodes.
+	Adopter *adopt.Adopter
 
-	configMaps *configMaps
-	drainer    *drain.Drainer
-	metrics    *metrics
-	memory     memory
+	drainer *drain.Drainer
+	metrics *metrics
+	memory  memory
 }
 
 // callTimeout limits the reconciliation of a node, so that a request that hangs does not block
@@ -95,7 +95,13 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	quiet, wake, err := r.quiet(ctx, &gpuNode, node)
+	// Decisions that change anything are based on the API server's state. Only the leader
+	// changes a GPUNode, in one reconciliation at a time.
+	said, err := r.Adopter.Adopt(ctx, &gpuNode, node, r.Plans.Of(&gpuNode, node.Labels) != nil)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	quiet, wake, err := r.quiet(ctx, &gpuNode, node, said)
 	if err != nil {
 		return r.again(wake), err
 	}
@@ -103,13 +109,11 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 		start, err := r.start(ctx, &gpuNode, node)
 		return r.again(rollout.Earliest(wake, start)), err
 	}
-	// Decisions that change anything are based on the API server's state. Only the leader
-	// changes the state of a GPUNode, in one reconciliation at a time.
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	r.Plans.Seen(&gpuNode)
-	wake, err = r.advance(ctx, &gpuNode, node)
+	wake, err = r.advance(ctx, &gpuNode, node, said)
 	if err != nil {
 		return r.again(wake), err
 	}
@@ -137,7 +141,7 @@ func (r *Reconciler) again(wake time.Time) reconcile.Result {
 
 // quiet tells whether there is nothing to do for an idle or failed node, from the caches
 // alone. This is the most common case, and needs no request.
-func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (bool, time.Time, error) {
+func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (bool, time.Time, error) {
 	switch gpuNode.Status.State {
 	case v1alpha1.Idle, v1alpha1.Failed:
 	default:
@@ -149,7 +153,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	if r.blockersDue(gpuNode) {
 		return false, time.Time{}, nil
 	}
-	choice, err := r.choice(ctx, false, gpuNode, node)
+	choice, err := r.choice(ctx, false, gpuNode, node, said)
 	if err != nil {
 		return false, time.Time{}, err
 	}
@@ -158,22 +162,22 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 		f.LookAgain = r.memory.lookAt(gpuNode.Name)
 	}
 	step := r.Next(gpuNode, f)
-	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status) && hasLabels(node, step.Labels), step.Wake, nil
+	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status) && hasLabels(node, said.Labels(&step.Status)), step.Wake, nil
 }
 
 // manySteps is more than the number of steps that a node can take without waiting.
 const manySteps = 8
 
 // advance takes steps until the node waits for something, and returns when to look again.
-func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (time.Time, error) {
+func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (time.Time, error) {
 	for range manySteps {
-		facts, looking := r.facts(ctx, gpuNode, node)
+		facts, looking := r.facts(ctx, gpuNode, node, said)
 		if facts == nil {
 			return time.Time{}, looking
 		}
 		step := r.Next(gpuNode, facts)
 		if changesCourse(&gpuNode.Status, &step) {
-			choice, err := r.liveChoice(ctx, gpuNode)
+			choice, err := r.choice(ctx, true, gpuNode, node, said)
 			if err != nil {
 				return time.Time{}, errors.Join(looking, err)
 			}
@@ -195,7 +199,7 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 		taken := r.take(ctx, gpuNode, &step, moved)
 		if taken == nil {
 			// What people see of it elsewhere comes last.
-			taken = r.report(ctx, node, step.Labels)
+			taken = r.report(ctx, node, said.Labels(&gpuNode.Status))
 		}
 		if err := errors.Join(looking, evicting, taken); err != nil {
 			r.memory.lookSoon(gpuNode.Name) // What was seen is lost.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
@@ -47,8 +48,8 @@ type Options struct {
 	// StartupTaint is the key of the taint that nodes register with and that is removed when
 	// their desired profile is applied; empty: none.
 	StartupTaint string
-	// Tools are the other projects whose node labels name profiles.
-	Tools state.Tools
+	// Labels says which node labels of other projects are followed.
+	Labels adopt.Config
 	// Workers is how many nodes are reconciled concurrently.
 	Workers int
 	// Clock is the clock, nil: that of the machine.
@@ -121,8 +122,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 	r := &Reconciler{
 		Client: c, Reader: reader, Clock: o.Clock, Plans: keeper,
 		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
-		StartupTaint: o.StartupTaint,
-		Tools:        o.Tools, configMaps: newConfigMaps(reader, o.Tools),
+		StartupTaint: o.StartupTaint, Adopter: adopt.New(c, reader, o.Labels),
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -141,14 +141,14 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder(names.ControllerName)
-	r.Plans.Events = r.Events
+	r.Plans.Events, r.Adopter.Events = r.Events, r.Events
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by node: %w", err)
 	}
 	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	changed, err := r.configMaps.watch(ctx, mgr)
+	changed, err := r.Adopter.Watch(ctx, mgr)
 	if err != nil {
 		return err
 	}
@@ -232,10 +232,10 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 	return requests
 }
 
-// ofConfigMap tells what is wrong with the ConfigMaps of other projects, and returns requests
+// ofConfigMap reports what is wrong with the ConfigMaps of other projects, and returns requests
 // for all nodes: each may name something in them.
 func (r *Reconciler) ofConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
-	r.configMaps.tell(ctx, r.Events)
+	r.Adopter.Report(ctx)
 	return r.ofProfile(ctx, o)
 }
 

@@ -37,7 +37,7 @@ func TestASwitch(t *testing.T) {
 	assert.False(t, w.podThere("web"))
 	assert.True(t, w.podThere("other"), "only the GPU that changes is disturbed")
 	assert.Zero(t, w.writes["patch *v1.Node"])
-	assert.Equal(t, "profile cpx is applied, as set by the node's label tranche.dev/profile", ready(n).Message)
+	assert.Equal(t, "profile cpx is applied, as set by the node's label tranche.dev/profile=cpx", ready(n).Message)
 	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
 	require.Len(t, n.Status.History, 1)
 	h := n.Status.History[0]

@@ -37,7 +37,7 @@ func TestWhatWakesWhom(t *testing.T) {
 	assert.Empty(t, r.ofClaim(ctx, claim), "no node waits for it")
 	g := w.gpuNode("node-a")
 	g.Status.State, g.Status.Switch = v1alpha1.Draining, &v1alpha1.Switch{GPUs: []string{gpuA}}
-	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1alpha1.FromLabel, v1alpha1.FromLabel
+	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1alpha1.FromSpec, v1alpha1.FromSpec
 	require.NoError(t, w.api.Status().Update(ctx, g))
 	assert.Equal(t, "node-a", r.ofClaim(ctx, claim)[0].Name)
 	assert.Len(t, r.ofClaim(ctx, claim), 1)

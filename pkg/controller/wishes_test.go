@@ -15,7 +15,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
-func TestLabelAndSpecThatDisagree(t *testing.T) {
+// The node's label sets spec.profile, and without it nothing is set.
+func TestTheLabelHasPrecedence(t *testing.T) {
 	w, _ := begun(t)
 	n := w.gpuNode("node-a")
 	n.Spec.Profile = "cpx"
@@ -23,11 +24,14 @@ func TestLabelAndSpecThatDisagree(t *testing.T) {
 	w.round("node-a")
 	n = w.gpuNode("node-a")
 	w.stays(n, "old")
-	c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverruled)
-	assert.Equal(t, metav1.ConditionTrue, c.Status)
-	assert.Equal(t, "the node's label tranche.dev/profile=old has precedence over spec.profile cpx of the GPUNode; remove one of them", c.Message)
+	assert.Equal(t, "old", n.Spec.Profile)
+	assert.Equal(t, names.LabelProfile+"=old", n.Annotations[names.AnnotationProfileFrom])
 
 	w.wants("node-a", "")
+	w.run("node-a", time.Minute, inProfile(""))
+	n = w.gpuNode("node-a")
+	n.Spec.Profile = "cpx"
+	require.NoError(t, w.api.Update(t.Context(), n))
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
 	w.stays(n, "cpx")
 	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)

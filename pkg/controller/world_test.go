@@ -152,7 +152,7 @@ func (w *world) startController() {
 		w.woken[node] = true
 	}, func() {})
 	require.NoError(w.t, err)
-	r.Events, r.Plans.Events = w.events, w.events
+	r.Events, r.Plans.Events, r.Adopter.Events = w.events, w.events, w.events
 	w.r = r
 }
 
@@ -238,8 +238,8 @@ func (w *world) watchWrites() interceptor.Funcs {
 		},
 		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, body client.Object, opts ...client.SubResourceCreateOption) error {
 			if dryRun(opts, body) {
-				if err := note("try "+sub, o); err != nil {
-					return err
+				if err := note("try "+sub, o); err != nil && !apierrors.IsConflict(err) {
+					return err // A conflict would say that the pod is another one.
 				}
 				return w.try(ctx, o)
 			}

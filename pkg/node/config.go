@@ -46,15 +46,6 @@ type Config struct {
 	LegacyResources map[gpu.Vendor]string
 	// LegacyMIGResources: the settings of GPUs say what nvidia.com/mig-<profile> stands for.
 	LegacyMIGResources bool
-	// DevicePluginConfigsDir has configuration files of NVIDIA's device plugin, which say
-	// how GPUs are shared. It may be missing.
-	DevicePluginConfigsDir string
-	// DevicePluginConfigMap is a ConfigMap (namespace/name) with them, in place of the folder.
-	DevicePluginConfigMap string
-	// DevicePluginUnlabelled: nodes without the device plugin's label have a configuration,
-	// too: that with the name DevicePluginDefault, if it is set.
-	DevicePluginUnlabelled bool
-	DevicePluginDefault    string
 	// MPSDir is the folder of the MPS daemons, with the same path in the pod and on the
 	// host.
 	MPSDir string

@@ -4,26 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
-
-// desiredState is the desired state of the node's GPUs, and its sources. plugin.looking
-// protects it.
-type desiredState struct {
-	// configs reads the device plugin's configuration. config is the last valid one, nil if
-	// there is none. read is set once configs was read without error.
-	configs *profile.Source
-	config  *profile.Profile
-	read    bool
-	// toldBad is the last error that was reported, empty if there is none.
-	toldBad string
-	// gpus is by PCI address.
-	gpus map[string]profile.Desired
-}
 
 // share adds their share devices to GPUs that were found. It tells whether the settings of
 // sharing have changed.
@@ -47,7 +32,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 
 // desiredOf returns the desired state of one GPU.
 func (p *plugin) desiredOf(g *gpu.GPU) profile.Desired {
-	if c, ok := p.desired.gpus[g.PCIAddress]; ok {
+	if c, ok := p.desired[g.PCIAddress]; ok {
 		return c
 	}
 	if now, known := p.sharing.LookUp(g.PCIAddress); known {
@@ -58,12 +43,7 @@ func (p *plugin) desiredOf(g *gpu.GPU) profile.Desired {
 
 // readDesired computes the desired state of all GPUs.
 func (p *plugin) readDesired(ctx context.Context) {
-	p.readConfig(ctx)
-	sources := profile.Sources{
-		Config:    p.desired.config,
-		Undecided: !p.desired.read || p.follow.Undecided(),
-		Current:   p.sharing.LookUp,
-	}
+	sources := profile.Sources{Undecided: p.follow.Undecided(), Current: p.sharing.LookUp}
 	sources.Applied, sources.Layouts = p.profile.AppliedLayouts()
 	gpus, err := sources.Desired(p.roster.All())
 	text := ""
@@ -73,27 +53,5 @@ func (p *plugin) readDesired(ctx context.Context) {
 	if p.sharing.First("profile", text) && err != nil {
 		p.events.Warn(ctx, names.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node no longer fits its GPUs, so the settings of sharing stay as they are: %v", err))
 	}
-	p.desired.gpus = gpus
-}
-
-// readConfig reads the device plugin's configuration for the node. On an error, the previous
-// one stays.
-func (p *plugin) readConfig(ctx context.Context) {
-	d := &p.desired
-	now, err := d.configs.Read(p.node.Labels())
-	if err != nil {
-		if text := err.Error(); text != d.toldBad {
-			d.toldBad = text
-			p.events.Warn(ctx, names.EventDevicePluginConfigInvalid, fmt.Sprintf("The device plugin configuration of this node is invalid, so the previous one stays: %v", err))
-		}
-		return
-	}
-	if d.toldBad != "" {
-		d.toldBad = ""
-		p.events.Note(ctx, names.EventDevicePluginConfigValid, "The device plugin configuration of this node is valid again")
-	}
-	if now != nil && now != d.config && len(now.Notes) > 0 {
-		p.events.Note(ctx, names.EventDevicePluginConfigKeysIgnored, fmt.Sprintf("Ignored keys of the %s: %s", now.Profile, strings.Join(now.Notes, "; ")))
-	}
-	d.config, d.read = now, true
+	p.desired = gpus
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -59,10 +60,10 @@ type plugin struct {
 	publisher    *publisher.Publisher
 	registration handoff.Registration
 	node         *nodewatch.Node
-	// sharing decides how the GPUs are shared, desired has the desired state, and daemons
+	// sharing decides how the GPUs are shared, desired has their desired state by PCI address, and daemons
 	// are the MPS daemons of shares.
 	sharing *sharing.State
-	desired desiredState
+	desired map[string]profile.Desired
 	daemons *sharing.Daemons
 	shares  *share.Sharer
 	// profile applies layouts to the GPUs, follow does what the controller asks.
@@ -102,7 +103,6 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
-	p.desired = desiredState{configs: p.devicePluginConfigs(ctx)}
 	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err

@@ -3,7 +3,6 @@ package node
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -19,7 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -40,13 +37,6 @@ func (m *machine) profile(rule string) {
 	name, err := filepath.Rel(m.path(""), m.config.profileFile())
 	require.NoError(m.t, err)
 	m.replace(name, string(data))
-}
-
-// config makes a file the device plugin's configuration for the node.
-func (m *machine) devicePluginConfig(text string) {
-	m.t.Helper()
-	m.config.DevicePluginConfigsDir = m.path("configs")
-	m.replace("configs/shared", text)
 }
 
 // replace writes a file in one step, while somebody may read it.
@@ -187,42 +177,6 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "b", fraction0))
 }
 
-// A misspelt key is named, and the settings before stay.
-func TestInvalidDevicePluginConfig(t *testing.T) {
-	const shared = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %s}]}}"
-	m := newMachine(t, nodetest.NewAPI())
-	m.label(deviceplugin.Label, "shared")
-	m.devicePluginConfig(fmt.Sprintf(shared, "5"))
-	k, stop := m.start()
-	awaitReplicas(t, m.api, fraction0, 200)
-	m.devicePluginConfig("sharings: {}")
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "DevicePluginConfigInvalid", "sharings"), "the previous one stays")
-	k.works(nodetest.Allocate(t, m.api, "a", fraction0))
-	awaitReplicas(t, m.api, fraction0, 200)
-	stop()
-	writes := nodetest.SliceWrites(m.api)
-	k, _ = m.start()
-	k.works(nodetest.Allocate(t, m.api, "b", fraction0))
-	awaitReplicas(t, m.api, fraction0, 200)
-	assert.Equal(t, writes, nodetest.SliceWrites(m.api), "also over a restart")
-	m.devicePluginConfig(fmt.Sprintf(shared, "2"))
-	awaitReplicas(t, m.api, fraction0, 500)
-	nodetest.AwaitEvent(t, m.api, "DevicePluginConfigValid", "valid again")
-}
-
-// The node's label chooses the device plugin's configuration, while the plugin runs. A
-// profile that a person chose has precedence, the one named default has not.
-func TestConfigurationIsChosenByTheNodesLabel(t *testing.T) {
-	m := newMachine(t, nodetest.NewAPI())
-	m.devicePluginConfig("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}")
-	_, _ = m.start()
-	awaitReplicas(t, m.api, fraction0, 100)
-	m.label(deviceplugin.Label, "shared")
-	awaitReplicas(t, m.api, fraction0, 200)
-	m.profile("{sharing: {replicas: 4}}")
-	awaitReplicas(t, m.api, fraction0, 250)
-}
-
 // What a vendor's old resource means is said by the settings of each GPU.
 func TestLegacyResourceIsAReplica(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
@@ -265,34 +219,4 @@ func TestSharesOfAMDGPUs(t *testing.T) {
 	}
 	assert.Equal(t, "CPX", m.mode())
 	m.nothingHeld()
-}
-
-// The device plugin's configurations come from a ConfigMap of another namespace. A node without
-// the label has the default; what cannot be read leaves the node as it is.
-func TestDevicePluginConfigMap(t *testing.T) {
-	shared := func(replicas int) string {
-		return fmt.Sprintf("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}", replicas)
-	}
-	m := newMachine(t, nodetest.NewAPI())
-	m.config.DevicePluginConfigMap, m.config.DevicePluginUnlabelled = "gpu-operator/slices", true
-	configMaps := m.api.CoreV1().ConfigMaps("gpu-operator")
-	configMap := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "slices"},
-		Data:       map[string]string{"default": shared(5), "four.yaml": shared(4)},
-	}
-	_, err := configMaps.Create(t.Context(), configMap, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, _ = m.start()
-	awaitReplicas(t, m.api, fraction0, 200)
-	m.label(deviceplugin.Label, "four")
-	awaitReplicas(t, m.api, fraction0, 250)
-
-	require.NoError(t, configMaps.Delete(t.Context(), "slices", metav1.DeleteOptions{}))
-	nodetest.AwaitEvent(t, m.api, "DevicePluginConfigInvalid", "ConfigMap gpu-operator/slices does not exist")
-	awaitReplicas(t, m.api, fraction0, 250)
-	configMap.Data["four.yaml"] = shared(2)
-	_, err = configMaps.Create(t.Context(), configMap, metav1.CreateOptions{})
-	require.NoError(t, err)
-	awaitReplicas(t, m.api, fraction0, 500)
-	nodetest.AwaitEvent(t, m.api, "DevicePluginConfigValid", "valid again")
 }

@@ -146,7 +146,7 @@ func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
 // wish is a profile of these rules.
 func snapshot(t *testing.T, profile, rules string) v1alpha1.ProfileSnapshot {
 	t.Helper()
-	w := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash of " + profile}
+	w := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromSpec, Hash: "hash of " + profile}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &w.Rules))
 	return w
 }

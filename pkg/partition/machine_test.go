@@ -276,7 +276,7 @@ func amdWish(name, compute, memory string) v1alpha1.ProfileSnapshot {
 }
 
 func ruleWish(name string, rules ...v1alpha1.Rule) v1alpha1.ProfileSnapshot {
-	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: profile.Hash(name, rules), Rules: rules}
+	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromSpec, Hash: profile.Hash(name, rules), Rules: rules}
 }
 
 func part(profile string, count int32) v1alpha1.StaticPartition {

@@ -71,7 +71,7 @@ func wish(name string) v1alpha1.ProfileSnapshot {
 	if name == "" {
 		return v1alpha1.ProfileSnapshot{}
 	}
-	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
+	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromSpec, Hash: "hash of " + name}
 }
 
 func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -39,25 +38,15 @@ func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progre
 
 // namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
-	switch n.Source {
-	case v1alpha1.FromLabel:
-		return ", named by the node's label " + names.LabelProfile
-	case v1alpha1.FromSpec:
+	switch {
+	case n.Source == v1alpha1.FromSpec && n.Label != "":
+		return ", named by the node's label " + n.Label
+	case n.Source == v1alpha1.FromSpec:
 		return ", named by the GPUNode's spec.profile"
-	case v1alpha1.FromPlan:
+	case n.Source == v1alpha1.FromPlan:
 		return ", given by PartitionPlan " + n.Plan
-	case v1alpha1.FromMIGParted:
-		return ", named by the node's label " + names.LabelMIGConfig
-	case v1alpha1.FromDeviceConfigManager:
-		return ", named by the node's label " + names.LabelGPUConfigProfile
-	case v1alpha1.FromKaiwo:
-		return ", named by the node's label " + names.LabelKaiwoProfile
-	case v1alpha1.FromNos:
-		return ", named by the node's label " + names.LabelNos
-	case v1alpha1.FromDefault:
-		if n.Desired != "" {
-			return ", which is for nodes of which nobody says otherwise"
-		}
+	case n.Source == v1alpha1.FromDefault && n.Desired != "":
+		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""
 }

@@ -8,17 +8,13 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // Profile is a parsed and checked profile: rules for the GPUs of a node.
 type Profile struct {
-	// Profile names the source for people: "PartitionProfile training", "device-plugin config
-	// slice-10". Empty: there is none.
+	// Profile names the source in messages: "PartitionProfile training". Empty: there is none.
 	Profile string
-	// Notes say which parts of it are ignored, for people.
-	Notes []string
 
 	rules []rule
 }
@@ -92,22 +88,6 @@ func FromRules(profile string, in []v1alpha1.Rule) (*Profile, error) {
 }
 
 func profileOrigin(name string) string { return "PartitionProfile " + name }
-
-// ParseDevicePlugin parses a configuration file of NVIDIA's device plugin. file is for errors,
-// name is the name of the configuration.
-func ParseDevicePlugin(file, name string, data []byte) (*Profile, error) {
-	spec, notes, err := deviceplugin.Read(file, data)
-	if err != nil {
-		return nil, err
-	}
-	problems := strict.NewProblems(file)
-	name = "device-plugin config " + name
-	s := &Profile{Profile: name, Notes: notes, rules: rules(problems, name, spec.Rules)}
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
 
 var (
 	migProfile = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?$`)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/test/lab"
 )
 
@@ -66,7 +66,7 @@ func (s *suite) followMIGParted(configMap string) {
 	s.set("formats.migParted.enabled=true,formats.migParted.configMap=" + s.namespace + "/" + configMap)
 	if s.lab != nil {
 		require.NoError(s.t, s.lab.restartController(s.ctx, func(o *lab.ControllerOptions) {
-			o.Tools = state.Tools{v1alpha1.FromMIGParted: {Namespace: s.namespace, Name: configMap, Key: "config.yaml"}}
+			o.Labels.Projects = map[adopt.Project]adopt.ConfigMap{adopt.MIGParted: {Namespace: s.namespace, Name: configMap, Key: "config.yaml"}}
 		}))
 	}
 }
@@ -88,8 +88,8 @@ func TestMIGConfigLabel(t *testing.T) {
 	require.NoError(t, err)
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	s.waitGone("before")
-	n := s.waitFollows(nodeA, "Balanced_A")
-	assert.Equal(t, v1alpha1.FromMIGParted, n.Status.Applied.Source)
+	n := s.waitFollows(nodeA, "mig-parted.balanced-a")
+	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)
 	assert.Equal(t, 8*4, s.machine(nodeA).instances())
 	s.gpuPod("small", class1g10gb)
 	s.waitRunning("small")
@@ -124,18 +124,15 @@ func TestMIGConfigLabel(t *testing.T) {
 
 	s.delete("small")
 	s.labelNode(nodeA, names.LabelMIGConfig, "all-disabled")
-	s.waitFollows(nodeA, "all-disabled")
+	s.waitFollows(nodeA, "mig-parted.all-disabled")
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	assert.Zero(t, s.machine(nodeA).instances())
 
-	// The removal of the label changes nothing: the controller has looked when it has seen another.
+	// The removal of the label changes nothing: the controller has looked when it ends a report.
 	s.labelNode(nodeA, names.LabelMIGConfig, "")
-	s.setProfileLabel(nodeA, "missing")
-	s.waitGPUNode(nodeA, "misses its profile", readyBecause(names.ReasonProfileNotFound))
-	s.setProfileLabel(nodeA, "")
-	s.waitGPUNode(nodeA, "misses nothing", readyBecause(names.ReasonApplied))
-	s.waitFollows(nodeA, "all-disabled")
+	s.labelNode(nodeA, names.LabelMIGConfigState, "pending")
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+	s.waitFollows(nodeA, "mig-parted.all-disabled")
 }
 
 // labelNode sets a label of a node, or removes it if the value is empty.

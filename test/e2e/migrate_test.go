@@ -102,7 +102,11 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 	configs.Data["slice-10"] = strings.NewReplacer("flags:", "flages:", "failRequestsGreaterThanOne", "failRequestGreaterThanOne").Replace(configs.Data["slice-10"])
 	_, err = configMaps.Update(s.ctx, configs, metav1.UpdateOptions{})
 	require.NoError(s.t, err)
-	s.waitNodeEvent(nodeA, names.EventDevicePluginConfigInvalid, "slice-10", "flages", "did you mean flags", "failRequestGreaterThanOne")
+	s.waitEvent(func() []corev1.Event {
+		list, err := s.client.CoreV1().Events(configs.Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + configs.Name})
+		require.NoError(s.t, err)
+		return list.Items
+	}, "the ConfigMap", names.EventConfigMapInvalid, []string{"slice-10", "flages", "did you mean flags", "failRequestGreaterThanOne"})
 	assert.Len(s.t, s.demoPods(namespace), 11)
 }
 
@@ -117,7 +121,7 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 	})
 	s.labelNode(nodeB, names.LabelNosOlder, "mig")
 	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
-	assert.Equal(s.t, v1alpha1.FromNos, n.Status.Applied.Source)
+	assert.Equal(s.t, v1alpha1.FromSpec, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Equal(s.t, "MIG on", g.Mode, g.Name)
 	}
@@ -147,7 +151,7 @@ func (s *suite) migrateKaiwo() {
 	modes := func(profile, want string) {
 		s.t.Helper()
 		n := s.waitGPUNode(nodeC, "follows "+profile, follows(profile))
-		assert.Equal(s.t, v1alpha1.FromKaiwo, n.Status.Applied.Source)
+		assert.Equal(s.t, v1alpha1.FromSpec, n.Status.Applied.Source)
 		for _, g := range n.Status.Node.GPUs {
 			assert.Equal(s.t, want, g.Mode, g.Name)
 		}

@@ -22,11 +22,15 @@ type Node struct{ v1alpha1.GPUNode }
 func WithProfile(name, profile string, rules ...v1alpha1.Rule) *Node {
 	n := &Node{}
 	n.Name = name
-	snapshot := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash-" + profile, Rules: rules}
+	snapshot := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromSpec, Hash: "hash-" + profile, Rules: rules}
 	if profile == "" {
 		snapshot.Source = v1alpha1.FromDefault
 	}
 	applied := snapshot
+	if profile != "" {
+		n.Spec.Profile = profile
+		n.Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=" + profile}
+	}
 	n.Status.Desired, n.Status.Applied, n.Status.State = &snapshot, &applied, v1alpha1.Idle
 	n.Status.Node = &v1alpha1.NodeReport{}
 	return n.Says(names.ConditionReady, true, "Applied", "profile "+profile+" is applied")
@@ -56,7 +60,9 @@ func (n *Node) GPUs(mode string, names ...string) *Node {
 func (n *Node) Switches(state v1alpha1.State, to, doing string, gpus ...string) *Node {
 	deadline := at(8 * time.Minute)
 	n.Status.State = state
-	n.Status.Desired = &v1alpha1.ProfileSnapshot{Profile: to, Source: v1alpha1.FromLabel, Hash: "hash-" + to}
+	n.Spec.Profile = to
+	n.Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=" + to}
+	n.Status.Desired = &v1alpha1.ProfileSnapshot{Profile: to, Source: v1alpha1.FromSpec, Hash: "hash-" + to}
 	n.Status.Switch = &v1alpha1.Switch{
 		ID: "1", From: *n.Status.Applied, To: *n.Status.Desired, GPUs: gpus, Attempt: 1,
 		Started: at(-3 * time.Minute), Since: at(-2 * time.Minute), Deadline: &deadline,

@@ -40,7 +40,6 @@ func TestBadFlags(t *testing.T) {
 		"managed nodes":   {[]string{"--node-name=a", "--managed-nodes=a b"}, "--managed-nodes"},
 		"log format":      {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
 		"no kubeconfig":   {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
-		"no namespace":    {[]string{"--device-plugin-configmap=time-slicing"}, `"time-slicing" is not NAMESPACE/NAME`},
 		"report format":   {[]string{"hardware", "--output=yaml"}, `--output is "yaml", it can be json`},
 		"no plugin":       {[]string{"hardware", "--kubelet-dir=" + t.TempDir()}, "no plugin with GPUs is at work on this node"},
 	} {
@@ -61,8 +60,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
 		"--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
-		"--mps-shared-memory=512Mi", "--device-plugin-configs-dir=/configs", "--managed-nodes=example.com/tranche=true", "--legacy-mig-resources",
-		"--device-plugin-configmap=gpu-operator/time-slicing", "--device-plugin-unlabelled", "--device-plugin-default=slice-4",
+		"--mps-shared-memory=512Mi", "--managed-nodes=example.com/tranche=true", "--legacy-mig-resources",
 	}))
 	assert.Equal(t, "example.com/tranche=true", config.ManagedNodes.String())
 	assert.True(t, config.LegacyMIGResources)
@@ -73,10 +71,6 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.LegacyResources)
 	assert.Equal(t, int64(512<<20), config.MPSSharedMemory)
 	assert.Equal(t, "1Gi", set.Lookup("mps-shared-memory").DefValue)
-	assert.Equal(t, "/configs", config.DevicePluginConfigsDir)
-	assert.Equal(t, "gpu-operator/time-slicing", config.DevicePluginConfigMap)
-	assert.True(t, config.DevicePluginUnlabelled)
-	assert.Equal(t, "slice-4", config.DevicePluginDefault)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
 	assert.Equal(t, 10*time.Second, config.UsageInterval)
 }

@@ -36,10 +36,6 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove idle partitions that Tranche did not create")
 	flags.Var(legacyResources{&c.LegacyResources}, "legacy-resource", "extended resource that whole GPUs of its vendor stand for: nvidia.com/gpu, amd.com/gpu; repeatable")
 	flags.BoolVar(&c.LegacyMIGResources, "legacy-mig-resources", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
-	flags.StringVar(&c.DevicePluginConfigsDir, "device-plugin-configs-dir", "/etc/tranche/device-plugin-configs", "directory with configuration files of NVIDIA's device plugin")
-	flags.Var((*objectName)(&c.DevicePluginConfigMap), "device-plugin-configmap", "ConfigMap (namespace/name) with configuration files of NVIDIA's device plugin, in place of the directory")
-	flags.BoolVar(&c.DevicePluginUnlabelled, "device-plugin-unlabelled", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default, or the one named default, or the only one")
-	flags.StringVar(&c.DevicePluginDefault, "device-plugin-default", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "reload AMD's driver where a profile changes the memory mode")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
 	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")
@@ -76,24 +72,6 @@ func (b *byteSize) Set(text string) error {
 
 // Type implements pflag.Value.
 func (b *byteSize) Type() string { return "quantity" }
-
-// objectName is a flag that takes a namespace and a name.
-type objectName string
-
-// String implements pflag.Value.
-func (o *objectName) String() string { return string(*o) }
-
-// Set implements pflag.Value.
-func (o *objectName) Set(text string) error {
-	if namespace, name, _ := strings.Cut(text, "/"); namespace == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("%q is not NAMESPACE/NAME", text)
-	}
-	*o = objectName(text)
-	return nil
-}
-
-// Type implements pflag.Value.
-func (o *objectName) Type() string { return "namespace/name" }
 
 // nodeSelector is a flag that takes a label selector.
 type nodeSelector struct{ selector *labels.Selector }

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
@@ -28,8 +27,6 @@ type Keeper struct {
 	// MaxUnavailable and MaxFailures are those of nodes without a plan. The first is also the
 	// default of plans.
 	MaxUnavailable, MaxFailures intstr.IntOrString
-	// Tools are the other projects whose node labels name profiles.
-	Tools state.Tools
 	// Wake has a node reconciled, soon or, if nothing begins there, later.
 	Wake func(node string, soon bool)
 	// Again has Decide called soon.

@@ -162,7 +162,7 @@ func (k *Keeper) observe(ctx context.Context, order []*plan, now time.Time) (*fl
 		n.Moving = n.Moving || f.beginning[g.Name]
 		p := byPlan[k.choose(order, versions, g, node)]
 		f.nodes = append(f.nodes, &n)
-		follows := state.NamedBy(g, node.Labels, k.Tools, k.given(p, n.Joining))
+		follows := state.NamedBy(g, state.ControlPlane(node), k.given(p, n.Joining))
 		if p != nil {
 			n.Overruled = !follows.FollowsPlan()
 			f.of[p.Name] = append(f.of[p.Name], &n)

@@ -15,42 +15,38 @@ import (
 )
 
 func TestWhoSaysWhat(t *testing.T) {
-	control := map[string]string{ControlPlaneLabel: ""}
-	label := map[string]string{names.LabelProfile: "cpx"}
-	both := map[string]string{ControlPlaneLabel: "", names.LabelProfile: "cpx"}
 	spec := func(name string) v1alpha1.GPUNodeSpec { return v1alpha1.GPUNodeSpec{Profile: name} }
 	for name, tt := range map[string]struct {
-		labels   map[string]string
-		spec     v1alpha1.GPUNodeSpec
-		profiles string // those that there are
-		want     string // of which profile; - for none
-		source   v1alpha1.Source
-		keep     string
-		ruler    string
+		controlPlane bool
+		spec         v1alpha1.GPUNodeSpec
+		from         string
+		profiles     string // those that there are
+		want         string // of which profile; - for none
+		source       v1alpha1.Source
+		keep, says   string
 	}{
 		"nobody, no default":             {profiles: "cpx", want: "", source: v1alpha1.FromDefault},
 		"nobody":                         {profiles: "cpx default", want: "default", source: v1alpha1.FromDefault},
-		"the label":                      {labels: label, profiles: "cpx default", want: "cpx", source: v1alpha1.FromLabel},
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1alpha1.FromSpec},
-		"both, the same":                 {labels: label, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
-		"both":                           {labels: label, spec: spec("spx"), profiles: "cpx spx", want: "cpx", source: v1alpha1.FromLabel, ruler: names.ReasonLabelHolds},
-		"the label, missing":             {labels: label, spec: spec("spx"), profiles: "spx", want: "-", keep: names.ReasonProfileNotFound, ruler: names.ReasonLabelHolds},
-		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound},
-		"disabled":                       {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: names.ReasonDisabled},
-		"enabled":                        {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
-		"control plane":                  {labels: control, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed},
-		"control plane, the label":       {labels: both, profiles: "cpx default", want: "-", keep: names.ReasonControlPlaneNotNamed, ruler: names.ReasonSpecHolds},
-		"control plane, the spec":        {labels: control, spec: spec("spx"), profiles: "spx", want: "spx", source: v1alpha1.FromSpec},
-		"control plane, both":            {labels: both, spec: spec("spx"), profiles: "cpx spx", want: "spx", source: v1alpha1.FromSpec, ruler: names.ReasonSpecHolds},
-		"control plane, both, the same":  {labels: both, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromSpec},
-		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: names.ReasonProfileNotFound},
+		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profile names PartitionProfile spx, which does not exist; existing profiles: default"},
+		"by a label, missing":            {spec: spec("spx"), from: "a=spx", want: "-", keep: names.ReasonProfileNotFound, says: "the node's label a=spx names PartitionProfile spx, which does not exist; existing profiles: none"},
+		"disabled":                       {spec: v1alpha1.GPUNodeSpec{Profile: "cpx", Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false"},
+		"disabled by a label":            {spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, from: "a=false", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false (set by the node's label a=false)"},
+		"enabled":                        {spec: v1alpha1.GPUNodeSpec{Profile: "cpx", Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1alpha1.FromSpec},
+		"control plane":                  {controlPlane: true, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed, says: "spec.profile of its GPUNode is not set"},
+		"control plane, the spec":        {controlPlane: true, spec: spec("spx"), profiles: "spx", want: "spx", source: v1alpha1.FromSpec},
+		"control plane, the spec misses": {controlPlane: true, spec: spec("spx"), want: "-", keep: names.ReasonProfileNotFound, says: "spx"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil, nil)
+			g := &v1alpha1.GPUNode{Spec: tt.spec}
+			if tt.from != "" {
+				g.Annotations = map[string]string{names.AnnotationProfileFrom: tt.from}
+			}
+			n := NamedBy(g, tt.controlPlane, nil)
 			c := Choose(n, findIn(n, tt.profiles), v1alpha1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
-			assert.Equal(t, tt.ruler, c.Overruler)
-			assert.Equal(t, tt.ruler != "", c.Overruled != "")
+			assert.Empty(t, c.Overruled)
+			assert.Contains(t, c.Message, tt.says)
 			if tt.want == "-" {
 				assert.Nil(t, c.Desired)
 				assert.NotEmpty(t, c.Message)
@@ -63,10 +59,19 @@ func TestWhoSaysWhat(t *testing.T) {
 	}
 }
 
+// What labels cannot name changes nothing, and hides no other reason to keep what there is.
+func TestRefuse(t *testing.T) {
+	c := Choice{Desired: noProfile()}
+	c.Refuse(names.ReasonConfigMapInvalid, "a", "b")
+	assert.Equal(t, Choice{Keep: names.ReasonConfigMapInvalid, Missing: "a", Message: "b"}, c)
+	c.Refuse(names.ReasonProfileNotFound, "c", "d")
+	assert.Equal(t, names.ReasonConfigMapInvalid, c.Keep)
+}
+
 // findIn finds what is named among profiles.
 func findIn(n Named, profiles string) Found {
 	found := Found{Others: strings.Fields(profiles)}
-	if slices.Contains(found.Others, n.Profile().Profile) {
+	if name, _ := n.Profile(); slices.Contains(found.Others, name) {
 		found.Spec = &v1alpha1.PartitionProfileSpec{}
 	}
 	return found
@@ -93,34 +98,31 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	assert.Zero(t, own.DrainDeadline.Duration, "the profile's own stays as it is")
 }
 
-// Labels and specs have precedence over plans, and plans over the profile default.
+// Specs have precedence over plans, and plans over the profile default.
 func TestWhatAPlanGives(t *testing.T) {
 	given := &Given{Plan: "p", Profile: "cpx", Snapshot: &v1alpha1.ProfileSnapshot{Profile: "cpx", Source: v1alpha1.FromPlan, Plan: "p", Hash: "of the plan"}}
-	label := map[string]string{names.LabelProfile: "spx"}
 	for name, tt := range map[string]struct {
-		labels  map[string]string
-		spec    v1alpha1.GPUNodeSpec
-		plan    *Given
-		source  v1alpha1.Source
-		keep    string
-		ruler   string
-		follows bool
+		controlPlane bool
+		spec         v1alpha1.GPUNodeSpec
+		plan         *Given
+		source       v1alpha1.Source
+		keep         string
+		ruler        string
+		follows      bool
 	}{
 		"the plan":                  {plan: given, source: v1alpha1.FromPlan, follows: true},
 		"the plan has none yet":     {plan: &Given{Plan: "p", Profile: "new"}, keep: names.ReasonProfileNotFound, follows: true},
-		"the label":                 {plan: given, labels: label, source: v1alpha1.FromLabel, ruler: names.ReasonPlanOverruled},
-		"the label, the same":       {plan: given, labels: map[string]string{names.LabelProfile: "cpx"}, source: v1alpha1.FromLabel},
 		"the spec":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, source: v1alpha1.FromSpec, ruler: names.ReasonPlanOverruled},
-		"label and spec":            {plan: given, labels: label, spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}, source: v1alpha1.FromLabel, ruler: names.ReasonLabelHolds},
+		"the spec, the same":        {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}, source: v1alpha1.FromSpec},
 		"disabled":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: names.ReasonDisabled},
 		"no plan":                   {source: v1alpha1.FromDefault},
-		"control plane, by no plan": {labels: map[string]string{ControlPlaneLabel: ""}, keep: names.ReasonControlPlaneNotNamed},
+		"control plane, by no plan": {controlPlane: true, keep: names.ReasonControlPlaneNotNamed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels, nil, tt.plan)
+			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.controlPlane, tt.plan)
 			c := Choose(n, findIn(n, "cpx spx default"), v1alpha1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
-			assert.Equal(t, tt.ruler, c.Overruler)
+			assert.Equal(t, tt.ruler, c.Overruled.Reason)
 			assert.Equal(t, tt.follows, n.FollowsPlan())
 			if tt.keep == "" {
 				assert.Equal(t, tt.source, c.Desired.Source)

@@ -29,8 +29,8 @@ func (t *turn) describe(generation int64) {
 	ready, reason, message := t.ready()
 	set(names.ConditionReady, ready, reason, message)
 	set(names.ConditionSwitching, t.switching(), string(t.Status.State), t.progress())
-	if t.Choice.Overruled != "" {
-		set(names.ConditionOverruled, true, t.Choice.Overruler, t.Choice.Overruled)
+	if o := t.Choice.Overruled; o.Reason != "" {
+		set(names.ConditionOverruled, true, o.Reason, o.Message)
 	} else {
 		set(names.ConditionOverruled, false, names.ReasonNone, "")
 	}
@@ -97,9 +97,9 @@ func (t *turn) ready() (bool, string, string) {
 func (t *turn) appliedText() string {
 	texts := []string{"no profile is set, and GPUs are partitioned on demand"}
 	if a := t.Status.Applied; a != nil && a.Profile != "" {
-		texts[0] = fmt.Sprintf("%s is applied, as set by %s", ProfileText(a.Profile), sourceText(a.Source))
-		if a.Source == v1alpha1.FromDefault {
-			texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.Profile))
+		texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.Profile))
+		if t.Choice.SetBy != "" {
+			texts[0] += ", as set by " + t.Choice.SetBy
 		}
 	}
 	for i := range t.node.GPUs {

@@ -21,7 +21,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // snapshotOf is a profile of a name.
 func snapshotOf(name string) *v1alpha1.ProfileSnapshot {
-	return &v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash-" + name}
+	return &v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromSpec, Hash: "hash-" + name}
 }
 
 func policyOf() v1alpha1.SwitchPolicy { return withDefaults(nil, v1alpha1.SwitchPolicy{}) }

@@ -77,9 +77,6 @@ type Step struct {
 	Wake time.Time
 	// Record is the record of the switch that has just ended.
 	Record *v1alpha1.SwitchRecord
-	// Labels are labels of the Node in which other projects report progress, with the values
-	// that they should have.
-	Labels map[string]string
 }
 
 // Machine is the state machine. It is pure.
@@ -127,7 +124,6 @@ func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
 		t.Status.Since = &metav1.Time{Time: t.Now}
 	}
 	t.describe(gpuNode.Generation)
-	t.Labels = t.labels()
 	return t.Step
 }
 

@@ -185,8 +185,8 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
-	if profile := node.Labels[names.LabelProfile]; profile != "" {
-		return fmt.Sprintf("its label %s=%s has precedence", names.LabelProfile, profile), false
+	if from := g.Annotations[names.AnnotationProfileFrom]; from != "" && g.Spec.Profile != "" {
+		return fmt.Sprintf("its label %s has precedence", from), false
 	}
 	if g.Spec.Profile != "" {
 		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.Profile), false
@@ -196,8 +196,6 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 	}
 	s := &g.Status
 	switch {
-	case s.Desired != nil && !slices.Contains([]v1alpha1.Source{v1alpha1.FromPlan, v1alpha1.FromDefault, v1alpha1.FromLabel, v1alpha1.FromSpec}, s.Desired.Source):
-		return fmt.Sprintf("a label of another project has precedence (%s)", s.Desired.Source), false
 	case s.Applied != nil && s.Applied.Hash == in.Target.Hash:
 		return alreadyThere, true
 	case s.Node == nil:

@@ -77,7 +77,8 @@ func TestOrderAndSteps(t *testing.T) {
 func TestNodesThatAreNotSwitched(t *testing.T) {
 	in := fleet(10)
 	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
-	in.Nodes[0].Labels[names.LabelProfile] = "whole"
+	in.GPUNodes[0].Spec.Profile = "whole"
+	in.GPUNodes[0].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=whole"}
 	in.GPUNodes[1].Spec.Profile = "half"
 	in.Nodes[2].Labels["pool"] = "b"
 	in.GPUNodes[3].Status.Applied.Hash = "hash-new"
@@ -85,7 +86,8 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.GPUNodes[5].Status.Node = nil
 	in.Nodes[6].Status.Conditions[0].Status = corev1.ConditionUnknown
 	in.GPUNodes[7].Spec.Enabled = ptr.To(false)
-	in.GPUNodes[8].Status.Desired.Source = v1alpha1.FromMIGParted
+	in.GPUNodes[8].Spec.Profile = "mig-parted.some"
+	in.GPUNodes[8].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelMIGConfig + "=some"}
 	in.Nodes[9].Labels["other"] = "yes"
 	in.Others = []v1alpha1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1alpha1.PartitionPlanSpec{
 		Priority: 5, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"other": "yes"}},
@@ -100,7 +102,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 		{"node-5", "its plugin has not reported yet"},
 		{"node-6", "it is not ready"},
 		{"node-7", "spec.enabled of its GPUNode is false"},
-		{"node-8", "a label of another project has precedence (MIGParted)"},
+		{"node-8", "its label nvidia.com/mig.config=some has precedence"},
 		{"node-9", "plan urgent has it, with priority 5"},
 	}, f.Others)
 	in.Plan.Spec.Priority = 6

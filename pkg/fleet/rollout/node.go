@@ -107,7 +107,13 @@ func Untainted(s *v1alpha1.GPUNodeStatus) time.Time {
 	if s.OrdersTaints() || s.Since == nil || s.Node == nil || s.Node.Taints == nil {
 		return time.Time{}
 	}
-	return s.Since.Add(UntaintPatience)
+	// A next attempt, which has a Since of its own, must not prolong it: a node that moves needs no
+	// place, so it would get one beyond the limit.
+	ended := s.Since.Time
+	if len(s.History) > 0 {
+		ended = s.History[0].Started.Add(s.History[0].Duration.Duration)
+	}
+	return ended.Add(UntaintPatience)
 }
 
 // judge finds out how the last attempt ended.

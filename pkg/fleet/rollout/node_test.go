@@ -43,6 +43,12 @@ func TestObserve(t *testing.T) {
 			s.Node.Taints = &v1alpha1.PublishedTaints{}
 			s.Since = &metav1.Time{Time: noon.Add(-time.Minute)}
 		}, facts{ready: true}},
+		// A node that moves needs no place, so a new attempt must not count as moving.
+		"taints of long ago, tries again": {func(s *v1alpha1.GPUNodeStatus) {
+			s.Node.Taints = &v1alpha1.PublishedTaints{}
+			s.State, s.Switch = v1alpha1.Planning, &v1alpha1.Switch{Attempt: 2}
+			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)
+		}, facts{ready: true, aside: true}},
 		"blocked": {func(s *v1alpha1.GPUNodeStatus) {
 			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
 			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)

@@ -26,8 +26,7 @@ func Combine(documents []Document) []Document {
 				deviceplugin.Label, d.shared, names.LabelProfile)}
 			continue
 		}
-		p := Profile{Original: base.Original + "_" + shared.Original, Notes: slices.Concat(base.Notes, shared.Notes)}
-		p.Spec.Rules = combined(base.Spec.Rules, shared.Spec.Rules[0])
+		p := Together(base, shared)
 		p.Notes = append(p.Notes, fmt.Sprintf("GPUs are partitioned as by %s, and NVIDIA's are shared as by %s", base.Original, shared.Original))
 		all := []Profile{p}
 		finish(all)
@@ -35,6 +34,15 @@ func Combine(documents []Document) []Document {
 		d.Profiles, d.Format = all, d.Format+" and "+DevicePlugin
 	}
 	return documents
+}
+
+// Together is a configuration that partitions GPUs as one says and shares NVIDIA's as another one,
+// which is of the device plugin.
+func Together(partitioned, shared *Profile) Profile {
+	return Profile{
+		Original: partitioned.Original + "_" + shared.Original, Notes: slices.Concat(partitioned.Notes, shared.Notes),
+		Spec: v1alpha1.PartitionProfileSpec{Rules: combined(partitioned.Spec.Rules, shared.Spec.Rules[0]), Switch: partitioned.Spec.Switch},
+	}
 }
 
 // find is a configuration that can be used; nil: there is none.

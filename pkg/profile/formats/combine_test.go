@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -32,24 +31,16 @@ func TestCombine(t *testing.T) {
 	got, err := combined.Resolve(gpus, nil)
 	require.NoError(t, err)
 
-	// As the plugin does with both labels.
 	base, err := profile.FromRules("all-1g.5gb", documents[0].Profiles[0].Spec.Rules)
 	require.NoError(t, err)
 	layouts, err := base.Resolve(gpus, nil)
 	require.NoError(t, err)
 	config, err := profile.FromRules("", documents[1].Profiles[0].Spec.Rules)
 	require.NoError(t, err)
-	live := profile.Sources{
-		Applied: v1alpha1.ProfileSnapshot{Profile: "all-1g.5gb", Source: v1alpha1.FromMIGParted, Rules: documents[0].Profiles[0].Spec.Rules},
-		Layouts: map[string]profile.Layout{}, Config: config,
-		Current: func(string) (profile.Desired, bool) { return profile.Desired{}, false },
-	}
-	for address, d := range layouts {
-		live.Layouts[address] = d.Layout
-	}
-	want, err := live.Desired(gpus)
+	want, err := config.Resolve(gpus, nil)
 	require.NoError(t, err)
 	for address, d := range want {
+		d.Layout = layouts[address].Layout
 		d.Profile = got[address].Profile
 		assert.Equal(t, d, got[address])
 		require.Len(t, got[address].Layout.Static, 7)

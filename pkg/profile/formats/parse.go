@@ -8,7 +8,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/profile/dcm"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
 	"github.com/tranche-dev/tranche/pkg/profile/migparted"
+	"github.com/tranche-dev/tranche/pkg/profile/nos"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -64,11 +66,7 @@ func parse(format Format, key string, text strict.Text) (Document, error) {
 	case DeviceConfigManager:
 		d.Profiles, d.Notes, err = dcm.Read(text)
 	case DevicePlugin:
-		p := Profile{Original: key}
-		if p.Spec, p.Notes, p.Err = deviceplugin.ReadText(text); p.Err != nil {
-			p = p.Fail(p.Err)
-		}
-		d.Profiles = []Profile{p}
+		d.Profiles = []Profile{devicePlugin(key, text)}
 	default:
 		err = fmt.Errorf("%s: files of the format %q cannot be read", text.File, format)
 	}
@@ -99,3 +97,32 @@ func finish(profiles []Profile) {
 		}
 	}
 }
+
+// DevicePluginLabel is the node label that names a configuration of NVIDIA's device plugin.
+const DevicePluginLabel = deviceplugin.Label
+
+// ChooseSharing is the name of the device plugin's configuration for a node: see deviceplugin.Choose.
+func ChooseSharing(label, set string, names []string) (string, error) {
+	return deviceplugin.Choose(label, set, names)
+}
+
+// ReadDevicePlugin converts a configuration of NVIDIA's device plugin. file is for errors.
+func ReadDevicePlugin(file, name string, data []byte) Profile {
+	all := []Profile{devicePlugin(name, strict.Text{File: file, Data: data})}
+	finish(all)
+	return all[0]
+}
+
+func devicePlugin(name string, text strict.Text) Profile {
+	p := Profile{Original: name}
+	if p.Spec, p.Notes, p.Err = deviceplugin.ReadText(text); p.Err != nil {
+		return p.Fail(p.Err)
+	}
+	return p
+}
+
+// KaiwoDefault is the profile that Kaiwo brings under a name.
+func KaiwoDefault(name string) (Profile, bool) { return kaiwo.Default(name) }
+
+// NosProfile is the profile for a value of nos's label.
+func NosProfile(value string) Profile { return nos.Profile(value) }

@@ -246,10 +246,14 @@ ConfigMaps that it reads. */}}
 {{- range $value, $flag := dict "migParted" "mig-parted" "deviceConfigManager" "device-config-manager" "kaiwo" "kaiwo" "nos" "nos" }}
 {{- with index $formats $value }}
 {{- if .enabled }}
-- {flag: {{ $flag }}, configMap: {{ .configMap | default "" | quote }}, key: {{ .key | default "" | quote }}}
+- {flag: {{ $flag }}, configMap: {{ .configMap | default "" | quote }}, key: {{ ternary .key "" (not (empty .configMap)) | default "" | quote }}}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- /* The label of NVIDIA's device plugin is always followed. */}}
+{{- $given := "" }}
+{{- with $formats.devicePlugin }}{{ if .enabled }}{{ $given = .configMap }}{{ end }}{{ end }}
+- {flag: device-plugin, configMap: {{ $given | default (printf "%s/%s" .Release.Namespace (include "tranche.devicePluginConfigs.name" .)) | quote }}, key: ""}
 {{- end }}
 
 {{/* A Role that lets a ServiceAccount read one ConfigMap: a dict with root, name, configMap

@@ -1,4 +1,4 @@
-package controller
+package adopt
 
 import (
 	"context"
@@ -18,41 +18,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// formatsOf are the formats of the ConfigMaps of projects. Kaiwo's labels name
-// profiles of AMD's device config manager.
-var formatsOf = map[v1alpha1.Source]formats.Format{
-	v1alpha1.FromMIGParted:           formats.MIGParted,
-	v1alpha1.FromDeviceConfigManager: formats.DeviceConfigManager,
-	v1alpha1.FromKaiwo:               formats.DeviceConfigManager,
-}
-
 // configMaps has the ConfigMaps with the configurations of other projects. No other ConfigMap
 // is read.
 type configMaps struct {
-	live  client.Reader
-	named []wantedConfigMap
+	config *Config
+	live   client.Reader
+	named  []wanted
 	// caches have one ConfigMap each. Without one, the API server is asked.
 	caches map[types.NamespacedName]configMapCache
 
 	// mu guards what follows.
 	mu     sync.Mutex
-	parsed map[wantedConfigMap]configurations
+	parsed map[wanted]*configurations
 	// told and noted are the last problem and the last notes that were reported of each.
-	told, noted map[wantedConfigMap]string
+	told, noted map[wanted]string
 }
 
-type wantedConfigMap struct {
-	state.ConfigMap
-	source v1alpha1.Source
+// wanted is a ConfigMap and whose it is.
+type wanted struct {
+	ConfigMap
+	project Project
 }
 
 type configMapCache struct {
@@ -71,22 +62,23 @@ type configurations struct {
 	notes []string
 }
 
-func newConfigMaps(live client.Reader, tools state.Tools) *configMaps {
+func newConfigMaps(live client.Reader, config *Config) *configMaps {
 	m := &configMaps{
-		live: live, caches: map[types.NamespacedName]configMapCache{},
-		parsed: map[wantedConfigMap]configurations{}, told: map[wantedConfigMap]string{}, noted: map[wantedConfigMap]string{},
+		config: config, live: live, caches: map[types.NamespacedName]configMapCache{},
+		parsed: map[wanted]*configurations{}, told: map[wanted]string{}, noted: map[wanted]string{},
 	}
-	for _, source := range slices.Sorted(maps.Keys(tools)) {
-		if c := tools[source]; c != (state.ConfigMap{}) {
-			m.named = append(m.named, wantedConfigMap{c, source})
+	for _, project := range slices.Sorted(maps.Keys(config.Projects)) {
+		if c := config.Projects[project]; c != (ConfigMap{}) {
+			m.named = append(m.named, wanted{c, project})
 		}
 	}
 	return m
 }
 
-// watch caches the ConfigMaps. The channel gets an event when one changes, and one at the
+// Watch caches the ConfigMaps. The channel gets an event when one changes, and one at the
 // beginning. A ConfigMap that cannot be read does not delay the start of the controller.
-func (m *configMaps) watch(ctx context.Context, mgr manager.Manager) (<-chan event.GenericEvent, error) {
+func (a *Adopter) Watch(ctx context.Context, mgr manager.Manager) (<-chan event.GenericEvent, error) {
+	m := a.configMaps
 	// One place is enough: an event that waits covers everything before it.
 	changed := make(chan event.GenericEvent, 1)
 	wake := func(any) {
@@ -135,33 +127,74 @@ type alsoWithoutLeading struct{ cache.Cache }
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (alsoWithoutLeading) NeedLeaderElection() bool { return false }
 
-// find finds the configuration that a label names.
-func (m *configMaps) find(ctx context.Context, live bool, name state.Name) (state.Found, error) {
-	all, err := m.read(ctx, live, wantedConfigMap{name.ConfigMap, name.Source})
-	if err != nil || all.problem != "" {
-		return state.Found{Problem: all.problem}, err
+// find finds the configuration that a label names, nil: there is none. others are the names of those
+// that there are, problem is why it cannot be used.
+func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *formats.Profile, others []string, problem string, err error) {
+	all, err := m.read(ctx, live, wanted{n.configMap, n.project})
+	switch {
+	case err != nil:
+		return nil, nil, "", err
+	case all.problem != "":
+		return nil, nil, all.problem, nil
 	}
-	var found state.Found
 	for i := range all.profiles {
 		p := &all.profiles[i]
-		if p.Original == name.Profile {
-			return usable(p), nil
+		switch {
+		case p.Original != n.value:
+			others = append(others, p.Original)
+		case p.Err != nil:
+			return nil, nil, p.Err.Error(), nil
+		default:
+			return p, nil, "", nil
 		}
-		found.Others = append(found.Others, p.Original)
 	}
-	return found, nil
+	slices.Sort(others)
+	return nil, others, "", nil
 }
 
-// usable is a configuration, or why it cannot be used.
-func usable(p *formats.Profile) state.Found {
-	if p.Err != nil {
-		return state.Found{Problem: p.Err.Error()}
+// sharing is the configuration of the device plugin for a node with these labels, nil: there is none.
+func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]string) (found *formats.Profile, problem string, err error) {
+	c, followed := m.config.Projects[DevicePlugin]
+	label := of[formats.DevicePluginLabel]
+	if !followed || label == "" && !m.config.Unlabelled {
+		return nil, "", nil
 	}
-	return state.Found{Spec: &p.Spec}
+	all, err := m.read(ctx, live, wanted{c, DevicePlugin})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case all.problem != "":
+		return nil, all.problem, nil
+	case len(all.profiles) == 0:
+		return nil, "", nil // The label can be left over from a device plugin.
+	}
+	choices := make([]string, 0, len(all.profiles))
+	for i := range all.profiles {
+		choices = append(choices, all.profiles[i].Original)
+	}
+	slices.Sort(choices)
+	chosen, err := formats.ChooseSharing(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.Default, yamlFile), choices)
+	if err != nil {
+		return nil, err.Error(), nil //nolint:nilerr // what is wrong is in the ConfigMap or on the node
+	}
+	i := slices.IndexFunc(all.profiles, func(p formats.Profile) bool { return p.Original == chosen })
+	switch {
+	case i < 0:
+		return nil, "", nil
+	case all.profiles[i].Err != nil:
+		return nil, all.profiles[i].Err.Error(), nil
+	}
+	return &all.profiles[i], "", nil
 }
+
+// mostNote is the longest text of an event that the API server accepts.
+const mostNote = 1024
+
+// yamlFile is the optional extension of the device plugin's files. A label can have it.
+const yamlFile = ".yaml"
 
 // read reads a ConfigMap, from its cache unless live. It converts each version once.
-func (m *configMaps) read(ctx context.Context, live bool, c wantedConfigMap) (configurations, error) {
+func (m *configMaps) read(ctx context.Context, live bool, c wanted) (*configurations, error) {
 	key := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
 	from := m.live
 	if cached, ok := m.caches[key]; ok && !live && cached.synced() {
@@ -171,11 +204,11 @@ func (m *configMaps) read(ctx context.Context, live bool, c wantedConfigMap) (co
 	err := from.Get(ctx, key, &object)
 	switch {
 	case apierrors.IsNotFound(err):
-		return configurations{problem: fmt.Sprintf("ConfigMap %s does not exist", key)}, nil
+		return &configurations{problem: fmt.Sprintf("ConfigMap %s does not exist", key)}, nil
 	case apierrors.IsForbidden(err):
-		return configurations{problem: fmt.Sprintf("ConfigMap %s cannot be read: %v", key, err)}, nil
+		return &configurations{problem: fmt.Sprintf("ConfigMap %s cannot be read: %v", key, err)}, nil
 	case err != nil:
-		return configurations{}, fmt.Errorf("read ConfigMap %s: %w", key, err)
+		return nil, fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,32 +222,44 @@ func (m *configMaps) read(ctx context.Context, live bool, c wantedConfigMap) (co
 }
 
 // convert converts the configurations of a ConfigMap.
-func convert(object *corev1.ConfigMap, c wantedConfigMap) configurations {
+func convert(object *corev1.ConfigMap, c wanted) *configurations {
 	where := fmt.Sprintf("ConfigMap %s/%s", c.Namespace, c.Name)
+	all := &configurations{}
+	if c.project == DevicePlugin {
+		for _, key := range slices.Sorted(maps.Keys(object.Data)) {
+			p := formats.ReadDevicePlugin(where+" key "+key, strings.TrimSuffix(key, yamlFile), []byte(object.Data[key]))
+			all.add(p)
+		}
+		return all
+	}
 	data, ok := object.Data[c.Key]
 	if !ok {
-		return configurations{problem: fmt.Sprintf("%s has no key %s; it has: %s", where, c.Key,
+		return &configurations{problem: fmt.Sprintf("%s has no key %s; it has: %s", where, c.Key,
 			text.List(slices.Sorted(maps.Keys(object.Data)), mostNamed))}
 	}
 	documents, err := formats.Read(where+" key "+c.Key, []byte(data))
 	if err != nil {
-		return configurations{problem: err.Error()}
+		return &configurations{problem: err.Error()}
 	}
-	var all configurations
+	format := formatOf(c.project)
 	for i := range documents {
 		d := &documents[i]
-		if d.Format != formatsOf[c.source] {
-			return configurations{problem: fmt.Sprintf("%s: its format is that of the %s, and it must be that of %s; check the ConfigMap and the key in the chart's formats", d.Name, d.Format, formatsOf[c.source])}
+		if d.Format != format {
+			return &configurations{problem: fmt.Sprintf("%s: its format is that of the %s, and it must be that of %s; check the ConfigMap and the key in the chart's formats", d.Name, d.Format, format)}
 		}
-		all.profiles = append(all.profiles, d.Profiles...)
 		all.notes = append(all.notes, d.Notes...)
-		for j := range d.Profiles {
-			for _, note := range d.Profiles[j].Notes {
-				all.notes = append(all.notes, d.Profiles[j].Original+": "+note)
-			}
+		for _, p := range d.Profiles {
+			all.add(p)
 		}
 	}
 	return all
+}
+
+func (c *configurations) add(p formats.Profile) {
+	c.profiles = append(c.profiles, p)
+	for _, note := range p.Notes {
+		c.notes = append(c.notes, p.Original+": "+note)
+	}
 }
 
 // problems says what is wrong with the configurations, empty: nothing.
@@ -228,9 +273,10 @@ func (c *configurations) problems() string {
 	return strings.TrimPrefix(strings.Join(texts, "; "), "; ")
 }
 
-// tell writes an event on each ConfigMap that cannot be used any more, or that can be again, or
+// Report writes an event on each ConfigMap that cannot be used any more, or that can be again, or
 // of which parts have no counterpart.
-func (m *configMaps) tell(ctx context.Context, events recorder.EventRecorder) {
+func (a *Adopter) Report(ctx context.Context) {
+	m := a.configMaps
 	for _, c := range m.named {
 		all, err := m.read(ctx, false, c)
 		if err != nil {
@@ -248,13 +294,13 @@ func (m *configMaps) tell(ctx context.Context, events recorder.EventRecorder) {
 		switch now {
 		case before:
 		case "":
-			events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapValid, "Read", "Key %s can be used again", c.Key)
+			a.Events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapValid, "Read", "Key %s can be used again", c.Key)
 		default:
-			events.Eventf(object, nil, corev1.EventTypeWarning, names.EventConfigMapInvalid, "Read", "%s",
+			a.Events.Eventf(object, nil, corev1.EventTypeWarning, names.EventConfigMapInvalid, "Read", "%s",
 				text.Cut("Nodes that name these configurations keep what they have: "+now, mostNote))
 		}
 		if notes != "" && notes != noted {
-			events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapPartsIgnored, "Read", "%s",
+			a.Events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapPartsIgnored, "Read", "%s",
 				text.Cut("Key "+c.Key+" has parts without a counterpart: "+notes, mostNote))
 		}
 	}

@@ -1,0 +1,256 @@
+package adopt
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// Result is what the labels of a node say.
+type Result struct {
+	// Problem is why the labels cannot be followed; its Reason is empty if they can. The GPUNode
+	// then stays as it is, and Profile is the name that was asked for.
+	Problem Problem
+	// Overruled is which label does not count, and why.
+	Overruled state.Overruled
+
+	// reports are the labels that report progress.
+	reports []report
+	// profile is what spec.profile of the GPUNode should be, and made the content of that
+	// PartitionProfile if it is made from a configuration.
+	profile string
+	made    *v1alpha1.PartitionProfileSpec
+	// from is the text of the annotation, empty: labels say nothing.
+	from string
+	// held: a label keeps the node as it is.
+	held bool
+}
+
+// Problem is why labels cannot be followed.
+type Problem struct{ Reason, Profile, Message string }
+
+// decide finds out what the labels of a node say. planned: a PartitionPlan selects the node.
+func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
+	r := &Result{reports: a.reports(node.Labels)}
+	before := g.Annotations[names.AnnotationProfileFrom]
+	all, held := a.read(node.Labels)
+	if state.ControlPlane(node) {
+		r.Overruled, r.profile = ignored(all, g.Spec.Profile), g.Spec.Profile
+		return r, nil
+	}
+	if held != "" {
+		r.held, r.from, r.profile = true, held, g.Spec.Profile
+		return r, nil
+	}
+	ours := before != "" && g.Spec.Profile == g.Annotations[names.AnnotationProfileSet]
+	gone := len(all) == 0 && !planned && ours
+	if gone {
+		all = a.removed(before)
+	}
+	var profile *name
+	if len(all) > 0 {
+		profile = all[0]
+		r.Overruled = disagree(all)
+		for i := range r.reports {
+			r.reports[i].follow(profile, all)
+		}
+	}
+	var sharing *formats.Profile
+	// A person's choice has precedence over the device plugin's configuration alone.
+	if profile == nil && !planned && (g.Spec.Profile == "" || ours) || profile != nil && profile.shared {
+		var problem string
+		var err error
+		sharing, problem, err = a.configMaps.sharing(ctx, live, node.Labels)
+		if err != nil {
+			return nil, err
+		}
+		if problem != "" {
+			r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: node.Labels[formats.DevicePluginLabel], Message: problem}
+			return r, nil
+		}
+	}
+	if profile == nil && sharing == nil {
+		r.profile = g.Spec.Profile
+		if ours {
+			r.profile = ""
+		}
+		return r, nil
+	}
+	err := a.find(ctx, live, r, profile, sharing)
+	if gone && r.Problem.Reason != "" {
+		// Nobody asks for it any more, so the node keeps what it has.
+		r.Problem, r.from, r.profile = Problem{}, before, g.Spec.Profile
+	}
+	return r, err
+}
+
+// find finds the profile that labels name.
+func (a *Adopter) find(ctx context.Context, live bool, r *Result, profile *name, sharing *formats.Profile) error {
+	var base *formats.Profile
+	if profile != nil {
+		var err error
+		if base, err = a.base(ctx, live, r, profile); err != nil || r.Problem.Reason != "" {
+			return err
+		}
+	}
+	made, config := base, ""
+	if sharing != nil {
+		made, config = sharing, sharing.Original
+		if base == nil {
+			// Of a node without a label for it, the profile for all nodes says how it is partitioned.
+			there, err := a.profileNamed(ctx, live, names.DefaultProfile)
+			if err != nil {
+				return err
+			}
+			if there != nil {
+				base = &formats.Profile{Spec: there.Spec}
+			}
+		}
+		if base != nil {
+			together := formats.Together(base, sharing)
+			made = &together
+		}
+	}
+	object, err := objectOf(profile, config)
+	if err != nil {
+		r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: made.Original, Message: err.Error()}
+		return nil
+	}
+	r.profile, r.from = object, record(profile, config)
+	if made.Original == "" {
+		return nil // It is somebody's own PartitionProfile.
+	}
+	r.made = &made.Spec
+	return a.taken(ctx, live, r)
+}
+
+// taken finds out whether the name of a profile is taken by another one.
+func (a *Adopter) taken(ctx context.Context, live bool, r *Result) error {
+	there, err := a.profileNamed(ctx, live, r.profile)
+	if err != nil || there == nil || there.Labels[names.LabelFromProject] != "" {
+		return err
+	}
+	r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: r.profile, Message: fmt.Sprintf(
+		"PartitionProfile %s exists without the label %s, so it is not replaced: rename it or delete it", r.profile, names.LabelFromProject)}
+	return nil
+}
+
+// base is the profile that a label names. One that is not made from a configuration has no Original.
+func (a *Adopter) base(ctx context.Context, live bool, r *Result, n *name) (*formats.Profile, error) {
+	object, err := n.object()
+	if err != nil {
+		r.Problem = Problem{names.ReasonProfileNotFound, n.value, fmt.Sprintf("the node's label %s: %v", n, err)}
+		return nil, nil
+	}
+	if n.configMap != (ConfigMap{}) {
+		found, others, problem, err := a.configMaps.find(ctx, live, n)
+		switch {
+		case err != nil:
+			return nil, err
+		case problem != "":
+			r.Problem = Problem{names.ReasonConfigMapInvalid, n.value, fmt.Sprintf("the node's label %s is %s, which cannot be used: %s", n.label, n.value, problem)}
+			return nil, nil
+		case found == nil:
+			found = n.brought()
+		}
+		if found == nil {
+			r.Problem = Problem{names.ReasonProfileNotFound, n.value, fmt.Sprintf(
+				"the node's label %s names in key %s of ConfigMap %s/%s the configuration %s, which does not exist; existing profiles: %s",
+				n.label, n.configMap.Key, n.configMap.Namespace, n.configMap.Name, n.value, cmp.Or(strings.Join(others, ", "), "none"))}
+			return nil, nil
+		}
+		return &formats.Profile{Name: object, Original: n.value, Spec: found.Spec}, nil
+	}
+	there, err := a.profileNamed(ctx, live, object)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil && there.Labels[names.LabelFromProject] == "" {
+		return &formats.Profile{Name: object, Spec: there.Spec}, nil
+	}
+	if found := n.brought(); found != nil {
+		return &formats.Profile{Name: object, Original: n.value, Spec: found.Spec}, nil
+	}
+	// The GPUNode names it anyway, and says that it does not exist.
+	return &formats.Profile{Name: object}, nil
+}
+
+// profileNamed is a PartitionProfile, nil: there is none of this name.
+func (a *Adopter) profileNamed(ctx context.Context, live bool, profile string) (*v1alpha1.PartitionProfile, error) {
+	var from client.Reader = a.Client
+	if live {
+		from = a.Reader
+	}
+	var p v1alpha1.PartitionProfile
+	if err := from.Get(ctx, client.ObjectKey{Name: profile}, &p); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read PartitionProfile %s: %w", profile, err)
+	}
+	return &p, nil
+}
+
+// brought is the profile that a project has for a value of its label, nil: none.
+func (n *name) brought() *formats.Profile {
+	var p formats.Profile
+	switch n.project {
+	case Kaiwo:
+		var ok bool
+		if p, ok = formats.KaiwoDefault(n.value); !ok {
+			return nil
+		}
+	case Nos:
+		if p = formats.NosProfile(n.value); p.Err != nil {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return &p
+}
+
+// disagree says which labels do not count because another has precedence.
+func disagree(all []*name) state.Overruled {
+	var others []string
+	for _, n := range all[1:] {
+		if !n.same(all[0]) {
+			others = append(others, "label "+n.String())
+		}
+	}
+	if len(others) == 0 {
+		return state.Overruled{}
+	}
+	what := "one of them"
+	if len(others) > 1 {
+		what = "all but one of them"
+	}
+	return state.Overruled{Reason: names.ReasonLabelsDisagree, Message: fmt.Sprintf("the node's label %s has precedence over %s; remove %s",
+		all[0], text.List(others, mostNamed), what)}
+}
+
+// ignored says which labels of a node of the control plane do not count.
+func ignored(all []*name, spec string) state.Overruled {
+	var others []string
+	for _, n := range all {
+		if object, err := n.object(); err != nil || object != spec {
+			others = append(others, "label "+n.String())
+		}
+	}
+	if len(others) == 0 {
+		return state.Overruled{}
+	}
+	return state.Overruled{Reason: names.ReasonSpecHolds, Message: fmt.Sprintf("on control plane nodes only spec.profile of the GPUNode counts, so the %s is ignored; "+
+		"set spec.profile instead", strings.Join(others, " and the "))}
+}

@@ -1,0 +1,402 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
+)
+
+const (
+	ours, mig, dcm, nos, older = names.LabelProfile, names.LabelMIGConfig, names.LabelGPUConfigProfile, names.LabelNos, names.LabelNosOlder
+	enabled, kaiwo, sharing    = names.LabelKaiwoEnabled, names.LabelKaiwoProfile, formats.DevicePluginLabel
+)
+
+var (
+	migConfigs = ConfigMap{"gpu-operator", "mig", "config.yaml"}
+	slices4    = ConfigMap{Namespace: "gpu-operator", Name: "slices"}
+	// allProjects follows all projects, two of them by a ConfigMap.
+	allProjects = Config{Projects: map[Project]ConfigMap{MIGParted: migConfigs, DeviceConfigManager: {}, Kaiwo: {}, Nos: {}, DevicePlugin: slices4}}
+)
+
+const (
+	migConfig = "version: v1\nmig-configs:\n" +
+		"  all-disabled:\n  - {devices: all, mig-enabled: false}\n" +
+		"  All_1g:\n  - {devices: all, mig-enabled: true, mig-devices: {\"1g.10gb\": 7}}\n" +
+		"  bad:\n  - {devices: 3, mig-enabled: true, mig-devices: {\"1g.10gb\": 7}}\n"
+	four = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+)
+
+// place is an API server and an Adopter.
+type place struct {
+	*Adopter
+	t   *testing.T
+	api client.WithWatch
+	// fail makes calls fail.
+	fail   func(verb string, o client.Object) error
+	writes int
+	events *events.FakeRecorder
+}
+
+func newPlace(t *testing.T, config Config, objects ...client.Object) *place {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	p := &place{t: t, events: events.NewFakeRecorder(10)}
+	refused := func(verb string, o client.Object) error {
+		if verb != "get" {
+			p.writes++
+		}
+		if p.fail == nil {
+			return nil
+		}
+		return p.fail(verb, o)
+	}
+	p.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	c := interceptor.NewClient(p.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := refused("get", o); err != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := refused("create", o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := refused("update", o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if err := refused("patch", o); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, patch, opts...)
+		},
+	})
+	p.Adopter = New(c, c, config)
+	p.Events = p.events
+	return p
+}
+
+func profileNamed(name string) *v1alpha1.PartitionProfile {
+	return &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionProfileSpec{
+		Rules: []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}},
+	}}
+}
+
+func configMapOf(c ConfigMap, data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}, Data: data}
+}
+
+func nodeWith(labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "1", Labels: labels}}
+}
+
+// adopt has labels adopted, and returns the GPUNode that the API server then has.
+func (p *place) adopt(labels map[string]string, planned bool) (*v1alpha1.GPUNode, *Result) {
+	p.t.Helper()
+	var node corev1.Node
+	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: "node-a"}, &node))
+	node.Labels = labels
+	require.NoError(p.t, p.api.Update(p.t.Context(), &node))
+	g := p.gpuNode()
+	r, err := p.Adopt(p.t.Context(), g, &node, planned)
+	require.NoError(p.t, err)
+	now := p.gpuNode()
+	assert.Equal(p.t, now, g, "the caller goes on with what was written")
+	writes := p.writes
+	again, err := p.Adopt(p.t.Context(), g, &node, planned)
+	require.NoError(p.t, err)
+	assert.Equal(p.t, r, again)
+	assert.Equal(p.t, writes, p.writes, "nothing is left to write")
+	return now, r
+}
+
+func (p *place) gpuNode() *v1alpha1.GPUNode {
+	var g v1alpha1.GPUNode
+	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: "node-a"}, &g))
+	return &g
+}
+
+func (p *place) profile(name string) *v1alpha1.PartitionProfile {
+	var got v1alpha1.PartitionProfile
+	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: name}, &got))
+	return &got
+}
+
+func gpuNodeOf(spec v1alpha1.GPUNodeSpec) *v1alpha1.GPUNode {
+	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: spec}
+}
+
+func TestPrecedenceOfLabels(t *testing.T) {
+	type labels map[string]string
+	for name, tt := range map[string]struct {
+		labels  labels
+		spec    v1alpha1.GPUNodeSpec
+		config  *Config
+		planned bool
+		there   string // profiles that exist
+		want    string // spec.profile
+		from    string
+		problem string // reason
+		ruler   string
+		says    string
+		// reports are the labels whose report says that the node follows them.
+		reports []string
+	}{
+		"nobody":                    {},
+		"nobody follows":            {labels: labels{mig: "All_1g", dcm: "cpx", nos: "mig", sharing: "four"}, config: &Config{}},
+		"ours":                      {labels: labels{ours: "a"}, config: &Config{}, want: "a", from: ours + "=a"},
+		"ours, no name":             {labels: labels{ours: "A_b"}, spec: v1alpha1.GPUNodeSpec{Profile: "x"}, want: "x", problem: names.ReasonProfileNotFound, says: `"A_b" cannot be the name of a PartitionProfile`},
+		"mig-parted":                {labels: labels{mig: "All_1g"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
+		"a PartitionProfile":        {labels: labels{dcm: "CPX_nps1"}, there: "cpx-nps1", want: "cpx-nps1", from: dcm + "=CPX_nps1", reports: []string{dcm}},
+		"one that does not exist":   {labels: labels{dcm: "cpx"}, want: "cpx", from: dcm + "=cpx", reports: []string{dcm}},
+		"Kaiwo":                     {labels: labels{enabled: "true", kaiwo: "cpx"}, want: "cpx", from: kaiwo + "=cpx," + enabled + "=true"},
+		"Kaiwo, not enabled":        {labels: labels{kaiwo: "cpx"}},
+		"Kaiwo, disabled":           {labels: labels{enabled: "false", kaiwo: "cpx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx", from: enabled + "=false"},
+		"disabled, and ours":        {labels: labels{enabled: "false", ours: "spx"}, want: "spx", from: ours + "=spx"},
+		"disabled, and nos":         {labels: labels{enabled: "false", nos: "mig"}, from: enabled + "=false"},
+		"nos":                       {labels: labels{nos: "hybrid"}, want: "nos-hybrid", from: nos + "=hybrid"},
+		"nos, the older":            {labels: labels{older: "mps"}, want: "nos-mps", from: older + "=mps"},
+		"both of nos":               {labels: labels{nos: "mig", older: "mps"}, want: "nos-mig", from: nos + "=mig", ruler: names.ReasonLabelsDisagree},
+		"ours first":                {labels: labels{ours: "a", mig: "All_1g", dcm: "b"}, want: "a", from: ours + "=a", ruler: names.ReasonLabelsDisagree, says: "the node's label tranche.dev/profile=a has precedence over label nvidia.com/mig.config=All_1g, label dcm.amd.com/gpu-config-profile=b; remove all but one of them"},
+		"ours, the same":            {labels: labels{ours: "cpx", dcm: "cpx"}, want: "cpx", from: ours + "=cpx", reports: []string{dcm}},
+		"mig-parted before DCM":     {labels: labels{mig: "All_1g", dcm: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", ruler: names.ReasonLabelsDisagree, reports: []string{mig}},
+		"DCM before Kaiwo":          {labels: labels{dcm: "b", enabled: "true", kaiwo: "cpx"}, want: "b", from: dcm + "=b", ruler: names.ReasonLabelsDisagree, reports: []string{dcm}},
+		"DCM and Kaiwo agree":       {labels: labels{dcm: "cpx", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: dcm + "=cpx", reports: []string{dcm}},
+		"a label before the spec":   {labels: labels{mig: "All_1g"}, spec: v1alpha1.GPUNodeSpec{Profile: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
+		"unknown":                   {labels: labels{mig: "all-9g"}, problem: names.ReasonProfileNotFound, says: "the node's label nvidia.com/mig.config names in key config.yaml of ConfigMap gpu-operator/mig the configuration all-9g, which does not exist; existing profiles: All_1g, all-disabled, bad", reports: []string{mig}},
+		"a bad configuration":       {labels: labels{mig: "bad"}, spec: v1alpha1.GPUNodeSpec{Profile: "x"}, want: "x", problem: names.ReasonConfigMapInvalid, says: "the node's label nvidia.com/mig.config is bad, which cannot be used: ", reports: []string{mig}},
+		"taken":                     {labels: labels{mig: "All_1g"}, there: "mig-parted.all-1g", problem: names.ReasonConfigMapInvalid, says: "PartitionProfile mig-parted.all-1g exists without the label tranche.dev/from-project", reports: []string{mig}},
+		"shared":                    {labels: labels{sharing: "four"}, want: "device-plugin.four", from: sharing + "=four"},
+		"shared, .yaml":             {labels: labels{sharing: "four.yaml"}, want: "device-plugin.four", from: sharing + "=four"},
+		"shared, unknown":           {labels: labels{sharing: "five"}, problem: names.ReasonConfigMapInvalid, says: `is "five", but no device plugin configuration has that name; existing ones: four, none`},
+		"shared, and a spec":        {labels: labels{sharing: "four"}, spec: v1alpha1.GPUNodeSpec{Profile: "b"}, want: "b"},
+		"shared, and a plan":        {labels: labels{sharing: "four"}, planned: true},
+		"shared, and ours":          {labels: labels{sharing: "four", ours: "a"}, want: "a", from: ours + "=a"},
+		"shared, and mig-parted":    {labels: labels{sharing: "four", mig: "All_1g"}, want: "mig-parted.all-1g.device-plugin.four", from: mig + "=All_1g," + sharing + "=four", reports: []string{mig}},
+		"shared, and Kaiwo":         {labels: labels{sharing: "four", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: kaiwo + "=cpx," + enabled + "=true"},
+		"without the label":         {config: &Config{Projects: allProjects.Projects, Unlabelled: true, Default: "four"}, want: "device-plugin.four", from: sharing + "=four"},
+		"without the label, two":    {config: &Config{Projects: allProjects.Projects, Unlabelled: true}},
+		"control plane":             {labels: labels{state.ControlPlaneLabel: "", mig: "All_1g", dcm: "b", sharing: "four"}, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=All_1g and the label dcm.amd.com/gpu-config-profile=b is ignored"},
+		"control plane, the same":   {labels: labels{state.ControlPlaneLabel: "", ours: "spx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
+		"control plane, Kaiwo's no": {labels: labels{state.ControlPlaneLabel: "", enabled: "false"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := allProjects
+			if tt.config != nil {
+				config = *tt.config
+			}
+			objects := []client.Object{
+				nodeWith(nil), gpuNodeOf(tt.spec),
+				configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four.yaml": four, "none": "version: v1"}),
+			}
+			for _, one := range strings.Fields(tt.there) {
+				objects = append(objects, profileNamed(one))
+			}
+			g, r := newPlace(t, config, objects...).adopt(tt.labels, tt.planned)
+			assert.Equal(t, tt.want, g.Spec.Profile)
+			assert.Equal(t, tt.from, g.Annotations[names.AnnotationProfileFrom])
+			assert.Equal(t, strings.Contains(tt.from, enabled+"=false"), g.Spec.Enabled != nil)
+			assert.Equal(t, tt.problem, r.Problem.Reason)
+			assert.Equal(t, tt.ruler, r.Overruled.Reason)
+			assert.Contains(t, r.Problem.Message+r.Overruled.Message, tt.says)
+			var reports []string
+			for _, one := range r.reports {
+				if one.follows {
+					reports = append(reports, one.keys[0])
+				}
+			}
+			assert.Equal(t, tt.reports, reports)
+		})
+	}
+}
+
+// A configuration becomes a PartitionProfile, which follows it.
+func TestProfilesAreMadeFromConfigurations(t *testing.T) {
+	file := configMapOf(migConfigs, map[string]string{"config.yaml": migConfig})
+	p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1alpha1.GPUNodeSpec{}), file, configMapOf(slices4, map[string]string{"four": four}), profileNamed(names.DefaultProfile))
+	p.adopt(map[string]string{mig: "All_1g"}, false)
+	made := p.profile("mig-parted.all-1g")
+	assert.Equal(t, "true", made.Labels[names.LabelFromProject])
+	assert.Equal(t, v1alpha1.MIGStatic, made.Spec.Rules[0].MIG.Mode)
+
+	require.NoError(t, p.api.Get(t.Context(), client.ObjectKeyFromObject(file), file))
+	file.Data["config.yaml"] = strings.Replace(migConfig, `"1g.10gb": 7`, `"3g.40gb": 2`, 1)
+	require.NoError(t, p.api.Update(t.Context(), file))
+	p.adopt(map[string]string{mig: "All_1g"}, false)
+	assert.NotEqual(t, made.Spec, p.profile("mig-parted.all-1g").Spec)
+	require.NoError(t, p.api.Delete(t.Context(), p.profile("mig-parted.all-1g")))
+	p.adopt(map[string]string{mig: "All_1g"}, false)
+	assert.NotEmpty(t, p.profile("mig-parted.all-1g").Spec.Rules, "somebody deleted it")
+
+	p.adopt(map[string]string{mig: "All_1g", sharing: "four"}, false)
+	both := p.profile("mig-parted.all-1g.device-plugin.four").Spec.Rules[0]
+	assert.Equal(t, v1alpha1.MIGStatic, both.MIG.Mode)
+	assert.EqualValues(t, 4, *both.Sharing.Replicas)
+
+	// Alone, the device plugin's says nothing of partitions, so the profile for all nodes does.
+	p.adopt(map[string]string{ours: "a"}, false)
+	p.adopt(map[string]string{sharing: "four"}, false)
+	alone := p.profile("device-plugin.four").Spec.Rules[0]
+	assert.Equal(t, v1alpha1.MIGDisabled, alone.MIG.Mode)
+	assert.EqualValues(t, 4, *alone.Sharing.Replicas)
+
+	// What Kaiwo and nos bring yields to profiles of the names.
+	p.adopt(map[string]string{nos: "mig"}, false)
+	assert.Equal(t, v1alpha1.MIGDynamic, p.profile("nos-mig").Spec.Rules[0].MIG.Mode)
+	require.NoError(t, p.api.Create(t.Context(), profileNamed("nos-mps")))
+	p.adopt(map[string]string{nos: "mps"}, false)
+	assert.Equal(t, profileNamed("nos-mps").Spec, p.profile("nos-mps").Spec)
+	p.adopt(map[string]string{enabled: "true", kaiwo: "cpx"}, false)
+	assert.Equal(t, "NPS4", p.profile("cpx").Spec.Rules[0].AMD.MemoryPartition)
+}
+
+// As with mig-manager, the removal of the label changes nothing. That of our label does, and a person
+// who then sets a profile has the last word.
+func TestARemovedLabel(t *testing.T) {
+	newOne := func(t *testing.T, before map[string]string) *place {
+		p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1alpha1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four": four}))
+		p.adopt(before, false)
+		return p
+	}
+	set := func(p *place, profile string) {
+		g := p.gpuNode()
+		g.Spec.Profile = profile
+		require.NoError(p.t, p.api.Update(p.t.Context(), g))
+	}
+	for name, tt := range map[string]struct {
+		before  map[string]string
+		change  func(*place)
+		after   map[string]string
+		planned bool
+		want    string
+	}{
+		"mig-parted":              {before: map[string]string{mig: "All_1g"}, want: "mig-parted.all-1g"},
+		"mig-parted, and shared":  {before: map[string]string{mig: "All_1g"}, after: map[string]string{sharing: "four"}, want: "mig-parted.all-1g.device-plugin.four"},
+		"not shared any more":     {before: map[string]string{mig: "All_1g", sharing: "four"}, want: "mig-parted.all-1g"},
+		"Kaiwo":                   {before: map[string]string{enabled: "true", kaiwo: "cpx"}, want: "cpx"},
+		"another label":           {before: map[string]string{mig: "All_1g"}, after: map[string]string{dcm: "b"}, want: "b"},
+		"a plan takes over":       {before: map[string]string{mig: "All_1g"}, planned: true},
+		"no longer followed":      {before: map[string]string{mig: "All_1g"}, change: func(p *place) { p.Config = Config{} }},
+		"a person takes over":     {before: map[string]string{mig: "All_1g"}, change: func(p *place) { set(p, "x") }, want: "x"},
+		"a person sets none":      {before: map[string]string{mig: "All_1g"}, change: func(p *place) { set(p, "") }},
+		"the ConfigMap is gone":   {before: map[string]string{mig: "All_1g"}, change: func(p *place) { require.NoError(p.t, p.api.Delete(p.t.Context(), configMapOf(migConfigs, nil))) }, want: "mig-parted.all-1g"},
+		"ours":                    {before: map[string]string{ours: "a"}},
+		"ours, a person was late": {before: map[string]string{ours: "a"}, change: func(p *place) { set(p, "x") }, want: "x"},
+		"the device plugin's":     {before: map[string]string{sharing: "four"}},
+		"Kaiwo held it":           {before: map[string]string{enabled: "false"}},
+		"Kaiwo held a person's":   {before: map[string]string{enabled: "false"}, change: func(p *place) { set(p, "x") }, want: "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newOne(t, tt.before)
+			if tt.change != nil {
+				tt.change(p)
+			}
+			g, r := p.adopt(tt.after, tt.planned)
+			assert.Equal(t, tt.want, g.Spec.Profile)
+			assert.Nil(t, g.Spec.Enabled)
+			assert.Empty(t, r.Problem)
+			if strings.HasPrefix(name, "a person") || tt.want == "" {
+				assert.Empty(t, g.Annotations[names.AnnotationProfileFrom])
+				assert.Empty(t, g.Annotations[names.AnnotationProfileSet])
+			}
+		})
+	}
+}
+
+// Who set a profile learns that a label has precedence.
+func TestAReplacedProfileIsReported(t *testing.T) {
+	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1alpha1.GPUNodeSpec{Profile: "x", Enabled: ptr.To(true)}))
+	g, _ := p.adopt(map[string]string{ours: "a"}, false)
+	assert.True(t, *g.Spec.Enabled)
+	assert.Contains(t, <-p.events.Events, "Warning ProfileReplaced spec.profile was x and is a now, because the node's label tranche.dev/profile=a has precedence")
+	p.adopt(map[string]string{ours: "b"}, false)
+	assert.Empty(t, p.events.Events)
+}
+
+// Nothing is written because of an outdated cache, or for a Node that is gone.
+func TestOutdatedLabels(t *testing.T) {
+	p := newPlace(t, Config{}, nodeWith(map[string]string{ours: "new"}), gpuNodeOf(v1alpha1.GPUNodeSpec{Profile: "new"}))
+	g := p.gpuNode()
+	_, err := p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "old"}), false)
+	require.NoError(t, err)
+	assert.Equal(t, "new", p.gpuNode().Spec.Profile)
+	require.NoError(t, p.api.Delete(t.Context(), nodeWith(nil)))
+	_, err = p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "old"}), false)
+	require.NoError(t, err)
+	assert.Equal(t, "new", p.gpuNode().Spec.Profile)
+	_, err = p.Adopt(t.Context(), g, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, false)
+	require.NoError(t, err)
+	assert.Equal(t, "new", p.gpuNode().Spec.Profile, "a Node that is not known has no labels")
+}
+
+// What the API server does not answer is tried again; what it refuses to read is a problem of the
+// ConfigMap.
+func TestFailures(t *testing.T) {
+	for _, tt := range []struct{ verb, kind string }{
+		{"get", "*v1.ConfigMap"}, {"get", "*v1alpha1.PartitionProfile"}, {"create", "*v1alpha1.PartitionProfile"}, {"patch", "*v1alpha1.GPUNode"}, {"get", "*v1.Node"},
+	} {
+		t.Run(tt.verb+" "+tt.kind, func(t *testing.T) {
+			p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1alpha1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}))
+			p.fail = func(verb string, o client.Object) error {
+				if verb == tt.verb && kindOf(o) == tt.kind {
+					return apierrors.NewTimeoutError("busy", 1)
+				}
+				return nil
+			}
+			_, err := p.Adopt(t.Context(), p.gpuNode(), nodeWith(map[string]string{mig: "All_1g"}), false)
+			require.Error(t, err)
+			assert.True(t, apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err))
+			assert.Empty(t, p.gpuNode().Spec.Profile)
+		})
+	}
+	p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1alpha1.GPUNodeSpec{}))
+	_, r := p.adopt(map[string]string{mig: "All_1g"}, false)
+	assert.Contains(t, r.Problem.Message, "ConfigMap gpu-operator/mig does not exist")
+	p.fail = func(_ string, o client.Object) error {
+		if _, ok := o.(*corev1.ConfigMap); ok {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "mig", errors.New("no Role"))
+		}
+		return nil
+	}
+	_, r = p.adopt(map[string]string{mig: "All_1g"}, false)
+	assert.Contains(t, r.Problem.Message, "ConfigMap gpu-operator/mig cannot be read")
+}
+
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *corev1.ConfigMap:
+		return "*v1.ConfigMap"
+	case *corev1.Node:
+		return "*v1.Node"
+	case *v1alpha1.PartitionProfile:
+		return "*v1alpha1.PartitionProfile"
+	}
+	return "*v1alpha1.GPUNode"
+}

@@ -30,7 +30,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -78,7 +77,7 @@ type plugin struct {
 	labels         *nodewatch.Labeler
 	uninstallation uninstallation
 	// usage measures how much the GPUs are used.
-	usage *usage.Sampler
+	usage *telemetry.Sampler
 	// seenObstacles has what the last check found, by GPU.
 	seenObstacles map[string][]gpu.Obstacle
 	// failures are the devices that could not be prepared. publishing is locked while they

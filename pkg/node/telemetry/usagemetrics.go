@@ -101,7 +101,7 @@ func (s *Sampler) Describe(ch chan<- *prometheus.Desc) {
 func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
 	now := whoHolds(s.Records())
 	for _, g := range s.GPUs() {
-		ch <- constMetric(gpuInfoDesc, prometheus.GaugeValue, 1, g.Name(), g.UUID, g.ProductName, string(g.Vendor), g.Architecture, g.DriverVersion)
+		gauge(ch, gpuInfoDesc, 1, g.Name(), g.UUID, g.ProductName, string(g.Vendor), g.Architecture, g.DriverVersion)
 		last, containers := s.fresh(g.PCIAddress)
 		if last == nil {
 			continue
@@ -114,7 +114,7 @@ func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
 			if applies {
 				value = 1
 			}
-			ch <- constMetric(throttled.desc, prometheus.GaugeValue, value, g.Name(), g.UUID, reason)
+			gauge(ch, throttled.desc, value, g.Name(), g.UUID, reason)
 		}
 		for _, r := range last.rows {
 			if !r.isHeldAsThen(now) {

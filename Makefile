@@ -162,7 +162,7 @@ RACE += ./pkg/serve
 # `make nightly` runs all packages with the race detector. These start goroutines, too, but a fault
 # takes no GPU from anybody: pages and commands, readers of figures, and simulated machines, which
 # RACE calls.
-RACE_AT_NIGHT  = ./pkg/web/... ./pkg/usage/scrape ./cmd/kubectl-tranche ./cmd/tranche-web
+RACE_AT_NIGHT  = ./pkg/web/... ./pkg/usage ./cmd/kubectl-tranche ./cmd/tranche-web
 RACE_AT_NIGHT += ./pkg/hardware/kmod ./pkg/profile/provision ./test/simulator/...
 
 # Their tests start clusters in their own process, and need the programs of Kubernetes.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/node/usage"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/golden"
 )
 
@@ -262,13 +262,13 @@ func named(t *testing.T, name string) (found string) {
 func TestTablesOfMetrics(t *testing.T) {
 	controllers := regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
 	var ofPlugin, ofController, ofUsage [][]string
-	measured := map[string]usage.Definition{}
-	for _, d := range usage.Definitions() {
+	measured := map[string]telemetry.Definition{}
+	for _, d := range telemetry.Definitions() {
 		measured["`"+d.Name+"`"] = d
 	}
 	for _, row := range metrics(t) {
 		if d, ok := measured[row[0]]; ok {
-			ofUsage = append(ofUsage, []string{row[0], strings.TrimPrefix(d.DCGM, "DCGM_FI_"), row[2]})
+			ofUsage = append(ofUsage, []string{row[0], d.DCGM, row[2]})
 		} else if controllers.MatchString(row[0]) {
 			ofController = append(ofController, row)
 		} else {
@@ -312,7 +312,7 @@ func metrics(t *testing.T) (rows [][]string) {
 		switch {
 		case len(found) == 2 && len(call.Args) > 1: // options, then labels
 			labels = texts(call.Args[1], lists)
-		case len(found) == 0 && len(call.Args) == 4: // NewDesc
+		case len(found) == 0 && len(call.Args) >= 4: // NewDesc, or a function that calls it
 			help, _ := text(call.Args[1])
 			found, labels = []string{constantText(call.Args[0], values), help}, texts(call.Args[2], lists)
 		}

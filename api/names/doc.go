@@ -1,6 +1,6 @@
 // Package names has every name that two programs of Tranche share, or that administrators
 // read: taints, labels, attributes and capacities of devices, counters, pools, conditions,
-// reasons, events, metrics, and the request to uninstall. The tables of the documentation are
+// reasons, events and metrics. The tables of the documentation are
 // generated from the comments.
 //
 // It imports no other package of this module.

@@ -121,11 +121,8 @@ const (
 	EventLedgerUnreadable = "LedgerUnreadable"
 	// EventCDIFilesUnreadable (Warning): CDI files cannot be read.
 	EventCDIFilesUnreadable = "CDIFilesUnreadable"
-	// EventUninstalling (Normal): `helm uninstall` withdrew the GPUs.
+	// EventUninstalling (Normal): Tranche is being uninstalled, and the GPUs are withdrawn.
 	EventUninstalling = "Uninstalling"
-	// EventUninstallCancelled (Normal): `helm uninstall` failed, and the GPUs are published
-	// again.
-	EventUninstallCancelled = "UninstallCancelled"
 )
 
 // The reasons of the events that the controller writes on the GPUNode, beside those

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/terminal"
-	"github.com/tranche-dev/tranche/pkg/usage/scrape"
+	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
 const examples = `  # Show every GPU of the cluster, its partitions and their holders
@@ -132,7 +132,7 @@ func (o *options) connect() (connection, string, error) {
 	}
 	// A handful of lists in many pages need not be slowed down.
 	config.QPS, config.Burst = 50, 100
-	config.Wrap(scrape.Stay)
+	config.Wrap(usage.Stay)
 	var c connection
 	if c.kubernetes, err = kubernetes.NewForConfig(compact(config)); err != nil {
 		return connection{}, "", fmt.Errorf("client for the API server: %w", err)

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
-	"github.com/tranche-dev/tranche/pkg/usage/scrape"
 )
 
 const topExamples = `  # Show how much the GPUs of each node are used
@@ -227,7 +226,7 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 	}
 	progress := progressOf(ctx)
 	defer progress.Done()
-	from := scrape.Reader{
+	from := usage.Reader{
 		Kubernetes: r.kubernetes, Namespace: system,
 		Progress: func(done, all int) { progress.Say("Read the metrics of %d of %d nodes.", done, all) },
 	}

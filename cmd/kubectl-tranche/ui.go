@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/usage"
-	"github.com/tranche-dev/tranche/pkg/usage/scrape"
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
@@ -106,7 +105,7 @@ func (c connection) usageReader(system string) history.Reader {
 			return usage.Node{}, err
 		}
 		known.Store(&found)
-		return scrape.Reader{Kubernetes: c.kubernetes, Namespace: found}.Node(ctx, node)
+		return usage.Reader{Kubernetes: c.kubernetes, Namespace: found}.Node(ctx, node)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -56,15 +55,11 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 // uninstallTranche removes the installation in a namespace, empty: the only one in the
 // cluster.
 func uninstallTranche(ctx context.Context, config uninstall.Config, namespace string, check bool) error {
-	found, err := config.Find(ctx, namespace)
-	switch {
-	case err != nil:
+	if _, err := config.Find(ctx, namespace); err != nil {
 		return err
-	case check:
-		return uninstall.Check(ctx, config)
-	case !found:
-		return errors.New("there is no DaemonSet of Tranche, so no plugin can clean up its node; " +
-			"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md says how to clean up by hand")
 	}
-	return uninstall.Remove(ctx, config)
+	if check {
+		return uninstall.Check(ctx, config)
+	}
+	return uninstall.Run(ctx, config)
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/serve"
 	"github.com/tranche-dev/tranche/pkg/usage"
-	"github.com/tranche-dev/tranche/pkg/usage/scrape"
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
@@ -141,10 +140,10 @@ var errUnread = errors.New("the metrics of the node's plugin cannot be read; the
 
 // usageReader reads how busy the GPUs of a node are, from its plugin.
 func usageReader(k kubernetes.Interface, namespace string) history.Reader {
-	from := scrape.Reader{Kubernetes: k, Namespace: namespace, Ask: scrape.Direct}
+	from := usage.Reader{Kubernetes: k, Namespace: namespace, Ask: usage.Direct}
 	return func(ctx context.Context, node string) (usage.Node, error) {
 		read, err := from.Node(ctx, node)
-		if err == nil || errors.Is(err, scrape.ErrNoPlugin) || errors.Is(err, scrape.ErrNothing) {
+		if err == nil || errors.Is(err, usage.ErrNoPlugin) || errors.Is(err, usage.ErrNothing) {
 			return read, err
 		}
 		klog.FromContext(ctx).Info("Cannot read how busy the GPUs of a node are", "node", node, "err", err.Error())

@@ -44,7 +44,7 @@ func TestUninstallHook(t *testing.T) {
 	require.Equal(t, account.Name, pod.ServiceAccountName)
 	require.Equal(t, "before-hook-creation,hook-succeeded,hook-failed", job.Annotations["helm.sh/hook-delete-policy"])
 	require.Equal(t, "hook-failed,hook-succeeded", job.Annotations["helm.sh/hook-output-log-policy"])
-	require.Equal(t, []string{"uninstall", "--release=tranche", "--revision=1", "--configmap=acme-gpu-uninstall", "--daemonset=acme-gpu-kubelet-plugin", "--controller=acme-gpu-controller", "--scheduler=acme-gpu-scheduler"}, pod.Containers[0].Args)
+	require.Equal(t, []string{"uninstall", "--release=tranche", "--revision=1", "--daemonset=acme-gpu-kubelet-plugin", "--controller=acme-gpu-controller", "--scheduler=acme-gpu-scheduler"}, pod.Containers[0].Args)
 	for _, subjects := range [][]rbacv1.Subject{one[*rbacv1.ClusterRoleBinding](t, objects).Subjects, one[*rbacv1.RoleBinding](t, objects).Subjects} {
 		require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: "gpu-drivers"}}, subjects)
 	}

@@ -61,7 +61,7 @@ func (p *Planner) matchesOf(claims []*resourceapi.ResourceClaim) map[*cluster.De
 	return p.matching[key.String()]
 }
 
-// matches tells whether a device satisfies one of the choices. It may, if a selector fails or ctx has
+// matches reports whether a device satisfies one of the choices. It may, if a selector fails or ctx has
 // ended: the allocator then returns an error of its own. known caches the answers.
 func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice, known map[*cluster.Device]bool) bool {
 	if ok, found := known[d]; found {

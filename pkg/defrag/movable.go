@@ -71,7 +71,7 @@ func PermissionsOf(namespaces []corev1.Namespace) Permissions {
 	return p
 }
 
-// Allow tells whether the label of a pod, or else that of its namespace, allows evictions.
+// Allow reports whether the label of a pod, or else that of its namespace, allows evictions.
 func (p Permissions) Allow(pod *corev1.Pod) bool {
 	if value, labelled := pod.Labels[names.LabelDefragmentation]; labelled {
 		return value == names.DefragmentationAllowed
@@ -102,7 +102,7 @@ func (p *Planner) checkPermission(pod *podInfo) string {
 // recreators are the kinds of controllers that replace an evicted pod.
 var recreators = []schema.GroupKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}, {Kind: "ReplicationController"}}
 
-// IsJob tells whether the controller of a pod is a Job of Kubernetes. Other projects have kinds of the same name.
+// IsJob reports whether the controller of a pod is a Job of Kubernetes. Other projects have kinds of the same name.
 func IsJob(owner *metav1.OwnerReference) bool {
 	return kindOf(owner) == schema.GroupKind{Group: batchv1.GroupName, Kind: "Job"}
 }
@@ -132,7 +132,7 @@ func (p *Planner) checkController(pod *podInfo) string {
 	return ""
 }
 
-// survives tells whether a Job goes on after evictions of its pods.
+// survives reports whether a Job goes on after evictions of its pods.
 func survives(j *batchv1.Job, evictions int32) bool {
 	ignored, fails := onEviction(j.Spec.PodFailurePolicy)
 	if ignored || fails {

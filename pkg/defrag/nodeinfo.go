@@ -126,7 +126,7 @@ func (n *nodeInfo) allocated(released map[*resourceapi.ResourceClaim]bool, more 
 	return state
 }
 
-// admits tells whether the node can run a pod, apart from the resources and devices that the pod requests.
+// admits reports whether the node can run a pod, apart from the resources and devices that the pod requests.
 func (n *nodeInfo) admits(pod *podInfo) bool {
 	if n.node.Spec.Unschedulable {
 		return false
@@ -167,7 +167,7 @@ func add(to, amounts corev1.ResourceList) {
 	}
 }
 
-// enough tells whether a node has what a pod requests. Extended resources that devices satisfy are not
+// enough reports whether a node has what a pod requests. Extended resources that devices satisfy are not
 // the node's.
 func enough(free corev1.ResourceList, pod *podInfo) bool {
 	for name, n := range pod.requests {

@@ -147,7 +147,7 @@ func unsupportedConstraint(pod *podInfo) string {
 	return ""
 }
 
-// KeepsPodsAway tells whether a pod has required anti-affinity, which can keep other pods off many nodes.
+// KeepsPodsAway reports whether a pod has required anti-affinity, which can keep other pods off many nodes.
 func KeepsPodsAway(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && !isFinished(pod) && len(requiredAntiAffinity(pod)) > 0
 }

@@ -64,7 +64,7 @@ func (s *search) fewestPods(ctx context.Context, c candidate) ([]*podInfo, resul
 	return moved, got, nil
 }
 
-// mayEvict tells whether pods may be evicted together. Each alone may.
+// mayEvict reports whether pods may be evicted together. Each alone may.
 func (s *search) mayEvict(pods []*podInfo) bool {
 	if len(pods) > s.o.MaxPods {
 		s.refuseTooMany(len(pods))
@@ -81,7 +81,7 @@ func (s *search) mayEvict(pods []*podInfo) bool {
 	return true
 }
 
-// isKept tells whether no replacement of a moved pod can take the devices before the waiting pod is
+// isKept reports whether no replacement of a moved pod can take the devices before the waiting pod is
 // scheduled: none fits if the node offers only these devices.
 func (s *search) isKept(ctx context.Context, n *nodeInfo, moved []*podInfo, reserved []*resourceapi.ResourceSlice, devices []Device) (bool, error) {
 	released := releasedBy(moved)
@@ -181,7 +181,7 @@ func (p *placement) placeOne(ctx context.Context, pod *podInfo) (*nodeInfo, resu
 	return nil, nil, nil
 }
 
-// leavesEnough tells whether the source node has enough for the waiting pod if a moved pod stays there, on
+// leavesEnough reports whether the source node has enough for the waiting pod if a moved pod stays there, on
 // other devices.
 func (p *placement) leavesEnough(pod *podInfo) bool {
 	free := maps.Clone(p.free[p.source])

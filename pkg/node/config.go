@@ -60,9 +60,9 @@ type Config struct {
 	MemoryModes bool
 	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery.
 	NodeLabels bool
-	// UninstallOrder is the ConfigMap (namespace/name) that tells the plugin that Tranche
-	// is being uninstalled. Empty: there is none.
-	UninstallOrder string
+	// DaemonSet (namespace/name) created the plugin's pod: if it is being deleted when the plugin
+	// ends, Tranche is being uninstalled. Empty: there is none.
+	DaemonSet string
 	// UsageInterval is how often it is measured how much the GPUs are used; zero: never.
 	UsageInterval time.Duration
 	// LookInterval is how often the GPUs are checked; zero: every 5 s.

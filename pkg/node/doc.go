@@ -11,5 +11,5 @@
 // daemons.go restarts MPS daemons. devicehealth.go reports the health of allocated devices
 // to the kubelet, metadata.go describes devices to workloads. holders.go finds the claims that
 // hold devices, reconcile.go removes what no claim needs, usage.go measures how much the GPUs
-// are used. uninstall.go and leave.go uninstall the plugin.
+// are used. uninstall.go and leave.go remove everything from the node when Tranche is uninstalled.
 package node

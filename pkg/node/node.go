@@ -30,7 +30,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -76,10 +75,11 @@ type plugin struct {
 	// that do not answer.
 	roster *inventory.Roster
 	// labels writes the node's labels; nil: this is turned off.
-	labels         *nodewatch.Labeler
-	uninstallation uninstallation
+	labels *nodewatch.Labeler
+	// retired is set once the node is withdrawn, because Tranche is being uninstalled.
+	retired bool
 	// usage measures how much the GPUs are used.
-	usage *usage.Sampler
+	usage *telemetry.Sampler
 	// seenObstacles has what the last check found, by GPU.
 	seenObstacles map[string][]gpu.Obstacle
 	// failures are the devices that could not be prepared. publishing is locked while they
@@ -103,12 +103,14 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
-	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
+	if !p.serving {
+		p.retire(ctx)
+	}
 	unlock()
-	if p.uninstallation.active() || p.neverHadGPUs() {
+	if p.retired || p.neverHadGPUs() {
 		return c.leave(ctx)
 	}
 	return nil
@@ -182,7 +184,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	// In this order: the next plugin publishes after this one has stopped.
-	defer func() { stopServing(); endTurn() }()
+	defer func() { stopServing(); p.retire(ctx); endTurn() }()
 	if err := p.publishFirst(ctx); err != nil {
 		return err
 	}
@@ -241,7 +243,6 @@ func (p *plugin) newPublisher() *publisher.Publisher {
 		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
 		LegacyResources: p.LegacyResources, MIGResources: p.LegacyMIGResources, Settings: p.sharing.Of,
 		Layout: p.profile.Layout, IsPartitioned: p.isPartitioned, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
-		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	})
 }
 
@@ -249,7 +250,7 @@ func (p *plugin) newFollower() *follow.Follower {
 	return follow.New(follow.Config{
 		Node: p.node.First, Nodes: p.GPUNodes, Machine: p.Machine, MemoryModes: p.MemoryModes, RebootFile: p.rebootFile(),
 		Claims: p.claims, GPUs: p.gpus, Roster: p.roster, Hardware: p.hardware, Profile: p.profile, Publisher: p.publisher,
-		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting, Uninstalling: p.uninstallation.active,
+		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting,
 		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
 	})
 }
@@ -282,7 +283,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	driver := &driver{
 		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
+		nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
@@ -339,7 +340,6 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	wg.Go(func() { p.retryFailed(ctx) })
 	wg.Go(func() { p.follow.Run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
-	wg.Go(func() { p.followUninstallation(ctx) })
 	if p.UsageInterval > 0 {
 		wg.Go(func() { p.usage.Run(ctx) })
 	}

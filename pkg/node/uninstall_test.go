@@ -1,41 +1,47 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
-// order writes the order as `helm uninstall` does.
-func order(t *testing.T, api *fake.Clientset, phase, force, beat string) {
-	t.Helper()
-	c := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-uninstall"},
-		Data:       map[string]string{"phase": phase, "force": force, "beat": beat},
-	}
-	maps := api.CoreV1().ConfigMaps("gpus")
-	if _, err := maps.Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
-		_, err = maps.Create(t.Context(), c, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-}
+const daemonSet = "tranche-kubelet-plugin"
 
 func newUninstalled(t *testing.T) *machine {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.UninstallOrder = "gpus/tranche-uninstall"
+	m.config.DaemonSet = "gpus/" + daemonSet
 	m.config.NodeLabels = true
+	setDaemonSet(t, m.api, false)
 	return m
+}
+
+// setDaemonSet creates the DaemonSet of the plugin, or replaces it.
+func setDaemonSet(t *testing.T, api *fake.Clientset, deleted bool) {
+	t.Helper()
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: daemonSet}}
+	if deleted {
+		set.DeletionTimestamp, set.Finalizers = &metav1.Time{Time: time.Now()}, []string{metav1.FinalizerDeleteDependents}
+	}
+	sets := api.AppsV1().DaemonSets("gpus")
+	_ = sets.Delete(t.Context(), daemonSet, metav1.DeleteOptions{})
+	_, err := sets.Create(t.Context(), set, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 func awaitNoSlices(t *testing.T, api *fake.Clientset) {
@@ -43,94 +49,84 @@ func awaitNoSlices(t *testing.T, api *fake.Clientset) {
 	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, names.DriverName)) == 0 }, nodetest.Patience, nodetest.Tick, "not withdrawn")
 }
 
-// An order that is taken back leaves everything as it was; one that stands
-// makes the plugin leave nothing.
+// A plugin that is replaced leaves everything as it was; one whose DaemonSet is being deleted leaves
+// nothing.
 func TestUninstall(t *testing.T) {
 	m := newUninstalled(t)
-	k, stop := m.start()
-	awaitSlices(t, m.api)
 	label := func() string {
 		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
 		require.NoError(t, err)
 		return node.Labels["nvidia.com/gpu.product"]
 	}
-	require.Eventually(t, func() bool { return label() == "NVIDIA-H100-80GB-HBM3" }, nodetest.Patience, nodetest.Tick)
+	var unreachable atomic.Bool
+	m.api.PrependReactor("get", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return unreachable.Load(), nil, errors.New("no")
+	})
+	for name, prepare := range map[string]func(){
+		"updated": func() {},
+		"no DaemonSet": func() {
+			require.NoError(t, m.api.AppsV1().DaemonSets("gpus").Delete(t.Context(), daemonSet, metav1.DeleteOptions{}))
+		},
+		"no answer": func() { setDaemonSet(t, m.api, true); unreachable.Store(true) },
+	} {
+		_, stop := m.start()
+		awaitSlices(t, m.api)
+		require.Eventually(t, func() bool { return label() == "NVIDIA-H100-80GB-HBM3" }, nodetest.Patience, nodetest.Tick)
+		prepare()
+		stop()
+		assert.NotEmpty(t, nodetest.SlicesOf(t, m.api, names.DriverName), name)
+		assert.NotEmpty(t, label(), name)
+		assert.DirExists(t, m.config.DataDir(), name)
+		unreachable.Store(false)
+		setDaemonSet(t, m.api, false)
+	}
 
-	order(t, m.api, "uninstalling", "false", "1")
-	awaitNoSlices(t, m.api)
-	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
-	assert.Empty(t, label())
-	c := nodetest.Allocate(t, m.api, "a", small0)
-	assert.Contains(t, k.refused(c), "Tranche is being uninstalled")
-	k.registered() // the kubelet restarts
-	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
-
-	order(t, m.api, "cancelled", "false", "2")
+	_, stop := m.start()
 	awaitSlices(t, m.api)
-	nodetest.AwaitEvent(t, m.api, "UninstallCancelled", "published again")
 	require.Eventually(t, func() bool { return label() != "" }, nodetest.Patience, nodetest.Tick)
-	k.works(c)
-
-	order(t, m.api, "uninstalling", "false", "1")
-	awaitNoSlices(t, m.api)
+	setDaemonSet(t, m.api, true)
 	stop()
+	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
+	assert.Empty(t, label())
 	assert.NoDirExists(t, m.config.DataDir())
 	assert.Empty(t, m.files(m.config.CDIDir, "*"))
 	assert.Empty(t, m.files(m.config.registrarDir(), "*"))
 }
 
-// GPUs are withdrawn when nothing is held, and a node on which something is
-// held keeps what it takes to release it.
+// A node on which something is held keeps what it takes to release it.
 func TestUninstallWithHeldClaims(t *testing.T) {
 	m := newUninstalled(t)
 	k, stop := m.start()
 	awaitSlices(t, m.api)
 	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
-	order(t, m.api, "uninstalling", "false", "1")
-	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
-	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be restarted")
-	assert.Len(t, nodetest.SlicesOf(t, m.api, names.DriverName), slicesOfTwoGPUs)
-
-	order(t, m.api, "uninstalling", "true", "2")
-	awaitNoSlices(t, m.api)
+	setDaemonSet(t, m.api, true)
 	stop()
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 	assert.Equal(t, []string{small0}, m.partitions())
 	assert.Len(t, m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"), 1)
 	assert.FileExists(t, filepath.Join(m.config.DataDir(), "nvidia-cdi-hook"))
 
 	// The next installation releases it.
-	m.config.UninstallOrder = ""
+	setDaemonSet(t, m.api, false)
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 }
 
-// A plugin that starts while Tranche is uninstalled publishes nothing.
-func TestStartDuringUninstallation(t *testing.T) {
+// A plugin whose driver is gone has only slices and files to remove.
+func TestUninstallWithoutDriver(t *testing.T) {
 	m := newUninstalled(t)
-	order(t, m.api, "uninstalling", "false", "1")
-	k, stop := m.start()
-	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "a", small0)), "Tranche is being uninstalled")
+	_, stop := m.start()
+	awaitSlices(t, m.api)
 	stop()
-	assert.Zero(t, nodetest.SliceWrites(m.api))
-	assert.NoDirExists(t, m.config.DataDir())
-}
-
-// Whoever uninstalls may die: its order is good for a while only.
-func TestOrderExpires(t *testing.T) {
-	var u uninstallation
-	start := time.Now()
-	data := map[string]string{"phase": "uninstalling", "beat": "1"}
-	assert.False(t, u.current(start).Active)
-	u.take(&corev1.ConfigMap{Data: data}, start)
-	assert.True(t, u.current(start.Add(names.UninstallRequestExpiry)).Active)
-	u.take(&corev1.ConfigMap{Data: data}, start.Add(time.Second))
-	assert.False(t, u.current(start.Add(names.UninstallRequestExpiry+time.Second)).Active, "the same order again is no sign of life")
-	u.take(&corev1.ConfigMap{Data: map[string]string{"phase": "uninstalling", "beat": "2"}}, start.Add(names.UninstallRequestExpiry))
-	assert.True(t, u.current(start.Add(names.UninstallRequestExpiry+time.Second)).Active)
-	u.take(nil, start)
-	assert.True(t, u.current(start.Add(names.UninstallRequestExpiry)).Active, "it goes with the installation")
+	require.NotEmpty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
+	setDaemonSet(t, m.api, true)
+	p := &plugin{Config: m.config, client: m.api}
+	p.retire(nodetest.Quiet(t.Context()))
+	assert.True(t, p.retired)
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 }
 
 // A node without a GPU keeps nothing of a plugin that has ended, unless another

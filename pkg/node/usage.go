@@ -9,19 +9,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
-	"github.com/tranche-dev/tranche/pkg/node/usage"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
 // openUsage prepares to measure how much the GPUs are used. watchOver begins. What is reported
 // without measuring, such as the models of the GPUs, is reported in any case.
 func (p *plugin) openUsage(ctx context.Context) {
-	p.usage = usage.New(usage.Config{
+	p.usage = telemetry.NewSampler(telemetry.SamplerConfig{
 		Interval:   p.UsageInterval,
 		GPUs:       p.measurable,
 		Read:       p.hardware.Usage,
 		Records:    func() []ledger.Record { return p.ledgerNow(ctx) },
 		PodOf:      p.tenantOf,
-		Containers: usage.FromKubelet(p.podResources()),
+		Containers: telemetry.ContainersFromKubelet(p.podResources()),
 		CheckPods:  p.checkPods,
 	})
 	p.metrics.Register(p.NodeName, p.usage)

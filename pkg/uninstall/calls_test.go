@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,13 +46,13 @@ func (c *calls) react(a k8stesting.Action) (bool, runtime.Object, error) {
 func (c *calls) do(t *testing.T, program func(context.Context, Config) error) (map[string]int, error) {
 	t.Helper()
 	c.made = map[string]int{}
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"),
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"), plugin("node-a", corev1.ConditionTrue), plugin("node-b", corev1.ConditionTrue),
 		&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}})...)
 	ours := clientfake.New(gpuNode("node-a", v1alpha1.Idle),
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}})
 	config := configOf(t, client, ours)
-	config.Look, config.Settle = time.Millisecond, 5*time.Millisecond
-	onOrder(client, withdraw)
+	config.Look = time.Millisecond
+	onDelete(client, withdraw)
 	client.PrependReactor("*", "*", c.react)
 	ours.PrependReactor("*", "*", c.react)
 	err := program(t.Context(), config)
@@ -62,7 +63,7 @@ func (c *calls) do(t *testing.T, program func(context.Context, Config) error) (m
 // what could not be deleted is not gone.
 func TestEveryCallThatIsRefused(t *testing.T) {
 	for name, program := range map[string]func(context.Context, Config) error{
-		"Check": Check, "Remove": Remove,
+		"Check": Check, "Run": Run,
 		"Find": func(ctx context.Context, c Config) error {
 			_, err := c.Find(ctx, "")
 			return err

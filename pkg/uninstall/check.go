@@ -61,6 +61,9 @@ func Check(ctx context.Context, c Config) error {
 		return err
 	}
 	if c.DaemonSet != "" {
+		if err := c.refuseIfSilent(ctx); err != nil {
+			return err
+		}
 		fmt.Fprintf(c.Out, "No pod holds a GPU and no GPU is being changed: release %s in %s can be uninstalled.\n", c.Release, c.Namespace)
 	}
 	return nil
@@ -68,54 +71,44 @@ func Check(ctx context.Context, c Config) error {
 
 // left lists what of Tranche is in the cluster, a line for each kind.
 func (c *Config) left(ctx context.Context) (lines []string, err error) {
-	found, err := c.find(ctx, slicesKind, metav1.NamespaceAll, published, 0)
-	if err != nil {
-		return nil, err
+	type query struct {
+		text    string
+		kind    schema.GroupVersionResource
+		options metav1.ListOptions
+		named   bool
 	}
-	if len(found) > 0 {
-		lines = append(lines, fmt.Sprintf("resourceslices of %s: %d", names.DriverName, len(found)))
-	}
-	nodes, err := c.markedNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(nodes) > 0 {
-		lines = append(lines, "nodes with taints or paused clients: "+some(nodes))
-	}
-	for _, of := range []struct {
-		text, selector string
-		kind           schema.GroupVersionResource
-	}{
-		{"gpunodes", "", gpuNodesKind},
-		{"partitionprofiles of the chart", ofChart, profilesKind},
-		{"partitionprofiles of your own (kept)", names.LabelFromChart + "!=true", profilesKind},
-		{"partitionplans (kept)", "", plansKind},
-	} {
-		found, err := c.find(ctx, of.kind, metav1.NamespaceAll, labeled(of.selector), 0)
-		if err != nil {
-			return nil, err
-		}
-		if len(found) > 0 {
-			lines = append(lines, fmt.Sprintf("%s: %d", of.text, len(found)))
-		}
+	queries := []query{
+		{"resourceslices of " + names.DriverName, slicesKind, published, false},
+		{"gpunodes", gpuNodesKind, metav1.ListOptions{}, false},
+		{"partitionprofiles of the chart", profilesKind, labeled(ofChart), false},
+		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelFromChart + "!=true"), false},
+		{"partitionplans (kept)", plansKind, metav1.ListOptions{}, false},
 	}
 	for _, kind := range Kinds {
-		found, err := c.find(ctx, kind, metav1.NamespaceAll, labeled(partOf+"=tranche"), 0)
-		if err != nil {
+		text := kind.Resource
+		if text == kept {
+			text += " (kept, unless crds.keep=false)"
+		}
+		queries = append(queries, query{text, kind, labeled(partOf + "=tranche"), true})
+	}
+	for _, q := range queries {
+		found, err := c.find(ctx, q.kind, metav1.NamespaceAll, q.options, 0)
+		switch {
+		case err != nil:
 			return nil, err
+		case len(found) > 0 && q.named:
+			lines = append(lines, q.text+": "+some(namesOf(found)))
+		case len(found) > 0:
+			lines = append(lines, fmt.Sprintf("%s: %d", q.text, len(found)))
 		}
-		if len(found) == 0 {
-			continue
-		}
-		note := ""
-		if kind.Resource == kept {
-			note = " (kept, unless crds.keep=false)"
-		}
-		lines = append(lines, kind.Resource+note+": "+some(namesOf(found)))
 	}
 	made, err := c.findTemplates(ctx)
 	if len(made) > 0 {
 		lines = append(lines, "resourceclaimtemplates that were made of an amount: "+some(namesOf(made)))
 	}
-	return lines, err
+	nodes, nodesErr := c.markedNodes(ctx)
+	if len(nodes) > 0 {
+		lines = append(lines, "nodes with taints or paused clients: "+some(nodes))
+	}
+	return lines, errors.Join(err, nodesErr)
 }

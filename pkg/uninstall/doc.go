@@ -1,15 +1,14 @@
 // Package uninstall removes Tranche from a cluster, in an order that leaves nothing behind and takes
 // no GPU from a pod.
 //
-// A hook of the chart calls [Run] before Helm deletes anything. Run refuses while pods hold GPUs
-// (holders.go). Otherwise it orders the plugins to clean up, with a ConfigMap that they watch
-// (names.UninstallRequest). They remove the partitions of profiles and delete their ResourceSlices, and Run
-// waits until none is left. A plugin removes its files from the node when Helm ends it.
+// [Run] is called by a hook of the chart before Helm deletes anything, and by `kubectl tranche
+// uninstall` for tools that run no hooks. It refuses, and changes nothing, while pods hold GPUs, GPUs
+// are being changed, or a plugin does not work (refuse.go, holders.go). Otherwise it deletes the
+// controller and the second scheduler, and what the controller has left on nodes and in the cluster
+// (leftovers.go). Then it deletes the DaemonSet in the foreground: a plugin whose DaemonSet is being
+// deleted removes the partitions of profiles, its ResourceSlices and its files when it ends, and Run
+// waits for that. Each step can be repeated.
 //
-// Then Run stops the controller and the second scheduler (stop.go), and removes the taints that the
-// controller has set on GPUs and nodes, the GPUNodes, and the Leases (leftovers.go).
-//
-// `kubectl tranche uninstall` runs [Remove] (remove.go), which also deletes the
-// workloads, for tools that run no hooks. [Check] (check.go) says what is in the
-// cluster and whether Run would refuse.
+// [Check] (check.go) says what is in the cluster and whether Run would refuse. objects.go reads and
+// deletes objects of any kind.
 package uninstall

@@ -1,11 +1,13 @@
 package uninstall
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
 )
@@ -19,6 +21,22 @@ type holder struct {
 
 // user is who uses a claim: a pod, or what a claim may be reserved for else.
 type user struct{ resource, name string }
+
+// holders finds the claims that hold GPUs and are in use.
+func (c *Config) holders(ctx context.Context) (holders []holder, err error) {
+	err = pages(ctx, func(ctx context.Context, next string) (string, error) {
+		list, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return "", err
+		}
+		holders = append(holders, findHolders(list.Items)...)
+		return list.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the ResourceClaims to see who holds GPUs: %w", err)
+	}
+	return holders, nil
+}
 
 // findHolders picks the claims that have devices of ours and are in use.
 func findHolders(claims []resourceapi.ResourceClaim) []holder {

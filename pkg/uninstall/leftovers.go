@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,13 +18,13 @@ import (
 )
 
 // clear takes away what the controller has left in the cluster: taints of nodes, labels
-// by which clients are paused, and then what it has made of the chart's
-// files and what is known of nodes, and the Leases. Profiles that people made stay.
+// by which clients are paused, and then what it has made of the chart's files and of amounts, and the
+// Leases. Profiles that people made stay.
 func (c *Config) clear(ctx context.Context) error {
 	if err := c.clearNodes(ctx); err != nil {
 		return err
 	}
-	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteGPUNodes(ctx), c.deleteLeases(ctx))
+	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteLeases(ctx))
 }
 
 // clearNodes takes our taint off the nodes, and lets paused clients run again.
@@ -142,21 +141,28 @@ func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error)
 	}), err
 }
 
-// deleteGPUNodes deletes all of them. Their plugins do not create them again while they
-// are told to clean up.
+// deleteGPUNodes deletes all of them.
 func (c *Config) deleteGPUNodes(ctx context.Context) error {
 	all, err := c.find(ctx, gpuNodesKind, metav1.NamespaceAll, metav1.ListOptions{}, 0)
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	if err := c.deleteFound(ctx, gpuNodesKind, all); err != nil {
+	if err := errors.Join(err, c.deleteFound(ctx, gpuNodesKind, all)); err != nil || len(all) == 0 {
 		return err
 	}
 	fmt.Fprintf(c.Out, "GPUNodes are deleted: %d.\n", len(all))
-	left, err := c.find(ctx, gpuNodesKind, metav1.NamespaceAll, metav1.ListOptions{}, most)
-	if err != nil || len(left) == 0 {
-		return err
-	}
-	fmt.Fprintf(c.Out, "Some are there still, or again; delete them by hand: kubectl delete gpunodes %s\n", strings.Join(namesOf(left), " "))
 	return nil
+}
+
+// deleteLeases deletes the Leases of the programs that have ended, or were there once. Nobody else
+// does: they were created by pods, not by the chart, which names the scheduler's like its Deployment.
+func (c *Config) deleteLeases(ctx context.Context) error {
+	var errs []error
+	for _, name := range []string{names.ControllerName, c.Scheduler} {
+		if name == "" || c.Namespace == metav1.NamespaceAll {
+			continue
+		}
+		err := c.Client.CoordinationV1().Leases(c.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete Lease %s/%s: %w", c.Namespace, name, err))
+		}
+	}
+	return errors.Join(errs...)
 }

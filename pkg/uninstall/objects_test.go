@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -126,10 +127,8 @@ func TestFindReadsPagesOfMetadata(t *testing.T) {
 func TestWaitingReadsOneSlice(t *testing.T) {
 	client := fake.NewClientset(slice("node-a"), node("node-a", "Unknown"))
 	api, asked := pagedAPI(t, 1200)
-	var out strings.Builder
-	c := &Config{Client: client, Ours: noDefinitions(), Objects: api, Namespace: "gpus", Deadline: impatient, Look: impatient / 10, Out: &out}
-	err := c.withdraw(t.Context(), &orderGiver{Config: c})
-	require.ErrorContains(t, err, "some nodes have not withdrawn their GPUs")
+	c := &Config{Client: client, Ours: noDefinitions(), Objects: api, Namespace: "gpus", DaemonSet: "x", Deadline: impatient, Look: impatient / 10, Out: io.Discard}
+	require.ErrorContains(t, c.removePlugins(t.Context()), "some nodes have not withdrawn their GPUs")
 	whole := 0
 	for _, a := range *asked {
 		if strings.Contains(a, "limit 500") {
@@ -144,5 +143,5 @@ func TestWaitingReadsOneSlice(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, c.withdraw(ctx, &orderGiver{Config: c}), context.Canceled)
+	require.ErrorIs(t, c.removePlugins(ctx), context.Canceled)
 }

@@ -31,7 +31,7 @@ func installed(namespace, name string) *appsv1.DaemonSet {
 // byHand is what a person runs, who knows no names.
 func byHand(t *testing.T, client *fake.Clientset, out *bytes.Buffer) Config {
 	t.Helper()
-	return Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Deadline: impatient, Out: out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond}
+	return Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Deadline: impatient, Out: out, Look: 10 * time.Millisecond}
 }
 
 func TestFind(t *testing.T) {
@@ -40,8 +40,8 @@ func TestFind(t *testing.T) {
 	found, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	assert.True(t, found)
-	assert.Equal(t, []string{"gpus", "mine", "acme-gpu-kubelet-plugin", "acme-gpu-controller", "acme-gpu-scheduler", "acme-gpu-uninstall"},
-		[]string{c.Namespace, c.Release, c.DaemonSet, c.Controller, c.Scheduler, c.ConfigMap})
+	assert.Equal(t, []string{"gpus", "mine", "acme-gpu-kubelet-plugin", "acme-gpu-controller", "acme-gpu-scheduler"},
+		[]string{c.Namespace, c.Release, c.DaemonSet, c.Controller, c.Scheduler})
 
 	found, err = c.Find(t.Context(), "elsewhere")
 	require.NoError(t, err)
@@ -53,24 +53,19 @@ func TestFind(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"))...)
-	client.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-		withdraw(client)
-		return false, nil, nil
-	})
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"), plugin("node-a", corev1.ConditionTrue), plugin("node-b", corev1.ConditionTrue))...)
+	onDelete(client, withdraw)
 	var out bytes.Buffer
 	c := byHand(t, client, &out)
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
-	require.NoError(t, Remove(t.Context(), c))
+	require.NoError(t, Run(t.Context(), c))
 	assert.Contains(t, out.String(), "No plugin runs any more")
 	_, err = client.AppsV1().DaemonSets("gpus").Get(t.Context(), "tranche-kubelet-plugin", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
 	deployments, err := client.AppsV1().Deployments("gpus").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, deployments.Items)
-	order, _ := orderOn(t, client)
-	assert.True(t, order.Active, "the plugins end with the order")
 }
 
 // A tool that keeps the objects as they were in its source is named.
@@ -80,18 +75,19 @@ func TestRemoveIsUndone(t *testing.T) {
 	c := byHand(t, client, &bytes.Buffer{})
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
-	require.ErrorContains(t, Remove(t.Context(), c), "DaemonSet gpus/tranche-kubelet-plugin was created again: turn off the tool")
+	require.ErrorContains(t, Run(t.Context(), c), "DaemonSet gpus/tranche-kubelet-plugin was created again: turn off the tool")
 
 	pod := plugin("node-a", corev1.ConditionTrue)
 	pod.Labels[instance] = "mine"
 	require.NoError(t, client.Tracker().Add(pod))
-	require.ErrorContains(t, Remove(t.Context(), c), "have not ended within 300ms: plugin-node-a")
+	require.NoError(t, client.Tracker().Add(node("node-a", corev1.ConditionTrue)))
+	require.ErrorContains(t, Run(t.Context(), c), "node node-a: its plugin is not being deleted")
 }
 
 // A person has nothing to undo.
 func TestAdviceWithoutHelm(t *testing.T) {
 	c := byHand(t, fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
-	err := Remove(t.Context(), c)
+	err := Run(t.Context(), c)
 	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
 	require.ErrorContains(t, err, ": --force")
 	assert.NotContains(t, err.Error(), "helm")
@@ -110,7 +106,7 @@ func TestCheck(t *testing.T) {
 	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}}
 	ofSomebody := made.DeepCopy()
 	ofSomebody.Name = "of-somebody"
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), made, ofSomebody)...)
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue), made, ofSomebody)...)
 	ours := clientfake.New(gpuNode("node-a", v1alpha1.Draining),
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
@@ -130,7 +126,6 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, Check(t.Context(), c))
 	assert.Equal(t, `In the cluster:
   resourceslices of gpu.tranche.dev: 1
-  nodes with taints or paused clients: 2 (node-a, node-c)
   gpunodes: 1
   partitionprofiles of the chart: 1
   partitionprofiles of your own (kept): 1
@@ -138,6 +133,7 @@ func TestCheck(t *testing.T) {
   deviceclasses: 2 (a, b)
   customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
   resourceclaimtemplates that were made of an amount: 1 (tranche-fraction-500)
+  nodes with taints or paused clients: 2 (node-a, node-c)
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
 `, out.String())
 

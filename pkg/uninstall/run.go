@@ -2,29 +2,40 @@ package uninstall
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
-	// beatInterval is how often the order is renewed.
-	beatInterval = 10 * time.Second
-	// lookInterval is the time between the first two looks at what is still there.
-	lookInterval = time.Second
-	// settleTime is how long the order stands at least: a plugin that publishes
-	// nothing at the moment can show by nothing that it has seen it.
-	settleTime = 3 * time.Second
-	// callTimeout is how long one answer may take, and the last calls, when time is up already.
+	// lookInterval and longestInterval are the shortest and the longest time between two looks at
+	// what is still there.
+	lookInterval    = time.Second
+	longestInterval = 10 * time.Second
+	// stopTime is how long the pods of the Deployments have to end. They have 30 s themselves.
+	stopTime = 45 * time.Second
+	// callTimeout is how long one answer may take.
 	callTimeout = 15 * time.Second
+)
+
+const (
+	partOf        = "app.kubernetes.io/part-of"
+	component     = "app.kubernetes.io/component"
+	instance      = "app.kubernetes.io/instance"
+	pluginSuffix  = "-kubelet-plugin"
+	componentName = "kubelet-plugin"
 )
 
 // Config is what Run works with.
@@ -38,8 +49,7 @@ type Config struct {
 	Namespace string
 	Release   string
 	Revision  int
-	// ConfigMap is the name of the order, DaemonSet that of the plugins.
-	ConfigMap string
+	// DaemonSet is the name of the plugins' DaemonSet, empty: there is none any more.
 	DaemonSet string
 	// Controller and Scheduler are the names of the Deployments of the controller and of the second
 	// scheduler, empty: there is none.
@@ -48,148 +58,189 @@ type Config struct {
 	// Force uninstalls although pods hold GPUs, GPUs are being changed, or nodes do
 	// not answer.
 	Force bool
-	// Deadline is how long the plugins have to withdraw what they publish.
+	// Deadline is how long the plugins have to withdraw what they publish, and to end.
 	Deadline time.Duration
 	// Out is told what happens, Progress what is waited for. It may be nil.
 	Out      io.Writer
 	Progress func(format string, args ...any)
 
-	// Look is how often to look; tests are impatient. Settle likewise.
-	Look, Settle time.Duration
+	// Look is how often to look; tests are impatient.
+	Look time.Duration
 }
 
-// Run prepares the end of the installation. When it returns without an error,
-// nothing is published and no claim is prepared any more, until the order
-// expires, the controller and the second scheduler are stopped, and nothing of them is
-// left; with an error, all of them go on.
+// Find fills in the names of the installation, by the labels of its DaemonSet, in a
+// namespace or, if that is empty, in all. It returns false if there is none.
+func (c *Config) Find(ctx context.Context, namespace string) (bool, error) {
+	selector := labels.Set{partOf: "tranche", component: componentName}
+	sets, err := c.Client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return false, fmt.Errorf("list the DaemonSets with labels %s: %w", selector, err)
+	}
+	switch len(sets.Items) {
+	case 0:
+		return false, nil
+	case 1:
+		c.name(&sets.Items[0])
+		return true, nil
+	}
+	var found []string
+	for i := range sets.Items {
+		found = append(found, sets.Items[i].Namespace+"/"+sets.Items[i].Name)
+	}
+	return false, fmt.Errorf("there are several installations: DaemonSets %s; choose one by --namespace", strings.Join(found, ", "))
+}
+
+// name takes the names of the installation's objects from its DaemonSet's, as the chart
+// derives them.
+func (c *Config) name(set *appsv1.DaemonSet) {
+	prefix := strings.TrimSuffix(set.Name, pluginSuffix)
+	c.Namespace, c.Release, c.DaemonSet = set.Namespace, set.Labels[instance], set.Name
+	c.Controller, c.Scheduler = prefix+"-controller", prefix+"-scheduler"
+}
+
+// Run removes all of Tranche that Helm or another tool did not create, and the workloads. If it
+// refuses, nothing has changed. After another error, it can be repeated.
 func Run(ctx context.Context, c Config) error {
-	c.setDefaults()
+	if c.Look == 0 {
+		c.Look = lookInterval
+	}
 	if err := c.refuse(ctx); err != nil {
 		return err
 	}
-	order := &orderGiver{Config: &c}
-	if err := order.give(ctx); err != nil {
-		return err
+	if err := c.remove(ctx); err != nil {
+		return fmt.Errorf("%w\nTranche is removed in part: uninstall again, or install it again to keep it", err)
 	}
-	err := c.withdraw(ctx, order)
-	if err == nil {
-		// A pod may have got a GPU after the first look and before the
-		// plugins saw the order. From now on none can.
-		err = c.refuse(ctx)
-	}
-	restart := func(context.Context) error { return nil }
-	if err == nil {
-		restart, err = c.stop(ctx)
-	}
-	if err == nil {
-		err = errors.Join(order.give(ctx), c.clear(ctx))
-	}
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-		defer cancel()
-		return errors.Join(err, restart(ctx), order.takeBack(ctx))
-	}
-	fmt.Fprintln(c.Out, "Nothing is published any more. Each plugin removes its files from its node when it ends.")
 	return nil
 }
 
-// refuse fails if it is not the time to uninstall.
-func (c *Config) refuse(ctx context.Context) error {
-	if err := c.refuseIfHeld(ctx); err != nil {
+func (c *Config) remove(ctx context.Context) error {
+	if err := c.stop(ctx); err != nil {
 		return err
 	}
-	return c.refuseIfSwitched(ctx)
+	if err := c.clear(ctx); err != nil {
+		return err
+	}
+	if c.DaemonSet != "" {
+		if err := c.removePlugins(ctx); err != nil {
+			return err
+		}
+	}
+	// Plugins would create them again.
+	return c.deleteGPUNodes(ctx)
 }
 
-// refuseIfHeld fails, with who holds what and what to do, if pods hold GPUs.
-func (c *Config) refuseIfHeld(ctx context.Context) error {
-	var holders []holder
-	err := pages(ctx, func(ctx context.Context, next string) (string, error) {
-		list, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
-		if err != nil {
-			return "", err
+// stop deletes the controller, which would put back what is taken away, and the second scheduler,
+// which would create its Lease again.
+func (c *Config) stop(ctx context.Context) error {
+	for _, name := range []string{c.Controller, c.Scheduler} {
+		if name == "" {
+			continue
 		}
-		holders = append(holders, findHolders(list.Items)...)
-		return list.Continue, nil
+		err := c.Client.AppsV1().Deployments(c.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete Deployment %s/%s: %w", c.Namespace, name, err)
+		}
+	}
+	// One on a node that does not answer does not reach the API server either.
+	left, err := c.await(ctx, min(stopTime, c.Deadline), func(ctx context.Context) ([]string, error) {
+		return c.podsOf(ctx, "controller", "scheduler")
+	})
+	if len(left) > 0 {
+		fmt.Fprintf(c.Out, "Not waiting any longer for pods to end: %s\n", first(left))
+	}
+	return err
+}
+
+// podsOf are the first names of the pods of components. One more than are told is enough.
+func (c *Config) podsOf(ctx context.Context, components ...string) ([]string, error) {
+	if c.Release == "" {
+		return nil, nil
+	}
+	selector := fmt.Sprintf("%s=%s,%s in (%s)", instance, c.Release, component, strings.Join(components, ","))
+	pods, err := c.find(ctx, podsKind, c.Namespace, labeled(selector), few+1)
+	return namesOf(pods), err
+}
+
+// removePlugins deletes the plugins, and waits until they have ended and nothing is published.
+func (c *Config) removePlugins(ctx context.Context) error {
+	sets := c.Client.AppsV1().DaemonSets(c.Namespace)
+	// In the foreground, so that the DaemonSet is there, and being deleted, when its pods end.
+	err := sets.Delete(ctx, c.DaemonSet, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete DaemonSet %s/%s: %w", c.Namespace, c.DaemonSet, err)
+	}
+	fmt.Fprintln(c.Out, "Waiting for the plugins to withdraw the GPUs of their nodes …")
+	left, err := c.await(ctx, c.Deadline, func(ctx context.Context) ([]string, error) {
+		if pods, err := c.podsOf(ctx, componentName); err != nil || len(pods) > 0 {
+			return pods, err
+		}
+		published, err := c.find(ctx, slicesKind, metav1.NamespaceAll, published, 1)
+		return namesOf(published), err
 	})
 	if err != nil {
-		return fmt.Errorf("list the ResourceClaims to see who holds GPUs: %w", err)
+		return err
 	}
-	if len(holders) == 0 {
-		return nil
-	}
-	if c.Force {
-		fmt.Fprintf(c.Out, "%s is set, so Tranche is uninstalled although GPUs are held:\n%s"+
-			"These pods keep running. Without Tranche, their nodes cannot release the GPUs: the pods will hang in Terminating until Tranche is installed again.\n", c.force(), describe(holders))
-		return nil
-	}
-	return fmt.Errorf("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
-		"What to do:\n"+
-		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s%s",
-		describe(holders), commands(holders), c.otherwise("uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again"))
-}
-
-func (c *Config) setDefaults() {
-	if c.Look == 0 {
-		c.Look, c.Settle = lookInterval, settleTime
-	}
-}
-
-func (c *Config) tell(format string, args ...any) {
-	if c.Progress != nil {
-		c.Progress(format, args...)
-	}
-}
-
-// withdraw waits until the plugins publish nothing any more.
-func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
-	fmt.Fprintln(c.Out, "The plugins are told to withdraw the GPUs of their nodes …")
-	waiting, cancel := context.WithTimeout(ctx, c.Deadline)
-	defer cancel()
-	began := time.Now()
-	beat := began
-	for {
-		left, err := c.find(waiting, slicesKind, metav1.NamespaceAll, published, 1)
-		if err == nil && len(left) == 0 && time.Since(began) >= c.Settle {
-			return nil
+	clean := "and the nodes are clean. "
+	if len(left) > 0 {
+		if err := c.late(ctx); err != nil {
+			return err
 		}
-		if len(left) > 0 {
-			c.tell("Waiting until the plugins have withdrawn the GPUs; ResourceSlice %s is left, for one.", left[0].Name)
-		}
-		if time.Since(beat) > beatInterval {
-			if err := order.give(waiting); err != nil && waiting.Err() == nil {
-				return err
-			}
-			beat = time.Now()
-		}
-		switch err := c.rest(waiting, began); {
-		case ctx.Err() != nil:
-			return fmt.Errorf("wait until the plugins have withdrawn the GPUs: %w", ctx.Err())
-		case err != nil:
-			return c.late(ctx)
-		}
+		clean = "but not all nodes are clean. "
 	}
+	if err := c.refuseIfHeldMeanwhile(ctx); err != nil {
+		return err
+	}
+	switch set, err := sets.Get(ctx, c.DaemonSet, metav1.GetOptions{}); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("read DaemonSet %s/%s: %w", c.Namespace, c.DaemonSet, err)
+	case set.DeletionTimestamp == nil:
+		return fmt.Errorf("DaemonSet %s/%s was created again: turn off the tool that did it (automated sync of Argo CD, Flux), and repeat", c.Namespace, c.DaemonSet)
+	}
+	if c.Revision == 0 {
+		clean += "Remove the remaining objects with the tool that installed them."
+	}
+	fmt.Fprintln(c.Out, "No plugin runs any more, "+strings.TrimSpace(clean))
+	return nil
 }
 
-// rest waits for the next look. The longer it has taken, the more seldom are looks.
-func (c *Config) rest(ctx context.Context, began time.Time) error {
-	return sleep.For(ctx, min(max(c.Look, time.Since(began)/8), beatInterval))
-}
-
-// late deals with nodes that have not withdrawn their GPUs in time: it says why,
+// late deals with nodes whose plugin has not withdrawn their GPUs in time: it says why,
 // or does it for them if force is set.
 func (c *Config) late(ctx context.Context) error {
-	left, err := c.find(ctx, slicesKind, metav1.NamespaceAll, published, 0)
+	reasons, left, err := c.unfinished(ctx, true)
 	if err != nil {
 		return err
 	}
-	reasons := c.reasons(ctx, left)
 	if !c.Force {
-		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so Tranche is not uninstalled:\n%s"+
+		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so the uninstallation is not complete:\n%s"+
 			"What to do:\n"+
-			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n%s",
+			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
+			"  - if a process uses a GPU of a node whose plugin has ended, end it, install Tranche again, and then uninstall it again\n%s",
 			c.Deadline, reasons, c.otherwise("uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
 	}
 	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
+	err = c.Client.AppsV1().DaemonSets(c.Namespace).Delete(ctx, c.DaemonSet, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete DaemonSet %s/%s: %w", c.Namespace, c.DaemonSet, err)
+	}
 	return c.deleteFound(ctx, slicesKind, left)
+}
+
+// await looks until nothing is left, or the time is over. The longer it has taken, the more seldom
+// are looks. An error is of the last look, or of ctx.
+func (c *Config) await(ctx context.Context, most time.Duration, look func(context.Context) (left []string, err error)) (left []string, err error) {
+	began := time.Now()
+	for {
+		left, err = look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return left, fmt.Errorf("wait until Tranche is removed: %w", ctx.Err())
+		case err == nil && len(left) == 0 || time.Since(began) >= most:
+			return left, err
+		}
+		if len(left) > 0 && c.Progress != nil {
+			c.Progress("Waiting until these are gone: %s.", first(left))
+		}
+		_ = sleep.For(ctx, min(max(c.Look, time.Since(began)/8), longestInterval, most-time.Since(began))) // the loop ends with ctx
+	}
 }

@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,13 +14,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -75,9 +70,8 @@ func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *cli
 	t.Helper()
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin", UID: "set"}}
 	client := fake.NewClientset(append(objects, set)...)
-	client.PrependReactor("list", "pods", podsOfNode(client))
 	if obedient != nil {
-		onOrder(client, obedient)
+		onDelete(client, obedient)
 	}
 	var out bytes.Buffer
 	c := configOf(t, client, ours)
@@ -91,36 +85,17 @@ func configOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client) Con
 	t.Helper()
 	return Config{
 		Client: client, Ours: ours, Objects: metadataOf(t, client, ours), Namespace: "gpus", Release: "tranche", Revision: 7,
-		ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller", Scheduler: "tranche-scheduler",
-		Deadline: impatient, Out: &bytes.Buffer{}, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
+		DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller", Scheduler: "tranche-scheduler",
+		Deadline: impatient, Out: &bytes.Buffer{}, Look: 10 * time.Millisecond,
 	}
 }
 
-// onOrder has something happen when the plugins are told to withdraw.
-func onOrder(client *fake.Clientset, happens func(*fake.Clientset)) {
-	for _, verb := range []string{"create", "update"} {
-		client.PrependReactor(verb, "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-			happens(client)
-			return false, nil, nil
-		})
-	}
-}
-
-// podsOfNode lists the pods of the node that is asked for, as an API server does.
-func podsOfNode(client *fake.Clientset) k8stesting.ReactionFunc {
-	return func(a k8stesting.Action) (bool, runtime.Object, error) {
-		name, ok := a.(k8stesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch("spec.nodeName")
-		if !ok {
-			return false, nil, nil
-		}
-		all, err := client.Tracker().List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Pod"), a.GetNamespace())
-		if err != nil {
-			return true, nil, err
-		}
-		list := all.(*corev1.PodList)
-		list.Items = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Spec.NodeName != name })
-		return true, list, nil
-	}
+// onDelete has something happen when the DaemonSet is deleted.
+func onDelete(client *fake.Clientset, happens func(*fake.Clientset)) {
+	client.PrependReactor("delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) {
+		happens(client)
+		return false, nil, nil
+	})
 }
 
 // withdraw works on the tracker: the client is locked while it reacts.
@@ -130,34 +105,35 @@ func withdraw(client *fake.Clientset) {
 	}
 }
 
-func orderOn(t *testing.T, client *fake.Clientset) (names.UninstallRequest, *corev1.ConfigMap) {
+// hasPlugins reports whether the DaemonSet is there.
+func hasPlugins(t *testing.T, client *fake.Clientset) bool {
 	t.Helper()
-	list, err := client.CoreV1().ConfigMaps("gpus").List(t.Context(), metav1.ListOptions{})
+	list, err := client.AppsV1().DaemonSets("gpus").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	if len(list.Items) == 0 {
-		return names.UninstallRequest{}, nil
-	}
-	return names.ReadUninstallRequest(list.Items[0].Data), &list.Items[0]
+	return len(list.Items) > 0
 }
 
 func TestNothingHeld(t *testing.T) {
 	client, out, err := run(t, false, withdraw, slice("node-a"), slice("node-b"),
+		node("node-a", corev1.ConditionTrue), plugin("node-a", corev1.ConditionTrue),
 		claimOf("team", "other", "gpu.nvidia.com", "x", "pod"), claimOf("team", "unused", names.DriverName, "x"))
 	require.NoError(t, err)
-	assert.Contains(t, out, "Nothing is published any more")
-	order, configMap := orderOn(t, client)
-	assert.True(t, order.Active, "it stands until the plugins have ended")
-	require.Len(t, configMap.OwnerReferences, 1)
-	assert.Equal(t, "set", string(configMap.OwnerReferences[0].UID), "it goes with the plugins")
+	assert.Contains(t, out, "No plugin runs any more, and the nodes are clean.")
+	assert.False(t, hasPlugins(t, client))
+	for _, a := range client.Actions() {
+		if d, ok := a.(k8stesting.DeleteAction); ok && a.GetResource().Resource == "daemonsets" {
+			assert.Equal(t, metav1.DeletePropagationForeground, *d.GetDeleteOptions().PropagationPolicy, "the plugins see that it is being deleted")
+		}
+	}
 }
 
 func TestTellsWhatItWaitsFor(t *testing.T) {
-	client := fake.NewClientset(slice("node-a"))
+	client := fake.NewClientset(slice("node-a"), node("node-a", corev1.ConditionTrue))
 	var told string
 	c := configOf(t, client, noDefinitions())
 	c.Progress = func(format string, args ...any) { told = fmt.Sprintf(format, args...) }
-	require.Error(t, c.withdraw(t.Context(), &orderGiver{Config: &c}))
-	assert.Equal(t, "Waiting until the plugins have withdrawn the GPUs; ResourceSlice node-a-slice is left, for one.", told)
+	require.Error(t, c.removePlugins(t.Context()))
+	assert.Equal(t, "Waiting until these are gone: node-a-slice.", told)
 }
 
 func TestNoPlugins(t *testing.T) {
@@ -176,51 +152,48 @@ func TestHeld(t *testing.T) {
 	} {
 		assert.Contains(t, err.Error(), part)
 	}
-	order, configMap := orderOn(t, client)
-	assert.False(t, order.Active)
-	assert.Nil(t, configMap, "the plugins were not even told")
+	for _, a := range client.Actions() {
+		assert.Contains(t, []string{"list", "get"}, a.GetVerb(), "nothing is changed")
+	}
 
 	client, out, err := run(t, true, withdraw, slice("node-a"), held)
 	require.NoError(t, err)
 	assert.Contains(t, out, "pod team/a (claim claim) holds")
-	order, _ = orderOn(t, client)
-	assert.True(t, order.Active && order.Force)
+	assert.False(t, hasPlugins(t, client))
 }
 
-// A pod may get a GPU after the first look and before the plugins see the order.
+// A pod may get a GPU after the first look and before the plugin of its node ends.
 func TestHeldMeanwhile(t *testing.T) {
-	done := false
-	client, _, err := run(t, false, func(c *fake.Clientset) {
+	_, _, err := run(t, false, func(c *fake.Clientset) {
 		withdraw(c)
-		if !done {
-			done = true
-			_ = c.Tracker().Add(claimOf("team", "late", names.DriverName, "gpu-0000-1b-00-0", "pod"))
-		}
+		_ = c.Tracker().Add(claimOf("team", "late", names.DriverName, "gpu-0000-1b-00-0", "pod"))
 	}, slice("node-a"))
+	require.ErrorContains(t, err, "cannot end properly until Tranche is installed again")
 	require.ErrorContains(t, err, "pod team/pod (claim late)")
-	order, configMap := orderOn(t, client)
-	require.NotNil(t, configMap)
-	assert.False(t, order.Active, "the plugins go back to work")
 }
 
-// Nodes that do not answer are named, with what may be wrong.
-func TestLate(t *testing.T) {
+// Nodes whose plugin does not answer are named, with what may be wrong, before anything is changed.
+func TestSilent(t *testing.T) {
+	ending := plugin("ending", corev1.ConditionFalse)
+	ending.DeletionTimestamp, ending.Finalizers = &metav1.Time{Time: time.Now()}, []string{"x"}
 	objects := []runtime.Object{
-		slice("down"), slice("bare"), slice("crashing"), slice("stuck"), slice("gone"),
-		node("down", corev1.ConditionUnknown), node("bare", corev1.ConditionTrue), node("crashing", corev1.ConditionTrue), node("stuck", corev1.ConditionTrue),
-		plugin("down", corev1.ConditionTrue), plugin("crashing", corev1.ConditionFalse), plugin("stuck", corev1.ConditionTrue),
+		slice("down"), slice("bare"), slice("crashing"), slice("works"), slice("ending"), slice("gone"),
+		node("down", corev1.ConditionUnknown), node("bare", corev1.ConditionTrue), node("crashing", corev1.ConditionTrue),
+		node("works", corev1.ConditionTrue), node("ending", corev1.ConditionTrue), node("without-gpus", corev1.ConditionTrue),
+		plugin("down", corev1.ConditionFalse), plugin("crashing", corev1.ConditionFalse), plugin("works", corev1.ConditionTrue), ending,
+		plugin("without-gpus", corev1.ConditionFalse),
 	}
 	client, _, err := run(t, false, nil, objects...)
 	for _, part := range []string{
-		"within 300ms", "node down: it is not ready", "node bare: no plugin runs there", "node gone: it is gone",
-		"node crashing: its plugin does not work: kubectl -n gpus logs plugin-crashing --previous",
-		"node stuck: its plugin could not release everything: kubectl -n gpus logs plugin-stuck",
-		"--set uninstall.force=true",
+		"nothing was changed", "node down: it is not ready", "node bare: no plugin runs there",
+		"node crashing: its plugin does not work: kubectl -n gpus logs plugin-crashing --previous", "--set uninstall.force=true",
 	} {
 		require.ErrorContains(t, err, part)
 	}
-	order, _ := orderOn(t, client)
-	assert.False(t, order.Active, "the plugins go back to work")
+	for _, node := range []string{"works", "ending", "gone", "without-gpus"} {
+		require.NotContains(t, err.Error(), "node "+node, "its GPUs will be withdrawn")
+	}
+	assert.True(t, hasPlugins(t, client))
 
 	client, out, err := run(t, true, nil, objects...)
 	require.NoError(t, err)
@@ -230,34 +203,53 @@ func TestLate(t *testing.T) {
 	assert.Empty(t, left.Items)
 }
 
-// One that is ended before its time takes its order back.
-func TestInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	client := fake.NewClientset(slice("node-a"), node("node-a", corev1.ConditionTrue))
-	onOrder(client, func(*fake.Clientset) { cancel() })
-	c := configOf(t, client, noDefinitions())
-	c.Deadline, c.Look = time.Minute, 0 // the pace is the usual one
-	require.Error(t, Run(ctx, c))
-	order, configMap := orderOn(t, client)
-	require.NotNil(t, configMap)
-	assert.False(t, order.Active)
+// So are those whose plugin does not finish in time.
+func TestLate(t *testing.T) {
+	ending := plugin("hangs", corev1.ConditionTrue)
+	ending.Labels[instance] = "tranche"
+	objects := []runtime.Object{
+		slice("hangs"), slice("stuck"), slice("gone"), node("hangs", corev1.ConditionTrue), node("stuck", corev1.ConditionTrue),
+		ending, plugin("stuck", corev1.ConditionTrue),
+	}
+	end := func(c *fake.Clientset) {
+		pods := corev1.SchemeGroupVersion.WithResource("pods")
+		_ = c.Tracker().Delete(pods, "gpus", "plugin-stuck")
+		deleted := ending.DeepCopy()
+		deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{Time: time.Now()}, []string{"x"}
+		_ = c.Tracker().Update(pods, deleted, "gpus")
+	}
+	_, _, err := run(t, false, end, objects...)
+	for _, part := range []string{
+		"within 300ms", "node gone: it is gone", "node stuck: its plugin could not release everything",
+		"node hangs: its plugin has not ended yet: kubectl -n gpus logs plugin-hangs", "uninstall again", "helm -n gpus rollback tranche 7",
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	client, out, err := run(t, true, end, objects...)
+	require.NoError(t, err)
+	assert.Contains(t, out, "node stuck: its plugin")
+	assert.Contains(t, out, "not all nodes are clean")
+	left, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, left.Items)
 }
 
-// An API server answers a change of the scale with a Scale, not with the Deployment.
-func TestScale(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		assert.Equal(t, "PATCH /apis/apps/v1/namespaces/gpus/deployments/tranche-controller/scale", r.Method+" "+r.URL.Path)
-		assert.Equal(t, "application/merge-patch+json", r.Header.Get("Content-Type"))
-		assert.JSONEq(t, `{"spec":{"replicas":0}}`, string(body))
-		w.Header().Set("Content-Type", "application/json")
-		_, err = io.WriteString(w, `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"tranche-controller"},"spec":{},"status":{"replicas":2}}`)
-		assert.NoError(t, err)
-	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+// One that is interrupted can be repeated, by hand also when the plugins are gone already.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ours := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
+	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue))...)
+	onDelete(client, func(*fake.Clientset) { cancel() })
+	c := configOf(t, client, ours)
+	c.Deadline, c.Look = time.Minute, 0 // the pace is the usual one
+	require.ErrorIs(t, Run(ctx, c), context.Canceled)
+
+	byHand := Config{Client: client, Ours: ours, Objects: c.Objects, Deadline: impatient, Out: &bytes.Buffer{}}
+	require.ErrorIs(t, Run(t.Context(), byHand), errNoPlugins)
+	withdraw(client)
+	require.NoError(t, Run(t.Context(), byHand))
+	left, err := ours.GPUNodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	c := &Config{Client: client, Namespace: "gpus"}
-	require.NoError(t, c.scale(t.Context(), "tranche-controller", 0))
+	assert.Empty(t, left.Items)
+	require.NoError(t, Run(t.Context(), c))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// fields are the metrics that are read, and what they say. Of those for one field, the last wins.
-var fields = []struct {
+// read are the metrics that are read, and what they say. Of those for one field, the last wins.
+var read = []struct {
 	name  string
 	field func(*Values) **float64
 }{
@@ -29,8 +29,8 @@ var fields = []struct {
 
 // Metrics are the names of the metrics that Parse reads.
 func Metrics() []string {
-	names := make([]string, len(fields))
-	for i, f := range fields {
+	names := make([]string, len(read))
+	for i, f := range read {
 		names[i] = f.name
 	}
 	return names
@@ -64,7 +64,7 @@ func Parse(in io.Reader) ([]Row, error) {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
 	rows := map[Row]*Row{}
-	for _, f := range fields {
+	for _, f := range read {
 		for _, m := range families[f.name].GetMetric() {
 			key := labelled(m)
 			if rows[key] == nil {

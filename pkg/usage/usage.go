@@ -79,20 +79,23 @@ func NodeOf(name string, rows []Row) Node {
 		of.rows = append(of.rows, r)
 	}
 	n := Node{Name: name, GPUs: []GPU{}}
+	var sum total
 	for id, d := range gpus {
-		n.GPUs = append(n.GPUs, d.gpu(id))
+		g := d.gpu(id)
+		n.GPUs = append(n.GPUs, g)
+		sum.add(g.Values)
 	}
 	slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
-	n.sum()
+	n.Values = sum.values()
 	return n
 }
 
-// partition tells whether a row is of a partition, or of a share of one.
+// partition reports whether a row is of a partition, or of a share of one.
 func (r *Row) partition() bool {
 	return r.Instance != "" || r.Profile != "" || r.ParentUUID != "" && r.ParentUUID != r.UUID
 }
 
-// share tells whether a row is of what a pod uses of a device that it shares.
+// share reports whether a row is of what a pod uses of a device that it shares.
 func (r *Row) share() bool { return r.Type == string(gpu.TypeShare) }
 
 // device has the rows of a GPU or a partition, and those of its partitions.
@@ -158,25 +161,11 @@ func (d *device) values() (Values, []User) {
 	return own, users
 }
 
-// sum adds up the GPUs of the node.
-func (n *Node) sum() {
-	var compute, engine mean
-	for i := range n.GPUs {
-		g := &n.GPUs[i]
-		add(&n.MemoryUsed, g.MemoryUsed)
-		add(&n.MemoryTotal, g.MemoryTotal)
-		add(&n.Power, g.Power)
-		compute.add(g.Compute)
-		engine.add(g.Engine)
-	}
-	n.Compute, n.Engine = compute.value(), engine.value()
-}
-
 // Pods adds up what each pod uses.
 func Pods(nodes []Node) []Pod {
 	type sums struct {
 		Pod
-		compute, engine mean
+		total
 	}
 	all := map[[2]string]*sums{}
 	count := func(node, device string, u User) {
@@ -190,11 +179,7 @@ func Pods(nodes []Node) []Pod {
 			all[key] = p
 		}
 		p.Devices = append(p.Devices, device)
-		add(&p.MemoryUsed, u.MemoryUsed)
-		add(&p.MemoryTotal, u.MemoryTotal)
-		add(&p.Power, u.Power)
-		p.compute.add(u.Compute)
-		p.engine.add(u.Engine)
+		p.add(u.Values)
 	}
 	for i := range nodes {
 		for _, g := range nodes[i].GPUs {
@@ -210,7 +195,7 @@ func Pods(nodes []Node) []Pod {
 	}
 	out := make([]Pod, 0, len(all))
 	for _, p := range all {
-		p.Compute, p.Engine = p.compute.value(), p.engine.value()
+		p.Pod.Values = p.values()
 		out = append(out, p.Pod)
 	}
 	slices.SortFunc(out, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
@@ -254,19 +239,32 @@ func add(to **float64, value *float64) {
 	*to = &sum
 }
 
-// mean is the mean of what is known.
-type mean struct{ sum, n float64 }
+// total adds up memory and power, and takes the mean of the ratios.
+type total struct {
+	sum             Values
+	compute, engine float64 // how many are known
+}
 
-func (m *mean) add(value *float64) {
-	if value != nil {
-		m.sum, m.n = m.sum+*value, m.n+1
+func (t *total) add(v Values) {
+	sums := t.sum.fields()
+	for i, value := range v.fields() {
+		add(sums[i], *value)
+	}
+	if v.Compute != nil {
+		t.compute++
+	}
+	if v.Engine != nil {
+		t.engine++
 	}
 }
 
-func (m *mean) value() *float64 {
-	if m.n == 0 {
-		return nil
+func (t *total) values() Values {
+	v := t.sum
+	if v.Compute != nil {
+		*v.Compute /= t.compute
 	}
-	value := m.sum / m.n
-	return &value
+	if v.Engine != nil {
+		*v.Engine /= t.engine
+	}
+	return v
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/figures"
@@ -53,7 +52,7 @@ func (b *bench) timeScrape(ctx context.Context) (figures.Reading, error) {
 		return figures.Reading{}, err
 	}
 	list := func() []ledger.Record { return slices.Clone(records) }
-	sampler := usage.New(usage.Config{
+	sampler := telemetry.NewSampler(telemetry.SamplerConfig{
 		Interval: time.Minute, GPUs: func() []gpu.GPU { return gpus }, Read: driver.Usage, Records: list,
 		PodOf: func(int) (types.UID, error) { return "", nil },
 	})

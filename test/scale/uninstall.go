@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,13 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
@@ -33,7 +34,7 @@ const (
 	uninstallDeadline = 2 * time.Minute
 	// withdrawalTime is how long the plugins wait before they withdraw their slices.
 	withdrawalTime = 20 * time.Second
-	orderName      = controlplane.Release + "-uninstall"
+	daemonSet      = controlplane.Release + "-kubelet-plugin"
 )
 
 // uninstallRun is what an uninstallation has cost.
@@ -73,7 +74,7 @@ func (s *scale) runUninstall(ctx context.Context) (*uninstallRun, error) {
 		if err := c.CreateNode(ctx, name); err != nil {
 			return err
 		}
-		return p.begin(ctx, name)
+		return errors.Join(p.begin(ctx, name), c.createPod(ctx, name))
 	})
 	if err != nil {
 		return nil, err
@@ -91,11 +92,30 @@ func (s *scale) runUninstall(ctx context.Context) (*uninstallRun, error) {
 	return r, <-withdrawn
 }
 
-// withdraw deletes all slices some time after the order was given.
+// createPod creates the pod of a node's plugin, which nobody runs.
+func (c *cluster) createPod(ctx context.Context, node string) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "plugin-" + node, Labels: map[string]string{
+			"app.kubernetes.io/component": "kubelet-plugin", "app.kubernetes.io/instance": controlplane.Release,
+		}},
+		Spec: corev1.PodSpec{NodeName: node, ServiceAccountName: daemonSet, Containers: []corev1.Container{{Name: "plugin", Image: "none"}}},
+	}
+	pods := c.Core.CoreV1().Pods(controlplane.Namespace)
+	pod, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
+}
+
+// withdraw deletes all slices and pods some time after the DaemonSet was deleted. No garbage
+// collector runs.
 func (p *plugins) withdraw(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		order, err := p.Core.CoreV1().ConfigMaps(controlplane.Namespace).Get(ctx, orderName, metav1.GetOptions{})
-		return err == nil && names.ReadUninstallRequest(order.Data).Active, nil
+		set, err := p.Core.AppsV1().DaemonSets(controlplane.Namespace).Get(ctx, daemonSet, metav1.GetOptions{})
+		return err == nil && set.DeletionTimestamp != nil, nil
 	})
 	if err != nil {
 		return err
@@ -109,7 +129,7 @@ func (p *plugins) withdraw(ctx context.Context) error {
 				return err
 			}
 		}
-		return nil
+		return p.Core.CoreV1().Pods(controlplane.Namespace).Delete(ctx, "plugin-"+name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	})
 }
 
@@ -134,7 +154,7 @@ func (c *cluster) uninstall(ctx context.Context, read *int64) error {
 	}
 	err = uninstall.Run(ctx, uninstall.Config{
 		Client: core, Ours: ours, Objects: objects, Namespace: controlplane.Namespace, Release: controlplane.Release,
-		ConfigMap: orderName, DaemonSet: controlplane.Release + "-kubelet-plugin", Deadline: uninstallDeadline, Out: os.Stderr,
+		DaemonSet: daemonSet, Deadline: uninstallDeadline, Out: os.Stderr,
 	})
 	*read = count.Load()
 	return err

@@ -19,9 +19,9 @@ func uninstallCommand(version string) *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Prepare the uninstallation: fail while pods hold GPUs, otherwise make the plugins clean up",
+		Short: "Fail while pods hold GPUs, otherwise delete the plugins, which clean up, and what the controller left",
 		Long: "The chart runs this in a Job before `helm uninstall` deletes anything. It fails while pods hold GPUs, and lists them. " +
-			"Otherwise it makes the plugins withdraw their GPUs, stops the controller and the second scheduler, and removes what they left in the cluster.",
+			"Otherwise it deletes the controller and the second scheduler, what they left in the cluster, and the plugins, which withdraw their GPUs when they end.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config.Namespace == "" {
@@ -50,11 +50,10 @@ func uninstallCommand(version string) *cobra.Command {
 	flags.StringVar(&config.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the installation; default: POD_NAMESPACE")
 	flags.StringVar(&config.Release, "release", "tranche", "Helm release of the installation")
 	flags.IntVar(&config.Revision, "revision", 1, "Helm revision of the installation, for messages")
-	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap that announces the uninstallation to the plugins")
 	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")
 	flags.StringVar(&config.Controller, "controller", "", "Deployment of the controller; empty: none")
 	flags.StringVar(&config.Scheduler, "scheduler", "", "Deployment and Lease of the second scheduler; empty: none")
 	flags.BoolVar(&config.Force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
-	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "time for the plugins to withdraw the GPUs")
+	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "time for the plugins to withdraw the GPUs and to end")
 	return cmd
 }

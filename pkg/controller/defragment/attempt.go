@@ -63,16 +63,13 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 func (d *Defragmenter) nodeFor(ctx context.Context, plan *defrag.Plan, now time.Time) (*v1alpha1.GPUNode, error) {
 	var node *v1alpha1.GPUNode
 	left, active := d.PerHour, ""
-	err := eachPage(ctx, d.Reader, func(page *v1alpha1.GPUNodeList) {
-		for i := range page.Items {
-			n := &page.Items[i]
-			left -= len(recentEvictions(n.Status.Defragmentation, now))
-			if n.Name == plan.Node {
-				node = n.DeepCopy()
-			}
-			if n.Status.Defragmentation.Active(now) {
-				active = n.Name
-			}
+	err := each(ctx, d.Reader, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode) {
+		left -= len(recentEvictions(n.Status.Defragmentation, now))
+		if n.Name == plan.Node {
+			node = n.DeepCopy()
+		}
+		if n.Status.Defragmentation.Active(now) {
+			active = n.Name
 		}
 	})
 	if err != nil {

@@ -106,7 +106,7 @@ func (d *Defragmenter) awaitReplacement(ctx context.Context, node *v1alpha1.GPUN
 	return true, nil
 }
 
-// isReplaced tells whether an evicted pod has a replacement with a node: its controller has as many new pods
+// isReplaced reports whether an evicted pod has a replacement with a node: its controller has as many new pods
 // with a node as pods of it were evicted. It looks on the node of the plan first, and in the whole namespace
 // now and then, or always if all is set.
 func (d *Defragmenter) isReplaced(ctx context.Context, moves []v1alpha1.DefragmentationMove, index int, all bool) (bool, error) {
@@ -118,35 +118,30 @@ func (d *Defragmenter) isReplaced(ctx context.Context, moves []v1alpha1.Defragme
 		return owner != nil && owner.UID == last.Owner && p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed &&
 			!p.CreationTimestamp.Time.Before(since) && !slices.ContainsFunc(moves, func(m v1alpha1.DefragmentationMove) bool { return m.UID == p.UID })
 	}
-	count := func(pods []corev1.Pod) (n int) {
-		for i := range pods {
-			if isReplacement(&pods[i]) {
-				n++
+	count := func(options ...client.ListOption) (enough bool, err error) {
+		found := 0
+		err = each(ctx, d.Reader, &corev1.PodList{}, func(p *corev1.Pod) {
+			if isReplacement(p) {
+				found++
 			}
+		}, append(options, client.InNamespace(last.Namespace))...)
+		if err != nil {
+			return false, fmt.Errorf("list the pods of namespace %s, in which pod %s was evicted: %w", last.Namespace, last.Name, err)
 		}
-		return n
+		return found >= len(evicted), nil
 	}
-	var there corev1.PodList
-	if err := d.Reader.List(ctx, &there, client.InNamespace(last.Namespace), client.MatchingFields{"spec.nodeName": last.Node}); err != nil {
-		return false, fmt.Errorf("list the pods of node %s, on which pod %s/%s should run again: %w", last.Node, last.Namespace, last.Name, err)
-	}
-	if count(there.Items) >= len(evicted) {
-		return true, nil
+	if enough, err := count(client.MatchingFields{"spec.nodeName": last.Node}); enough || err != nil {
+		return enough, err
 	}
 	now := d.Clock.Now()
 	if !all && now.Sub(d.listedAt) < namespaceInterval {
 		return false, nil
 	}
 	d.listedAt = now
-	found := 0
-	err := eachPage(ctx, d.Reader, func(page *corev1.PodList) { found += count(page.Items) }, client.InNamespace(last.Namespace))
-	if err != nil {
-		return false, fmt.Errorf("list the pods of namespace %s, in which pod %s was evicted: %w", last.Namespace, last.Name, err)
-	}
-	return found >= len(evicted), nil
+	return count()
 }
 
-// holdsDevices tells whether a claim holds what a pod had.
+// holdsDevices reports whether a claim holds what a pod had.
 func (d *Defragmenter) holdsDevices(ctx context.Context, node string, m *v1alpha1.DefragmentationMove) (bool, error) {
 	var claims resourceapi.ResourceClaimList
 	if err := d.Client.List(ctx, &claims, client.InNamespace(m.Namespace), client.MatchingFields{drain.NodeIndex: node}); err != nil {

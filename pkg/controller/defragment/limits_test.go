@@ -227,12 +227,12 @@ func TestEachPage(t *testing.T) {
 		},
 	})
 	var names []string
-	require.NoError(t, eachPage(t.Context(), reader, func(page *corev1.PodList) {
-		names = append(names, page.Items[0].Name)
-		assert.Empty(t, page.Items[0].ManagedFields)
+	require.NoError(t, each(t.Context(), reader, &corev1.PodList{}, func(pod *corev1.Pod) {
+		names = append(names, pod.Name)
+		assert.Empty(t, pod.ManagedFields)
 	}, client.InNamespace(team)))
 	assert.Equal(t, []string{"0", "1"}, names)
-	require.ErrorIs(t, eachPage(t.Context(), reader, func(*corev1.PodList) {}), assert.AnError)
+	require.ErrorIs(t, each(t.Context(), reader, &corev1.PodList{}, func(*corev1.Pod) {}), assert.AnError)
 }
 
 // Only Jobs whose pods may be moved are read.

@@ -2,6 +2,7 @@ package defragment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -128,34 +129,18 @@ func (d *Defragmenter) readRest(ctx context.Context, in *defrag.Input, waiting [
 		in.Pods = append(in.Pods, *pod)
 	}
 	needed := neededBy(in, waiting)
-	for _, read := range []func() error{
-		func() error {
-			return eachPage(ctx, d.Reader, func(page *resourceapi.DeviceClassList) { in.Classes = append(in.Classes, page.Items...) })
-		},
-		func() error {
-			return eachPage(ctx, d.Reader, func(page *resourceapi.ResourceClaimList) { in.Claims = keep(in.Claims, page.Items, needed.claim) })
-		},
-		func() error {
-			return eachPage(ctx, d.Reader, func(page *resourceapi.ResourceClaimTemplateList) {
-				in.Templates = keep(in.Templates, page.Items, needed.template)
-			})
-		},
-		func() error {
-			return eachPage(ctx, d.Reader, func(page *policyv1.PodDisruptionBudgetList) { in.Budgets = keep(in.Budgets, page.Items, needed.budget) })
-		},
-		func() error {
-			return eachPage(ctx, d.Reader, func(page *corev1.NamespaceList) { in.Namespaces = append(in.Namespaces, page.Items...) })
-		},
-		func() error {
-			if !d.HasRules {
-				return nil
-			}
-			return eachPage(ctx, d.Reader, func(page *resourceapi.DeviceTaintRuleList) { in.Rules = append(in.Rules, page.Items...) })
-		},
-	} {
-		if err := read(); err != nil {
-			return fmt.Errorf("list what a plan to move pods depends on: %w", err)
-		}
+	err := errors.Join(
+		each(ctx, d.Reader, &resourceapi.DeviceClassList{}, addTo(&in.Classes, nil)),
+		each(ctx, d.Reader, &resourceapi.ResourceClaimList{}, addTo(&in.Claims, needed.claim)),
+		each(ctx, d.Reader, &resourceapi.ResourceClaimTemplateList{}, addTo(&in.Templates, needed.template)),
+		each(ctx, d.Reader, &policyv1.PodDisruptionBudgetList{}, addTo(&in.Budgets, needed.budget)),
+		each(ctx, d.Reader, &corev1.NamespaceList{}, addTo(&in.Namespaces, nil)),
+	)
+	if d.HasRules {
+		err = errors.Join(err, each(ctx, d.Reader, &resourceapi.DeviceTaintRuleList{}, addTo(&in.Rules, nil)))
+	}
+	if err != nil {
+		return fmt.Errorf("list what a plan to move pods depends on: %w", err)
 	}
 	return d.readJobs(ctx, in)
 }
@@ -171,21 +156,18 @@ func (d *Defragmenter) readAntiAffinity(ctx context.Context, in *defrag.Input) e
 		isRead[in.Nodes[i].Name] = true
 	}
 	known, size := map[string]bool{}, 0
-	err := eachPage(ctx, d.Reader, func(page *corev1.PodList) {
-		for i := range page.Items {
-			pod := &page.Items[i]
-			if size > maxTerms || isRead[pod.Spec.NodeName] || !defrag.KeepsPodsAway(pod) {
-				continue
-			}
-			only := corev1.Pod{Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: &corev1.Affinity{PodAntiAffinity: pod.Spec.Affinity.PodAntiAffinity}}}
-			key := pod.Namespace + "/" + only.Spec.Affinity.String()
-			if known[key] {
-				continue
-			}
-			known[key], size = true, size+2*len(key)
-			only.Namespace, only.Name = pod.Namespace, pod.Name
-			in.Pods = append(in.Pods, only)
+	err := each(ctx, d.Reader, &corev1.PodList{}, func(pod *corev1.Pod) {
+		if size > maxTerms || isRead[pod.Spec.NodeName] || !defrag.KeepsPodsAway(pod) {
+			return
 		}
+		only := corev1.Pod{Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: &corev1.Affinity{PodAntiAffinity: pod.Spec.Affinity.PodAntiAffinity}}}
+		key := pod.Namespace + "/" + only.Spec.Affinity.String()
+		if known[key] {
+			return
+		}
+		known[key], size = true, size+2*len(key)
+		only.Namespace, only.Name = pod.Namespace, pod.Name
+		in.Pods = append(in.Pods, only)
 	})
 	switch {
 	case err != nil:

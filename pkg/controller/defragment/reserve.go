@@ -53,7 +53,7 @@ func (d *Defragmenter) reserve(ctx context.Context, node *v1alpha1.GPUNode, pod 
 	return d.evict(ctx, node, pod, true)
 }
 
-// isTainted tells whether the API server has the taints of an attempt. Devices that are not published
+// isTainted reports whether the API server has the taints of an attempt. Devices that are not published
 // need none.
 func (d *Defragmenter) isTainted(ctx context.Context, node string, a *v1alpha1.Defragmentation) (bool, error) {
 	published, err := d.slices(ctx, node)

@@ -132,12 +132,9 @@ func (d *Defragmenter) waitingPods(ctx context.Context, nodes []v1alpha1.GPUNode
 		}
 	}
 	byNamespace := map[string][]*corev1.Pod{}
-	err := eachPage(ctx, d.Reader, func(page *corev1.PodList) {
-		for i := range page.Items {
-			pod := &page.Items[i]
-			if since, waits := unschedulableSince(pod); waits && now.Sub(since) >= d.After && !aborted[pod.Namespace] && mayRequestDevices(pod) {
-				byNamespace[pod.Namespace] = append(byNamespace[pod.Namespace], trimPod(pod))
-			}
+	err := each(ctx, d.Reader, &corev1.PodList{}, func(pod *corev1.Pod) {
+		if since, waits := unschedulableSince(pod); waits && now.Sub(since) >= d.After && !aborted[pod.Namespace] && mayRequestDevices(pod) {
+			byNamespace[pod.Namespace] = append(byNamespace[pod.Namespace], trimPod(pod))
 		}
 	}, client.MatchingFields{"spec.nodeName": "", "status.phase": string(corev1.PodPending)})
 	if err != nil {
@@ -146,7 +143,7 @@ func (d *Defragmenter) waitingPods(ctx context.Context, nodes []v1alpha1.GPUNode
 	return roundRobin(byNamespace, d.searches), nil
 }
 
-// mayRequestDevices tells whether a pod has claims or requests extended resources. Plans for other pods would
+// mayRequestDevices reports whether a pod has claims or requests extended resources. Plans for other pods would
 // only use up the limit.
 func mayRequestDevices(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
@@ -195,7 +192,7 @@ func roundRobin(byNamespace map[string][]*corev1.Pod, offset int) (out []*corev1
 	return out
 }
 
-// abortedRecently tells whether an attempt was aborted, or could not be ended at its deadline, a short time ago.
+// abortedRecently reports whether an attempt was aborted, or could not be ended at its deadline, a short time ago.
 func abortedRecently(a *v1alpha1.Defragmentation, now time.Time) bool {
 	if a == nil || a.State == v1alpha1.DefragmentationSucceeded {
 		return false
@@ -226,7 +223,7 @@ func (d *Defragmenter) nodesToSearch(nodes []v1alpha1.GPUNode, now time.Time) (n
 	return slices.Concat(names[next:], names[:next])
 }
 
-// isAvailable tells whether a plan may use a node: it is not being switched to another profile, no attempt
+// isAvailable reports whether a plan may use a node: it is not being switched to another profile, no attempt
 // was aborted there recently, and none has to be ended there.
 func isAvailable(node *v1alpha1.GPUNode, now time.Time) bool {
 	s := &node.Status

@@ -50,7 +50,7 @@ type Defragmenter struct {
 	// Evict evicts a pod, or only asks whether that is allowed if dryRun is set. It returns why the API
 	// server refuses the eviction, empty if it does not.
 	Evict func(ctx context.Context, pod *drain.Pod, dryRun bool) (refusal string, err error)
-	// HasRules tells whether the API server serves DeviceTaintRules.
+	// HasRules reports whether the API server serves DeviceTaintRules.
 	HasRules bool
 	// Settle is how long schedulers may take to notice taints.
 	Settle time.Duration

@@ -2,6 +2,7 @@ package defragment
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,42 +22,38 @@ import (
 // would need more memory than the controller may use.
 const pageSize = 500
 
-// eachPage lists objects page by page, without their managed fields.
-func eachPage[T any, L interface {
-	*T
-	client.ObjectList
-}](ctx context.Context, reader client.Reader, use func(page L), options ...client.ListOption) error {
-	next := ""
-	for {
-		page := L(new(T))
-		if err := reader.List(ctx, page, append(slices.Clone(options), client.Limit(pageSize), client.Continue(next))...); err != nil {
+// each lists objects page by page, without their managed fields. empty is an empty list of them.
+func each[T client.Object](ctx context.Context, reader client.Reader, empty client.ObjectList, use func(T), options ...client.ListOption) error {
+	for next := ""; ; {
+		list, ok := empty.DeepCopyObject().(client.ObjectList)
+		if !ok {
+			return fmt.Errorf("%T is no list", empty)
+		}
+		if err := reader.List(ctx, list, append(slices.Clone(options), client.Limit(pageSize), client.Continue(next))...); err != nil {
 			return err
 		}
-		err := meta.EachListItem(page, func(o runtime.Object) error {
-			accessor, err := meta.Accessor(o)
-			if err == nil {
-				accessor.SetManagedFields(nil)
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			object, ok := o.(T)
+			if !ok {
+				return fmt.Errorf("a list of %T has a %T", object, o)
 			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		use(page)
-		if next = page.GetContinue(); next == "" {
+			object.SetManagedFields(nil)
+			use(object)
 			return nil
+		})
+		if next = list.GetContinue(); err != nil || next == "" {
+			return err
 		}
 	}
 }
 
-// keep appends the objects of a page that are needed.
-func keep[T any](to, page []T, isNeeded func(*T) bool) []T {
-	for i := range page {
-		if isNeeded(&page[i]) {
-			to = append(to, page[i])
+// addTo returns what appends the objects that are needed; nil: all.
+func addTo[T any](to *[]T, isNeeded func(*T) bool) func(*T) {
+	return func(o *T) {
+		if isNeeded == nil || isNeeded(o) {
+			*to = append(*to, *o)
 		}
 	}
-	return to
 }
 
 // needed is what a plan needs of the objects of the whole cluster.

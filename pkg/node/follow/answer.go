@@ -79,7 +79,7 @@ func (f *Follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(co
 // awaitPublished waits for a while until the API server has the slices. The controller
 // compares them, and would have to wait for another report.
 func (f *Follower) awaitPublished(ctx context.Context) {
-	if !f.Publisher.IsMine() || f.Publisher.IsWithdrawn() {
+	if !f.Publisher.IsMine() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishedPatience)

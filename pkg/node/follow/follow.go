@@ -75,8 +75,6 @@ type Config struct {
 	// Waiting describes the sharing settings that a GPU gets once no claim holds a share of
 	// it; empty: the current ones.
 	Waiting func(gpuID string) string
-	// Uninstalling tells whether Tranche is being uninstalled.
-	Uninstalling func() bool
 	// TaintSettle is how long schedulers may take to notice taints; zero: a second.
 	TaintSettle time.Duration
 	// RestorePause is the first pause before restoring the profile is retried; zero: a
@@ -192,9 +190,6 @@ func (f *Follower) Run(ctx context.Context) {
 
 // step reads the GPUNode once, and does what it asks for.
 func (f *Follower) step(ctx context.Context) {
-	if f.Uninstalling() {
-		return // the GPUNode is being deleted, and must not be created again
-	}
 	node, err := f.get(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot create the GPUNode of the node; check that its CRD is installed", "gpunode", f.Node.Name)

@@ -39,8 +39,6 @@ type Labeler struct {
 	mu sync.Mutex
 	// written has the labels of the node; nil before the first read.
 	written map[string]string
-	// off is set while Tranche is being uninstalled.
-	off bool
 }
 
 // NewLabeler returns a Labeler for the labels of a node's vendors.
@@ -48,29 +46,14 @@ func NewLabeler(client kubernetes.Interface, node *Node) *Labeler {
 	return &Labeler{client: client, node: node.name, vendors: node.Vendors}
 }
 
-// Remove removes the labels. Update writes none until Resume is called.
-func (l *Labeler) Remove(ctx context.Context) error {
-	l.mu.Lock()
-	l.off = true
-	l.mu.Unlock()
-	return l.Update(ctx, nil)
-}
-
-// Resume lets Update write labels again.
-func (l *Labeler) Resume() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.off = false
-}
-
-// Update writes the labels if they differ from those of the node.
+// Update writes the labels if they differ from those of the node. Without wanted, it removes them.
 func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	labels := maps.Clone(wanted)
-	if l.off || labels == nil {
+	if labels == nil {
 		labels = map[string]string{}
 	}
 	if l.written == nil {

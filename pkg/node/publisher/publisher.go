@@ -61,8 +61,6 @@ type Config struct {
 	// IsOld tells whether claims hold devices of a GPU that were allocated from another
 	// pool than the node's. Version 0.1 published a pool for each GPU. May be nil.
 	IsOld func(pciAddress string) bool
-	// Withdrawn: nothing is published at first, because Tranche is being uninstalled.
-	Withdrawn bool
 }
 
 // Publisher publishes the GPUs of the node as ResourceSlices.
@@ -104,8 +102,6 @@ type Publisher struct {
 	noTaints bool
 	// mine is set once no other plugin publishes the node's GPUs.
 	mine bool
-	// withdrawn is set while Tranche is being uninstalled: nothing is published.
-	withdrawn bool
 	// slices is the number of slices in the last publication.
 	slices int
 	// places has the PCI addresses of the GPUs in the order of their slices. It only
@@ -119,7 +115,7 @@ type Publisher struct {
 
 // New returns a Publisher that publishes nothing before TakeOver.
 func New(c Config) *Publisher {
-	return &Publisher{Config: c, withdrawn: c.Withdrawn}
+	return &Publisher{Config: c}
 }
 
 // start sets where to publish to.
@@ -148,11 +144,6 @@ func set[T any](ctx context.Context, p *Publisher, input *T, value T) {
 	}
 }
 
-// SetWithdrawn withdraws the GPUs, or publishes them again.
-func (p *Publisher) SetWithdrawn(ctx context.Context, withdrawn bool) {
-	set(ctx, p, &p.withdrawn, withdrawn)
-}
-
 // SetObstacles sets what cannot be allocated now, by GPU.
 func (p *Publisher) SetObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
 	set(ctx, p, &p.obstacles, obstacles)
@@ -176,13 +167,6 @@ func (p *Publisher) SetReservation(ctx context.Context, r Reservation) {
 	set(ctx, p, &p.reservation, r)
 }
 
-// IsWithdrawn tells whether the GPUs are withdrawn.
-func (p *Publisher) IsWithdrawn() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.withdrawn
-}
-
 // IsMine tells whether this plugin publishes the GPUs.
 func (p *Publisher) IsMine() bool {
 	p.mu.Lock()
@@ -202,11 +186,6 @@ func (p *Publisher) Publish(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.send == nil || !p.known || !p.mine {
-		return
-	}
-	if p.withdrawn {
-		p.Metrics.OfferedGPUs(nil)
-		p.sendAll(ctx, nil)
 		return
 	}
 	known := p.inPlaces()
@@ -362,7 +341,7 @@ func (p *Publisher) IsFree(g *inventory.GPU, device string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	others := p.owners.Of(g.Vendor, g.PCIAddress)
-	return p.mine && p.known && !p.withdrawn && !p.unmanaged() && len(p.gpuTaints(g, others)) == 0 && len(p.ownTaints(g)[device]) == 0
+	return p.mine && p.known && !p.unmanaged() && len(p.gpuTaints(g, others)) == 0 && len(p.ownTaints(g)[device]) == 0
 }
 
 // failed reports that the slices could not be published. The helper retries many times a

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
@@ -20,32 +22,52 @@ const republishPatience = 20 * time.Second
 
 // Stored lists the driver's ResourceSlices of the node in the API server.
 func (p *Publisher) Stored(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+	return stored(ctx, p.Client, p.Node)
+}
+
+func stored(ctx context.Context, client kubernetes.Interface, node string) ([]resourceapi.ResourceSlice, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
-	list, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorNodeName: p.Node,
+	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorNodeName: node,
 		resourceapi.ResourceSliceSelectorDriver:   names.DriverName,
 	}.String()})
 	if err != nil {
-		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", p.Node, err)
+		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", node, err)
 	}
 	return list.Items, nil
+}
+
+// Withdraw deletes the ResourceSlices of a node. No publisher may be at work.
+func Withdraw(ctx context.Context, client kubernetes.Interface, node string) error {
+	published, err := stored(ctx, client, node)
+	for i := range published {
+		err = errors.Join(err, deleteSlice(ctx, client, &published[i]))
+	}
+	return err
+}
+
+func deleteSlice(ctx context.Context, client kubernetes.Interface, s *resourceapi.ResourceSlice) error {
+	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	defer cancel()
+	err := client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete ResourceSlice %s of pool %s: %w", s.Name, s.Spec.Pool.Name, err)
+	}
+	return nil
 }
 
 // RemoveOtherPools deletes the slices of other pools: version 0.1 had a pool for each GPU.
 // The helper would delete them half a minute after it has published the new pool, but the
 // scheduler must never see a GPU in two pools.
 func (p *Publisher) RemoveOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
-	defer cancel()
 	for i := range published {
 		s := &published[i]
 		if s.Spec.Pool.Name == names.PoolName(p.Node) {
 			continue
 		}
-		err := p.Client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete ResourceSlice %s of pool %s, which an earlier version published: %w", s.Name, s.Spec.Pool.Name, err)
+		if err := deleteSlice(ctx, p.Client, s); err != nil {
+			return fmt.Errorf("remove what an earlier version published: %w", err)
 		}
 	}
 	return nil

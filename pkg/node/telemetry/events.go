@@ -95,6 +95,15 @@ func (e *Events) about(message string) *corev1.ObjectReference {
 // LastWords writes a warning at once, before the plugin ends: events that the recorder has
 // only queued are lost.
 func (e *Events) LastWords(ctx context.Context, reason, message string) {
+	e.sendNow(ctx, corev1.EventTypeWarning, reason, message)
+}
+
+// LastNote is LastWords for an event that is no warning.
+func (e *Events) LastNote(ctx context.Context, reason, message string) {
+	e.sendNow(ctx, corev1.EventTypeNormal, reason, message)
+}
+
+func (e *Events) sendNow(ctx context.Context, kind, reason, message string) {
 	klog.FromContext(ctx).Info(message, "event", reason)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordsTimeout)
 	defer cancel()
@@ -108,7 +117,7 @@ func (e *Events) LastWords(ctx context.Context, reason, message string) {
 		Reason:              reason,
 		Regarding:           *e.node,
 		Note:                truncate(message),
-		Type:                corev1.EventTypeWarning,
+		Type:                kind,
 	}, metav1.CreateOptions{})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write an event", "event", reason)

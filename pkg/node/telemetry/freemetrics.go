@@ -1,8 +1,6 @@
 package telemetry
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -27,57 +25,33 @@ var (
 		[]string{"type", "profile"}, nil)
 )
 
-// freeCollector reports what is left of the GPUs that are published. It reads the ledger at each
-// scrape. The number of samples depends on the GPUs and their profiles only.
-type freeCollector struct {
-	gpus    atomic.Pointer[[]gpu.GPU]
-	records func() []ledger.Record
-}
-
-// Describe implements prometheus.Collector.
-func (c *freeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{freeMemoryDesc, allocatedMemoryDesc, freeUnitsDesc, allocatedUnitsDesc, freeDevicesDesc, fragmentationDesc} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *freeCollector) Collect(ch chan<- prometheus.Metric) {
-	gpus := c.gpus.Load()
-	if gpus == nil {
-		return
-	}
+// collectFree reports what is left of the GPUs that are published. The number of samples depends on
+// the GPUs and their profiles only.
+func collectFree(ch chan<- prometheus.Metric, gpus []gpu.GPU, records []ledger.Record) {
 	held := map[string][]gpu.Placement{}
-	for _, r := range c.records() {
+	for _, r := range records {
 		for _, d := range r.Devices {
 			if !d.Admin && !r.Released {
 				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
 			}
 		}
 	}
-	type kind struct {
-		deviceType gpu.Type
-		profile    string
-	}
 	kinds := map[kind]bool{}
-	all := make([]gpu.Free, len(*gpus))
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	for i, g := range *gpus {
+	all := make([]gpu.Free, len(gpus))
+	for i, g := range gpus {
 		all[i] = g.Free(held[g.PCIAddress])
-		gauge(freeMemoryDesc, float64(all[i].Memory), g.Name())
-		gauge(allocatedMemoryDesc, float64(all[i].Allocated), g.Name())
+		gauge(ch, freeMemoryDesc, float64(all[i].Memory), g.Name())
+		gauge(ch, allocatedMemoryDesc, float64(all[i].Allocated), g.Name())
 		if all[i].ComputeUnits+all[i].AllocatedUnits > 0 {
-			gauge(freeUnitsDesc, float64(all[i].ComputeUnits), g.Name())
-			gauge(allocatedUnitsDesc, float64(all[i].AllocatedUnits), g.Name())
+			gauge(ch, freeUnitsDesc, float64(all[i].ComputeUnits), g.Name())
+			gauge(ch, allocatedUnitsDesc, float64(all[i].AllocatedUnits), g.Name())
 		}
 		for _, f := range all[i].Fits {
 			kinds[kind{f.Type, f.Profile}] = true
-			gauge(freeDevicesDesc, float64(f.Count), g.Name(), string(f.Type), f.Profile)
+			gauge(ch, freeDevicesDesc, float64(f.Count), g.Name(), string(f.Type), f.Profile)
 		}
 	}
 	for k := range kinds {
-		gauge(fragmentationDesc, gpu.Fragmentation(all, k.deviceType, k.profile), string(k.deviceType), k.profile)
+		gauge(ch, fragmentationDesc, gpu.Fragmentation(all, k.deviceType, k.profile), string(k.deviceType), k.profile)
 	}
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +22,7 @@ type Metrics struct {
 	published     *prometheus.GaugeVec
 	publishErrors prometheus.Counter
 	findings      *prometheus.CounterVec
-	free          *freeCollector
+	ledger        *ledgerCollector
 }
 
 // NewMetrics returns Metrics. records lists the records of the ledger.
@@ -52,9 +53,9 @@ func NewMetrics(records func() []ledger.Record) *Metrics {
 			Name: names.MetricReconcileFindings,
 			Help: "Repairs by the reconciler; reasons as in the events.",
 		}, []string{"reason", "result"}),
-		free: &freeCollector{records: records},
+		ledger: &ledgerCollector{records: records},
 	}
-	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, &claimCollector{records: records}, m.free)
+	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, m.ledger)
 	return m
 }
 
@@ -108,10 +109,15 @@ func (m *Metrics) PublishedDevices(slices []publish.Slice) {
 }
 
 // OfferedGPUs sets the GPUs of the last publication, with the devices that can be allocated.
-func (m *Metrics) OfferedGPUs(gpus []gpu.GPU) { m.free.gpus.Store(&gpus) }
+func (m *Metrics) OfferedGPUs(gpus []gpu.GPU) { m.ledger.gpus.Store(&gpus) }
 
-// claimCollector reports the devices that claims hold. It reads the ledger at each scrape.
-type claimCollector struct{ records func() []ledger.Record }
+// ledgerCollector reports the devices that claims hold, and what is left of the GPUs. It reads the
+// ledger at each scrape.
+type ledgerCollector struct {
+	records func() []ledger.Record
+	// gpus are those that are published, nil before they are.
+	gpus atomic.Pointer[[]gpu.GPU]
+}
 
 var (
 	preparedDesc = prometheus.NewDesc(names.MetricPreparedDevices,
@@ -123,21 +129,38 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (c *claimCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- preparedDesc
-	ch <- claimInfoDesc
-	describeShares(ch)
+func (c *ledgerCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		preparedDesc, claimInfoDesc, shareInfoDesc, shareMemoryDesc, shareLimitDesc, shareFractionDesc,
+		freeMemoryDesc, allocatedMemoryDesc, freeUnitsDesc, allocatedUnitsDesc, freeDevicesDesc, fragmentationDesc,
+	} {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
-	type kind struct {
-		deviceType gpu.Type
-		profile    string
+func (c *ledgerCollector) Collect(ch chan<- prometheus.Metric) {
+	records := c.records()
+	collectClaims(ch, records)
+	if gpus := c.gpus.Load(); gpus != nil {
+		collectFree(ch, *gpus, records)
 	}
+}
+
+func gauge(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {
+	ch <- constMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+// kind is what devices are counted by.
+type kind struct {
+	deviceType gpu.Type
+	profile    string
+}
+
+func collectClaims(ch chan<- prometheus.Metric, records []ledger.Record) {
 	prepared := map[kind]float64{}
 	info := map[claimInfo]bool{}
-	for _, r := range c.records() {
+	for _, r := range records {
 		if r.State != ledger.Prepared {
 			continue
 		}
@@ -150,10 +173,10 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for i := range info {
-		ch <- prometheus.MustNewConstMetric(claimInfoDesc, prometheus.GaugeValue, 1, i[:]...)
+		gauge(ch, claimInfoDesc, 1, i[:]...)
 	}
 	for k, n := range prepared {
-		ch <- prometheus.MustNewConstMetric(preparedDesc, prometheus.GaugeValue, n, string(k.deviceType), k.profile)
+		gauge(ch, preparedDesc, n, string(k.deviceType), k.profile)
 	}
 }
 

@@ -27,31 +27,21 @@ var (
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
 
-func describeShares(ch chan<- *prometheus.Desc) {
-	ch <- shareInfoDesc
-	ch <- shareMemoryDesc
-	ch <- shareLimitDesc
-	ch <- shareFractionDesc
-}
-
 // collectShare reports a device of a claim, if it is a share.
 func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
 	if d.Placement.Share == nil || d.Amount == nil {
 		return
 	}
 	labels := []string{r.Claim.Namespace, "", "", r.Claim.Name, d.Name, string(d.ShareID)}
-	gauge := func(desc *prometheus.Desc, value float64, more ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append(slices.Clone(labels), more...)...)
-	}
 	s := d.Placement.Share
-	gauge(shareInfoDesc, 1, string(s.By), strings.ToLower(string(s.Strategy)), string(d.Placement.Isolation))
+	gauge(ch, shareInfoDesc, 1, append(slices.Clone(labels), string(s.By), strings.ToLower(string(s.Strategy)), string(d.Placement.Isolation))...)
 	if d.Amount.Memory > 0 {
-		gauge(shareMemoryDesc, float64(d.Amount.Memory))
+		gauge(ch, shareMemoryDesc, float64(d.Amount.Memory), labels...)
 	}
 	if s.Limits {
-		gauge(shareLimitDesc, float64(d.Amount.Memory))
+		gauge(ch, shareLimitDesc, float64(d.Amount.Memory), labels...)
 	}
 	if s.By == gpu.ByFraction {
-		gauge(shareFractionDesc, float64(d.Amount.Fraction)/gpu.WholeFraction)
+		gauge(ch, shareFractionDesc, float64(d.Amount.Fraction)/gpu.WholeFraction, labels...)
 	}
 }

@@ -62,7 +62,7 @@ tranche.dev/repartitioning
 paused-for-tranche
 {{- end }}
 
-{{/* The order to clean up, by which `helm uninstall` tells the plugins. */}}
+{{/* What Helm creates only to uninstall. */}}
 {{- define "tranche.uninstall.name" -}}
 {{- include "tranche.fullname" . }}-uninstall
 {{- end }}

@@ -1,4 +1,4 @@
-package scrape_test
+package usage_test
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/tranche-dev/tranche/pkg/usage/scrape"
+	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
 // plugin is a pod of the plugin.
@@ -60,7 +60,7 @@ func newServer(t *testing.T, answers map[string]string, pods ...corev1.Pod) kube
 		http.Error(w, "no such pod", http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(s.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, WrapTransport: scrape.Stay})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, WrapTransport: usage.Stay})
 	require.NoError(t, err)
 	return client
 }
@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), leaving, plugin("b", "node-b", at),
 		plugin("c", "node-c", at), plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at), plugin("g", "", at))
 	told := 0
-	nodes, err := scrape.Reader{
+	nodes, err := usage.Reader{
 		Kubernetes: client, Namespace: "tranche-system", Shows: func(node string) bool { return node != "node-f" },
 		Progress: func(_, all int) {
 			told++
@@ -94,31 +94,31 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadWithoutPlugins(t *testing.T) {
-	_, err := scrape.Reader{Kubernetes: newServer(t, nil), Namespace: "tranche-system"}.Read(t.Context())
+	_, err := usage.Reader{Kubernetes: newServer(t, nil), Namespace: "tranche-system"}.Read(t.Context())
 	require.ErrorContains(t, err, "you are not allowed to list the pods of Tranche")
-	_, err = scrape.Reader{Kubernetes: newServer(t, nil, []corev1.Pod{}...), Namespace: "tranche-system"}.Read(t.Context())
+	_, err = usage.Reader{Kubernetes: newServer(t, nil, []corev1.Pod{}...), Namespace: "tranche-system"}.Read(t.Context())
 	require.Error(t, err)
-	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "", time.Now())), Namespace: "tranche-system"}.Read(t.Context())
-	require.ErrorIs(t, err, scrape.ErrNoPlugins)
-	_, err = scrape.Reader{Kubernetes: newServer(t, nil, plugin("a", "node-a", time.Now()))}.Read(t.Context())
+	_, err = usage.Reader{Kubernetes: newServer(t, nil, plugin("a", "", time.Now())), Namespace: "tranche-system"}.Read(t.Context())
+	require.ErrorIs(t, err, usage.ErrNoPlugins)
+	_, err = usage.Reader{Kubernetes: newServer(t, nil, plugin("a", "node-a", time.Now()))}.Read(t.Context())
 	require.EqualError(t, err, "the namespace of Tranche is not known", "a pod of a tenant may have the label")
 }
 
-func TestNode(t *testing.T) {
+func TestReadNode(t *testing.T) {
 	at := time.Unix(1000, 0)
 	client := newServer(t, map[string]string{
 		"a-old": "broken", "a": `tranche_fb_used_bytes{node="node-b",gpu="gpu-a"} 5` + "\n", "b": "", "d": "# nothing\n", "e": "redirect",
 		"f": "# " + strings.Repeat("x", 5<<20),
 	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), plugin("b", "node-b", at), plugin("c", "node-c", at),
 		plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at))
-	r := scrape.Reader{Kubernetes: client, Namespace: "tranche-system"}
+	r := usage.Reader{Kubernetes: client, Namespace: "tranche-system"}
 	node, err := r.Node(t.Context(), "node-a")
 	require.NoError(t, err)
 	assert.Equal(t, "node-a", node.Name, "whatever the plugin says")
 	assert.InDelta(t, 5.0, *node.MemoryUsed, 0)
 	for name, says := range map[string]string{
-		"node-b": "you are not allowed to get pods/proxy", "node-c": "metrics of pod tranche-system/c: ", "node-d": scrape.ErrNothing.Error(),
-		"node-e": "metrics of pod tranche-system/e: ", "node-f": "too large", "node-x": scrape.ErrNoPlugin.Error(),
+		"node-b": "you are not allowed to get pods/proxy", "node-c": "metrics of pod tranche-system/c: ", "node-d": usage.ErrNothing.Error(),
+		"node-e": "metrics of pod tranche-system/e: ", "node-f": "too large", "node-x": usage.ErrNoPlugin.Error(),
 	} {
 		_, err := r.Node(t.Context(), name)
 		require.ErrorContains(t, err, says, name)

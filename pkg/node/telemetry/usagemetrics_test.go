@@ -1,4 +1,4 @@
-package usage
+package telemetry
 
 import (
 	"context"
@@ -43,7 +43,7 @@ type node struct {
 func newNode() *node {
 	g := gpu.GPU{PCIAddress: firstGPU, UUID: "GPU-1", ProductName: "H100", Vendor: "nvidia", Architecture: "hopper", DriverVersion: "580"}
 	n := &node{gpus: []gpu.GPU{g}, records: map[types.UID]ledger.Record{}, pods: map[int]types.UID{}}
-	n.Sampler = New(Config{
+	n.Sampler = NewSampler(SamplerConfig{
 		Interval: interval,
 		GPUs:     func() []gpu.GPU { return n.gpus },
 		Read:     func(ctx context.Context, address string) (gpu.Usage, error) { return n.use(ctx, address) },
@@ -165,7 +165,7 @@ func TestUsageOfPartitions(t *testing.T) {
 	n.gpus = nil
 	assert.Empty(t, n.scrape(t, "tranche_"), "a GPU that was removed")
 	n.Measure(t.Context())
-	assert.Empty(t, n.samples)
+	assert.Empty(t, n.Sampler.gpus)
 }
 
 // What was measured of a claim is never reported of the next one, although the partition has the

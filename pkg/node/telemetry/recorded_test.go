@@ -1,4 +1,4 @@
-package usage
+package telemetry
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -40,7 +39,7 @@ var changing = regexp.MustCompile(`(?m)^(tranche_claim_duration_seconds_(?:sum|b
 func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context, string) (gpu.Usage, error), pods map[int]types.UID, records ...ledger.Record) {
 	t.Helper()
 	list := func() []ledger.Record { return records }
-	s := New(Config{
+	s := NewSampler(SamplerConfig{
 		Interval: time.Hour, GPUs: func() []gpu.GPU { return gpus }, Read: read, Records: list,
 		PodOf: func(pid int) (types.UID, error) { return pods[pid], nil },
 		Containers: func(context.Context) (Containers, error) {
@@ -53,7 +52,7 @@ func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context
 	})
 	s.Measure(t.Context())
 	s.Measure(t.Context())
-	m := telemetry.NewMetrics(list)
+	m := NewMetrics(list)
 	m.Register(node, s)
 	m.OfferedGPUs(gpus)
 	var published []publish.GPU

@@ -1,4 +1,4 @@
-package scrape
+package usage
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
 const (
@@ -66,7 +66,7 @@ var (
 var errNoNamespace = errors.New("the namespace of Tranche is not known")
 
 // Read reads all plugins. A node whose plugin does not answer has a reason in place of values.
-func (r Reader) Read(ctx context.Context) ([]usage.Node, error) {
+func (r Reader) Read(ctx context.Context) ([]Node, error) {
 	pods, any, err := r.plugins(ctx, "")
 	switch {
 	case err != nil:
@@ -75,7 +75,7 @@ func (r Reader) Read(ctx context.Context) ([]usage.Node, error) {
 		return nil, ErrNoPlugins
 	}
 	var mu sync.Mutex // for nodes and done
-	nodes := []usage.Node{}
+	nodes := []Node{}
 	done := 0
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -94,28 +94,28 @@ func (r Reader) Read(ctx context.Context) ([]usage.Node, error) {
 	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(nodes, func(a, b usage.Node) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, nil
 }
 
 // Node reads the plugin of one node.
-func (r Reader) Node(ctx context.Context, name string) (usage.Node, error) {
+func (r Reader) Node(ctx context.Context, name string) (Node, error) {
 	r.Shows = func(node string) bool { return node == name }
 	pods, _, err := r.plugins(ctx, fields.OneTermEqualSelector("spec.nodeName", name).String())
 	switch {
 	case err != nil:
-		return usage.Node{}, err
+		return Node{}, err
 	case len(pods) == 0:
-		return usage.Node{}, ErrNoPlugin
+		return Node{}, ErrNoPlugin
 	}
 	rows, err := r.rows(ctx, &pods[0])
 	switch {
 	case err != nil:
-		return usage.Node{}, reason(&pods[0], err)
+		return Node{}, reason(&pods[0], err)
 	case len(rows) == 0:
-		return usage.Node{}, ErrNothing
+		return Node{}, ErrNothing
 	}
-	return usage.NodeOf(name, rows), nil
+	return NodeOf(name, rows), nil
 }
 
 // plugins lists the pods of the plugins, one for each node. any: there is one, of whatever node.
@@ -153,13 +153,13 @@ func (r Reader) plugins(ctx context.Context, selector string) (pods []corev1.Pod
 func newer(a, b *corev1.Pod) bool { return a.CreationTimestamp.After(b.CreationTimestamp.Time) }
 
 // node reads the plugin of a node.
-func (r Reader) node(ctx context.Context, pod *corev1.Pod) []usage.Node {
+func (r Reader) node(ctx context.Context, pod *corev1.Pod) []Node {
 	rows, err := r.rows(ctx, pod)
 	switch {
 	case err == nil && len(rows) > 0:
-		return []usage.Node{usage.NodeOf(pod.Spec.NodeName, rows)}
+		return []Node{NodeOf(pod.Spec.NodeName, rows)}
 	case err != nil:
-		return []usage.Node{{Name: pod.Spec.NodeName, Unknown: reason(pod, err).Error(), GPUs: []usage.GPU{}}}
+		return []Node{{Name: pod.Spec.NodeName, Unknown: reason(pod, err).Error(), GPUs: []GPU{}}}
 	}
 	// A node without GPUs.
 	return nil
@@ -173,19 +173,19 @@ func reason(pod *corev1.Pod, err error) error {
 	return err
 }
 
-func (r Reader) rows(ctx context.Context, pod *corev1.Pod) ([]usage.Row, error) {
+func (r Reader) rows(ctx context.Context, pod *corev1.Pod) ([]Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	ask := r.Ask
 	if ask == nil {
 		ask = r.proxied
 	}
-	body, err := ask(ctx, pod, url.Values{"name[]": usage.Metrics()})
+	body, err := ask(ctx, pod, url.Values{"name[]": Metrics()})
 	if err != nil {
 		return nil, fmt.Errorf("metrics of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer body.Close()
-	rows, err := usage.Parse(http.MaxBytesReader(nil, body, longest))
+	rows, err := Parse(http.MaxBytesReader(nil, body, longest))
 	if err != nil {
 		return nil, fmt.Errorf("metrics of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -215,3 +215,22 @@ func port(pod *corev1.Pod) string {
 	}
 	return portName
 }
+
+// Stay is a transport to the API server with which no plugin leads elsewhere. The API server passes
+// on where the pod behind pods/proxy redirects to (apimachinery, pkg/util/proxy/transport.go), and
+// client-go would send its credentials there.
+func Stay(to http.RoundTripper) http.RoundTripper { return stay{to} }
+
+type stay struct{ to http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s stay) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := s.to.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, "/proxy/"+metricsPath) {
+		answer.Header.Del("Location")
+	}
+	return answer, err //nolint:wrapcheck // it is as it came
+}
+
+// WrappedRoundTripper is for client-go, which looks through transports.
+func (s stay) WrappedRoundTripper() http.RoundTripper { return s.to }

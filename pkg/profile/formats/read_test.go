@@ -98,7 +98,7 @@ func TestReadRefuses(t *testing.T) {
 		"another object":        {"kind: Secret\nmetadata: {name: a, namespace: b}\n", "f: Secret b/a: is of no known project; there are ConfigMap, Node"},
 		"an empty ConfigMap":    {"kind: ConfigMap\nmetadata: {name: a}\n", "f: ConfigMap a: has no file of a known project"},
 		"a key of nobody":       {configMapOf("a", shared) + "  README: hello\n", "f: ConfigMap b/a: these keys are files of no known project: README"},
-		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs[\"All_1g.5gb\"][0].mig-enable"},
+		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable"},
 		"in a later document":   {"---\n\n---\n" + strings.Replace(migConfig, "v1", "v2", 1), `f: version: is "v2", and v1 is what can be read (line 4)`},
 		"a file in quotes":      {`{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "version: v2\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n"}}`, `f: ConfigMap a, key config.yaml: version: is "v2", and v1 is what can be read`},
 		"what is wrong of two":  {shared + "---\nkind: Secret\n", "f: Secret : is of no known project"},
@@ -115,7 +115,7 @@ func TestLines(t *testing.T) {
 	_, err := Read("f", []byte("---\n---\nmigManager:\n  config:\n    data:\n      config.yaml: |\n        mig-configs: {}\n        version: v2\n"))
 	require.EqualError(t, err, `f: migManager.config.data, key config.yaml: version: is "v2", and v1 is what can be read (line 8); mig-configs: names no configuration (line 7)`)
 	_, err = Read("f", []byte("# a comment\n"+configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1))))
-	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs["All_1g.5gb"][0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
+	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
 }
 
 // A wrong file of the device plugin is no obstacle for the others.

@@ -81,8 +81,8 @@ func selection(problems *strict.Problems, path string, e *entry) (s selected) {
 		}
 	case []any:
 		for i, entry := range devices {
-			index, ok := entry.(float64)
-			if !ok || index != float64(int32(index)) || index < 0 {
+			index, ok := entry.(int64)
+			if !ok || index != int64(int32(index)) || index < 0 {
 				problems.Add(strict.Index(path, i), "is %v, it must be the index of a GPU; the first is 0", entry)
 				continue
 			}
@@ -90,8 +90,8 @@ func selection(problems *strict.Problems, path string, e *entry) (s selected) {
 		}
 		slices.Sort(s.indexes)
 		s.indexes = slices.Compact(s.indexes)
-	case float64:
-		problems.Add(path, "is %v, it must be a list: write [%v]", devices, devices)
+	case int64:
+		problems.Add(path, "is %d, it must be a list: write [%d]", devices, devices)
 	default:
 		problems.Add(path, "is %v; write all, or a list of indexes like [0, 1]", devices)
 	}
@@ -112,11 +112,11 @@ func filters(problems *strict.Problems, path string, value any) (ids []string) {
 			if text, ok := entry.(string); ok {
 				ids = append(ids, filter(problems, path, text))
 			} else {
-				problems.Add(path, "must be a text like \"0x233010DE\", not %v: put it in quotes", entry)
+				problems.Add(path, "must be a string like \"0x233010DE\", not %v: put it in quotes", entry)
 			}
 		}
 	default:
-		problems.Add(path, "must be a text like \"0x233010DE\" or a list of them, not %v: put it in quotes", value)
+		problems.Add(path, "must be a string like \"0x233010DE\" or a list of them, not %v: put it in quotes", value)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)

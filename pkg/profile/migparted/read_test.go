@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 			"f: mig-configs.all-enabled[0].mig-devices: is missing, and mig-enabled is true; write {} for MIG mode without partitions (line 6)"},
 		"partitions of a GPU without MIG": {"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false, mig-devices: {1g.5gb: 7}}]}",
 			"f: mig-configs.a[0].mig-devices: names partitions, and mig-enabled is false"},
-		"count as a text": {"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: '7'}}]}", `mig-devices["1g.5gb"]: must be a whole number, not the text "7"`},
+		"count as a text": {"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: '7'}}]}", `mig-devices.1g.5gb: must be a whole number, not "7"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read(strict.Text{File: "f", Data: []byte(tt.document)})
@@ -71,13 +71,13 @@ func TestConfigurationsRefused(t *testing.T) {
 		"a text for one":    {`{devices: ["0"], ` + one + "}", "devices[0]: is 0, it must be the index of a GPU"},
 		"a huge index":      {"{devices: [1e30], " + one + "}", "it must be the index of a GPU"},
 		"a filter":          {"{devices: all, device-filter: H100, " + one + "}", `device-filter: is "H100", which is no filter, and mig-parted would select no GPU: write device and vendor like 0x233010DE`},
-		"an empty filter":   {"{devices: all, device-filter: [0x233010DE, ''], " + one + "}", `device-filter[0]: must be a text like "0x233010DE", not 5.90352606e+08`},
+		"an empty filter":   {"{devices: all, device-filter: [0x233010DE, ''], " + one + "}", `device-filter[0]: must be a string like "0x233010DE", not 590352606`},
 		"an ID of three":    {`{devices: all, device-filter: "0x233010DE:0x16C110DE:1", ` + one + "}", "which is no filter"},
 		"only the device":   {`{devices: all, device-filter: "0x2330", ` + one + "}", `device-filter: is "0x2330", and the last four digits are not 10DE`},
 		"vendor and device": {`{devices: all, device-filter: ["0x10DE2330"], ` + one + "}", `device-filter[0]: is "0x10DE2330", and the last four digits are not 10DE`},
 		"too long an ID":    {`{devices: all, device-filter: "0x1233010DE", ` + one + "}", "which is no filter"},
-		"number as filter":  {`{devices: all, device-filter: 0x233010DE, ` + one + "}", "device-filter: must be a text"},
-		"compute instances": {"{devices: all, mig-enabled: true, mig-devices: {1c.3g.20gb: 6}}", `mig-devices["1c.3g.20gb"]: is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share`},
+		"number as filter":  {`{devices: all, device-filter: 0x233010DE, ` + one + "}", "device-filter: must be a string"},
+		"compute instances": {"{devices: all, mig-enabled: true, mig-devices: {1c.3g.20gb: 6}}", `mig-devices.1c.3g.20gb: is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share`},
 		"too many entries":  {strings.Repeat("{devices: [0], "+one+"},", 64), "mig-configs.bad: has 64 entries, and a PartitionProfile can have 64 with the rule for the other GPUs"},
 		"one in two ways":   {"{devices: all, mig-enabled: true, mig-devices: {7c.7g.80gb: 16, 7g.80gb: 16}}", "is 7g.80gb, which is there already; put them together"},
 		"attributes":        {`{devices: all, mig-enabled: true, mig-devices: {"1g.5gb+me,gfx": 1}}`, "has the attributes +me,gfx, which no MIG profile has"},

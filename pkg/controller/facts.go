@@ -11,8 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
-	"github.com/tranche-dev/tranche/pkg/profile/nos"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 )
 
 // facts collects what the state machine needs, and enforces the current state on the Node. A
@@ -119,11 +118,11 @@ func (r *Reconciler) find(ctx context.Context, live bool, n state.Named) (state.
 func brought(name state.Name) *v1alpha1.PartitionProfileSpec {
 	switch name.Source {
 	case v1alpha1.FromKaiwo:
-		if p, ok := kaiwo.Default(name.Value); ok {
+		if p, ok := thirdparty.KaiwoDefault(name.Value); ok {
 			return &p.Spec
 		}
 	case v1alpha1.FromNos:
-		if p := nos.Profile(name.Value); p.Err == nil {
+		if p := thirdparty.NosProfile(name.Value); p.Err == nil {
 			return &p.Spec
 		}
 	}

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -191,7 +191,7 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 func TestInvalidDevicePluginConfig(t *testing.T) {
 	const shared = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %s}]}}"
 	m := newMachine(t, nodetest.NewAPI())
-	m.label(deviceplugin.Label, "shared")
+	m.label(names.LabelDevicePluginConfig, "shared")
 	m.devicePluginConfig(fmt.Sprintf(shared, "5"))
 	k, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 200)
@@ -217,7 +217,7 @@ func TestConfigurationIsChosenByTheNodesLabel(t *testing.T) {
 	m.devicePluginConfig("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}")
 	_, _ = m.start()
 	awaitReplicas(t, m.api, fraction0, 100)
-	m.label(deviceplugin.Label, "shared")
+	m.label(names.LabelDevicePluginConfig, "shared")
 	awaitReplicas(t, m.api, fraction0, 200)
 	m.profile("{sharing: {replicas: 4}}")
 	awaitReplicas(t, m.api, fraction0, 250)
@@ -284,7 +284,7 @@ func TestDevicePluginConfigMap(t *testing.T) {
 	require.NoError(t, err)
 	_, _ = m.start()
 	awaitReplicas(t, m.api, fraction0, 200)
-	m.label(deviceplugin.Label, "four")
+	m.label(names.LabelDevicePluginConfig, "four")
 	awaitReplicas(t, m.api, fraction0, 250)
 
 	require.NoError(t, configMaps.Delete(t.Context(), "slices", metav1.DeleteOptions{}))

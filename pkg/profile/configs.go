@@ -12,7 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 )
 
 // largestFile is the largest size of a file, that of a ConfigMap.
@@ -91,7 +92,7 @@ func (s *Source) Read(labels map[string]string) (*Profile, error) {
 
 // choose finds the file that the node's label names, or that is for nodes without the label.
 func (s *Source) choose(labels map[string]string) (*file, error) {
-	label := labels[deviceplugin.Label]
+	label := labels[names.LabelDevicePluginConfig]
 	if label == "" && !s.unlabelled {
 		return &file{}, nil
 	}
@@ -107,7 +108,7 @@ func (s *Source) choose(labels map[string]string) (*file, error) {
 		// ignored.
 		return &file{}, err
 	}
-	name, err := deviceplugin.Choose(label, s.fallback, all)
+	name, err := thirdparty.ChooseDevicePluginConfig(label, s.fallback, all)
 	if err != nil || name == "" {
 		return &file{}, err
 	}

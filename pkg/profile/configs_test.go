@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
 // mount is a folder as the kubelet mounts a ConfigMap: links to ..data, which is a
@@ -73,7 +73,7 @@ func TestLabelChooses(t *testing.T) {
 		"label of a former owner": {nil, "slice-4", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := NewSource(newMount(t, tt.configs).dir).Read(map[string]string{"a": "b", deviceplugin.Label: tt.label})
+			s, err := NewSource(newMount(t, tt.configs).dir).Read(map[string]string{"a": "b", names.LabelDevicePluginConfig: tt.label})
 			require.NoError(t, err)
 			if tt.replicas == 0 {
 				assert.Nil(t, s)
@@ -87,7 +87,7 @@ func TestLabelChooses(t *testing.T) {
 
 func TestFolderMayBeMissing(t *testing.T) {
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "none")} {
-		s, err := NewSource(dir).Read(map[string]string{deviceplugin.Label: "slice"})
+		s, err := NewSource(dir).Read(map[string]string{names.LabelDevicePluginConfig: "slice"})
 		require.NoError(t, err)
 		assert.Nil(t, s)
 	}
@@ -108,7 +108,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		"a path":         {"../slice-4", "no device plugin configuration has that name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			labels := map[string]string{deviceplugin.Label: tt.value}
+			labels := map[string]string{names.LabelDevicePluginConfig: tt.value}
 			s, err := source.Read(labels)
 			require.ErrorContains(t, err, tt.want)
 			assert.Nil(t, s)
@@ -136,7 +136,7 @@ func TestUnlabelledNodes(t *testing.T) {
 			byKey := NewConfigMapSource("gpu/configs", func() (map[string]string, error) { return tt.configs, nil })
 			for _, source := range []*Source{NewSource(newMount(t, tt.configs).dir), byKey} {
 				source.ForUnlabelled(tt.fallback)
-				s, err := source.Read(map[string]string{deviceplugin.Label: tt.label})
+				s, err := source.Read(map[string]string{names.LabelDevicePluginConfig: tt.label})
 				switch {
 				case tt.err != "":
 					require.ErrorContains(t, err, tt.err)
@@ -156,14 +156,14 @@ func TestUnlabelledNodes(t *testing.T) {
 func TestAConfigMapThatCannotBeRead(t *testing.T) {
 	data, failure := map[string]string{"a": configOf("4"), "bad": "sharings: {}"}, error(nil)
 	source := NewConfigMapSource("gpu/configs", func() (map[string]string, error) { return data, failure })
-	a := map[string]string{deviceplugin.Label: "a"}
+	a := map[string]string{names.LabelDevicePluginConfig: "a"}
 	s, err := source.Read(a)
 	require.NoError(t, err)
 	assert.Equal(t, 4, s.For(&h100).Replicas)
 	again, err := source.Read(a)
 	require.NoError(t, err)
 	assert.Same(t, s, again)
-	_, err = source.Read(map[string]string{deviceplugin.Label: "bad"})
+	_, err = source.Read(map[string]string{names.LabelDevicePluginConfig: "bad"})
 	require.ErrorContains(t, err, "ConfigMap gpu/configs key bad: sharings: unknown key")
 	failure = errors.New("ConfigMap gpu/configs does not exist")
 	_, err = source.Read(a)
@@ -179,7 +179,7 @@ func TestChanges(t *testing.T) {
 	source := NewSource(m.dir)
 	read := func(name string) *Profile {
 		t.Helper()
-		s, err := source.Read(map[string]string{deviceplugin.Label: name})
+		s, err := source.Read(map[string]string{names.LabelDevicePluginConfig: name})
 		require.NoError(t, err)
 		return s
 	}
@@ -197,7 +197,7 @@ func TestChanges(t *testing.T) {
 	assert.Equal(t, 9, read("c").For(&h100).Replicas)
 
 	m.change(map[string]string{"a": configOf("many")})
-	_, err := source.Read(map[string]string{deviceplugin.Label: "a"})
+	_, err := source.Read(map[string]string{names.LabelDevicePluginConfig: "a"})
 	require.ErrorContains(t, err, "sharing.timeSlicing.resources[0].replicas: must be a whole number")
 	assert.Equal(t, 4, second.For(&h100).Replicas)
 
@@ -213,7 +213,7 @@ func TestDevicePluginConfig(t *testing.T) {
 		"mps":  "flags: {failOnInitError: true}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}",
 		"none": "version: v1",
 	})
-	s, err := NewSource(m.dir).Read(map[string]string{deviceplugin.Label: "mps"})
+	s, err := NewSource(m.dir).Read(map[string]string{names.LabelDevicePluginConfig: "mps"})
 	require.NoError(t, err)
 	assert.Equal(t, Desired{
 		Profile: "device-plugin config mps", Shared: true,
@@ -223,7 +223,7 @@ func TestDevicePluginConfig(t *testing.T) {
 	assert.Equal(t, Default(), s.For(&mi))
 	assert.Contains(t, strings.Join(s.Notes, "\n"), "flags.failOnInitError: is not used")
 
-	s, err = NewSource(m.dir).Read(map[string]string{deviceplugin.Label: "none"})
+	s, err = NewSource(m.dir).Read(map[string]string{names.LabelDevicePluginConfig: "none"})
 	require.NoError(t, err)
 	assert.False(t, s.For(&h100).Shared)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -96,7 +96,7 @@ func profileOrigin(name string) string { return "PartitionProfile " + name }
 // ParseDevicePlugin parses a configuration file of NVIDIA's device plugin. file is for errors,
 // name is the name of the configuration.
 func ParseDevicePlugin(file, name string, data []byte) (*Profile, error) {
-	spec, notes, err := deviceplugin.Read(file, data)
+	spec, notes, err := thirdparty.ReadDevicePlugin(strict.Text{File: file, Data: data})
 	if err != nil {
 		return nil, err
 	}

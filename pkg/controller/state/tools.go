@@ -7,7 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -140,7 +140,7 @@ func nameIn(configMap ConfigMap, prefix, value string) string {
 	if configMap != (ConfigMap{}) {
 		return value
 	}
-	name, err := converted.ObjectName(prefix + value)
+	name, err := thirdparty.ObjectName(prefix + value)
 	if err != nil {
 		return value // No PartitionProfile has this name.
 	}

@@ -5,10 +5,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
-	"github.com/tranche-dev/tranche/pkg/profile/dcm"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
-	"github.com/tranche-dev/tranche/pkg/profile/migparted"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -29,7 +26,7 @@ const (
 )
 
 // Profile is a configuration of a document as a PartitionProfile.
-type Profile = converted.Profile
+type Profile = thirdparty.Profile
 
 // Document is a file, a key of a ConfigMap or an object.
 type Document struct {
@@ -60,12 +57,12 @@ func parse(format Format, key string, text strict.Text) (Document, error) {
 			d.Notes = []string{note}
 			break
 		}
-		d.Profiles, err = migparted.Read(text)
+		d.Profiles, err = thirdparty.ReadMIGParted(text)
 	case DeviceConfigManager:
-		d.Profiles, d.Notes, err = dcm.Read(text)
+		d.Profiles, d.Notes, err = thirdparty.ReadDeviceConfigManager(text)
 	case DevicePlugin:
 		p := Profile{Original: key}
-		if p.Spec, p.Notes, p.Err = deviceplugin.ReadText(text); p.Err != nil {
+		if p.Spec, p.Notes, p.Err = thirdparty.ReadDevicePlugin(text); p.Err != nil {
 			p = p.Fail(p.Err)
 		}
 		d.Profiles = []Profile{p}
@@ -84,12 +81,12 @@ func finish(profiles []Profile) {
 	for i := range profiles {
 		p := &profiles[i]
 		if p.Err != nil {
-			p.Name, _ = ObjectName(p.Original)
+			p.Name, _ = thirdparty.ObjectName(p.Original)
 			continue
 		}
 		var err error
 		if p.Name == "" {
-			p.Name, err = ObjectName(p.Original)
+			p.Name, err = thirdparty.ObjectName(p.Original)
 		}
 		if err == nil {
 			_, err = profile.FromRules(p.Name, p.Spec.Rules)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -15,7 +16,7 @@ import (
 func checkValid(t *testing.T, p Profile) {
 	t.Helper()
 	require.NotEmpty(t, p.Name)
-	name, err := ObjectName(p.Name)
+	name, err := thirdparty.ObjectName(p.Name)
 	require.NoError(t, err)
 	require.Equal(t, p.Name, name)
 	_, err = profile.FromRules(p.Name, p.Spec.Rules)
@@ -132,7 +133,7 @@ func TestObjectName(t *testing.T) {
 		"all-1g.5gb": "all-1g.5gb", "cpx_nps1_all": "cpx-nps1-all", "NVIDIA-L20": "nvidia-l20", "all-1g.10gb+me": "all-1g.10gb.me",
 		"a._b": "", "_a": "", "": "", "a b": "", strings.Repeat("a", 63): strings.Repeat("a", 63), strings.Repeat("a", 64): "",
 	} {
-		got, err := ObjectName(original)
+		got, err := thirdparty.ObjectName(original)
 		assert.Equal(t, want, got, original)
 		assert.Equal(t, want == "", err != nil, original)
 	}

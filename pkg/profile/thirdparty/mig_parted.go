@@ -1,22 +1,40 @@
-package migparted
+package thirdparty
 
 import (
 	"maps"
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// nvidia is the vendor of all GPUs of mig-parted.
+// nvidia is the vendor of all GPUs of mig-parted, the device plugin and nos.
 const nvidia = "nvidia"
 
-// Read converts the configurations of a file, in the order of their names. The error is that of a
+// version is that of the files of mig-parted and the device plugin.
+const version = "v1"
+
+// migConfig is the file.
+type migConfig struct {
+	Version    string                `json:"version"`
+	MIGConfigs map[string][]migEntry `json:"mig-configs"`
+}
+
+// migEntry says how a set of GPUs is partitioned.
+type migEntry struct {
+	// DeviceFilter is a text or a list of them.
+	DeviceFilter any `json:"device-filter"`
+	// Devices is "all" or a list of indexes.
+	Devices    any            `json:"devices"`
+	MIGEnabled *bool          `json:"mig-enabled"`
+	MIGDevices map[string]int `json:"mig-devices"`
+}
+
+// ReadMIGParted converts the configurations of a file, in the order of their names. The error is that of a
 // file which mig-parted refuses as a whole, or would misread; a single configuration that cannot be
 // converted has its own.
-func Read(text strict.Text) ([]converted.Profile, error) {
-	var c config
+func ReadMIGParted(text strict.Text) ([]Profile, error) {
+	var c migConfig
 	problems, err := text.Decode(&c)
 	if err != nil {
 		return nil, err
@@ -32,20 +50,20 @@ func Read(text strict.Text) ([]converted.Profile, error) {
 	}
 	names := slices.Sorted(maps.Keys(c.MIGConfigs))
 	for _, name := range names {
-		check(problems, strict.Key("mig-configs", name), c.MIGConfigs[name])
+		checkEntries(problems, strict.Key("mig-configs", name), c.MIGConfigs[name])
 	}
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	var profiles []converted.Profile
+	var profiles []Profile
 	for _, name := range names {
-		profiles = append(profiles, convert(problems.New(), name, c.MIGConfigs[name]))
+		profiles = append(profiles, convertEntries(problems.New(), name, c.MIGConfigs[name]))
 	}
 	return profiles, nil
 }
 
-// check refuses what mig-parted refuses.
-func check(problems *strict.Problems, path string, entries []entry) {
+// checkEntries refuses what mig-parted refuses.
+func checkEntries(problems *strict.Problems, path string, entries []migEntry) {
 	if len(entries) == 0 {
 		problems.Add(path, "has no entries; write - devices: all")
 	}
@@ -65,10 +83,10 @@ func check(problems *strict.Problems, path string, entries []entry) {
 // mostRules is how many rules a PartitionProfile can have.
 const mostRules = 64
 
-// convert converts a configuration: its entries in reverse, because the last one holds, and the
+// convertEntries converts a configuration: its entries in reverse, because the last one holds, and the
 // GPUs that none selects are left as they are.
-func convert(problems *strict.Problems, name string, entries []entry) converted.Profile {
-	p := converted.Profile{Original: name}
+func convertEntries(problems *strict.Problems, name string, entries []migEntry) Profile {
+	p := Profile{Original: name}
 	path := strict.Key("mig-configs", name)
 	if len(entries) >= mostRules {
 		problems.Add(path, "has %d entries, and a PartitionProfile can have %d with the rule for the other GPUs: put entries for the same partitions together", len(entries), mostRules)
@@ -78,12 +96,11 @@ func convert(problems *strict.Problems, name string, entries []entry) converted.
 	rules := make([]v1alpha1.Rule, len(entries))
 	for i := range entries {
 		path := strict.Index(path, i)
-		all[i] = selection(problems, path, &entries[i])
+		all[i] = selectionOf(problems, path, &entries[i])
 		rules[i] = v1alpha1.Rule{
-			GPUs: all[i].selector(),
-			MIG:  mig(problems, strict.Key(path, "mig-devices"), &entries[i]),
-			// mig-parted does not share GPUs.
-			Sharing: &v1alpha1.Sharing{Enabled: new(bool)},
+			GPUs:    all[i].selector(),
+			MIG:     migOf(problems, strict.Key(path, "mig-devices"), &entries[i]),
+			Sharing: off(),
 		}
 	}
 	for j := range entries {
@@ -94,7 +111,7 @@ func convert(problems *strict.Problems, name string, entries []entry) converted.
 	if err := problems.Err(); err != nil {
 		return p.Fail(err)
 	}
-	nameLegacyResource(rules)
+	nameLegacyPartition(rules)
 	for i := len(rules) - 1; i >= 0; i-- {
 		if all[i].none() {
 			p.Note(strict.Key(strict.Index(path, i), "devices"), "names no GPU, so the entry has no effect, nor with mig-parted")
@@ -105,14 +122,14 @@ func convert(problems *strict.Problems, name string, entries []entry) converted.
 	p.Spec.Rules = append(p.Spec.Rules, v1alpha1.Rule{
 		GPUs:      &v1alpha1.GPUSelector{Vendor: nvidia},
 		Unchanged: true,
-		Sharing:   &v1alpha1.Sharing{Enabled: new(bool)},
+		Sharing:   off(),
 	})
 	return p
 }
 
-// nameLegacyResource lets nvidia.com/gpu stand for a partition if all GPUs have partitions of one
+// nameLegacyPartition lets nvidia.com/gpu stand for a partition if all GPUs have partitions of one
 // profile, as with the device plugin's strategy single, the default of the GPU operator.
-func nameLegacyResource(rules []v1alpha1.Rule) {
+func nameLegacyPartition(rules []v1alpha1.Rule) {
 	for i := range rules {
 		m := rules[i].MIG
 		if len(m.Partitions) != 1 || m.Partitions[0].Profile != rules[0].MIG.Partitions[0].Profile {
@@ -126,7 +143,7 @@ func nameLegacyResource(rules []v1alpha1.Rule) {
 
 // conflict refuses two entries with different MIG modes for one GPU, on which mig-parted fails. If
 // only some nodes have such a GPU, it is a note.
-func conflict(problems *strict.Problems, p *converted.Profile, path string, i, j int, entries []entry, all []selected) {
+func conflict(problems *strict.Problems, p *Profile, path string, i, j int, entries []migEntry, all []selected) {
 	if *entries[i].MIGEnabled == *entries[j].MIGEnabled {
 		return
 	}

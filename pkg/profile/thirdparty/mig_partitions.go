@@ -1,4 +1,4 @@
-package migparted
+package thirdparty
 
 import (
 	"cmp"
@@ -11,14 +11,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// spelling matches MIG profiles: compute slices, slices, memory, attributes.
-var spelling = regexp.MustCompile(`^(?:([1-9][0-9]*)c\.)?(([1-9][0-9]*)g\.([1-9][0-9]*)gb((?:[+-].*)?))$`)
+// migSpelling matches MIG profiles: compute slices, slices, memory, attributes.
+var migSpelling = regexp.MustCompile(`^(?:([1-9][0-9]*)c\.)?(([1-9][0-9]*)g\.([1-9][0-9]*)gb((?:[+-].*)?))$`)
 
-// attributes are those of the profiles that GPUs have.
-var attributes = []string{"", "+me", "+me.all", "-me", "+gfx"}
+// migAttributes are those of the profiles that GPUs have.
+var migAttributes = []string{"", "+me", "+me.all", "-me", "+gfx"}
 
-// mig converts the partitions of an entry.
-func mig(problems *strict.Problems, path string, e *entry) *v1alpha1.MIG {
+// migOf converts the partitions of an entry.
+func migOf(problems *strict.Problems, path string, e *migEntry) *v1alpha1.MIG {
 	switch {
 	case !*e.MIGEnabled:
 		return &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}
@@ -28,9 +28,9 @@ func mig(problems *strict.Problems, path string, e *entry) *v1alpha1.MIG {
 	counts, none := map[string]int{}, true
 	for _, name := range slices.Sorted(maps.Keys(e.MIGDevices)) {
 		path := strict.Key(path, name)
-		n, profile := e.MIGDevices[name], partition(problems, path, name)
-		if n < 0 || n > most {
-			problems.Add(path, "is %d, it can be 0 to %d", n, most)
+		n, profile := e.MIGDevices[name], migProfile(problems, path, name)
+		if n < 0 || n > mostPartitions {
+			problems.Add(path, "is %d, it can be 0 to %d", n, mostPartitions)
 		}
 		none = none && n == 0
 		if profile != "" && n > 0 {
@@ -46,16 +46,16 @@ func mig(problems *strict.Problems, path string, e *entry) *v1alpha1.MIG {
 	return &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: largestFirst(counts)}
 }
 
-// most is more than any GPU has of one profile.
-const most = 16
+// mostPartitions is more than any GPU has of one profile.
+const mostPartitions = 16
 
-// partition is the MIG profile of a name, empty if there is none.
-func partition(problems *strict.Problems, path, name string) string {
-	m := spelling.FindStringSubmatch(name)
+// migProfile is the MIG profile of a name, empty if there is none.
+func migProfile(problems *strict.Problems, path, name string) string {
+	m := migSpelling.FindStringSubmatch(name)
 	switch {
 	case m == nil:
 		problems.Add(path, "is no MIG profile: they are spelt 1g.10gb or 1g.10gb+me, as nvidia-smi mig -lgip does")
-	case !slices.Contains(attributes, m[5]):
+	case !slices.Contains(migAttributes, m[5]):
 		problems.Add(path, "has the attributes %s, which no MIG profile has; there are +me, +me.all, -me and +gfx", m[5])
 	case m[1] != "" && m[1] != m[3]:
 		problems.Add(path, "is a compute instance, a part of a partition, and those are not created: write %s, and share the partition with sharing.partitions of the PartitionProfile", m[2])
@@ -68,7 +68,7 @@ func partition(problems *strict.Problems, path, name string) string {
 // largestFirst are the partitions in the order of their sizes.
 func largestFirst(counts map[string]int) (parts []v1alpha1.StaticPartition) {
 	size := func(profile string, part int) int {
-		n, _ := strconv.Atoi(spelling.FindStringSubmatch(profile)[part])
+		n, _ := strconv.Atoi(migSpelling.FindStringSubmatch(profile)[part])
 		return n
 	}
 	const sliceCount, memory = 3, 4

@@ -1,4 +1,4 @@
-package kaiwo
+package thirdparty_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -16,7 +17,7 @@ metadata: {name: plan}
 spec:
 `
 
-func TestRead(t *testing.T) {
+func TestReadKaiwo(t *testing.T) {
 	const brought = "this is the profile that Kaiwo brings; if the ConfigMap of the device config manager has its own cpx, convert that in place of this"
 	for name, tt := range map[string]struct {
 		kind, text string
@@ -49,7 +50,7 @@ func TestRead(t *testing.T) {
 			"", "", []string{"run: kubectl label nodes -l '!node-role.kubernetes.io/control-plane,pool in (a,b)' tranche.dev/profile=PROFILE, with the dcmProfileName of the PartitioningProfile mi300x as PROFILE"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			profiles, notes, err := Read(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
+			profiles, notes, err := thirdparty.ReadKaiwo(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
 			require.NoError(t, err)
 			assert.Equal(t, tt.notes, notes)
 			if tt.brings == "" {
@@ -65,7 +66,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestKaiwoRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ kind, text, want string }{
 		"another profile":     {"KaiwoNode", "metadata: {name: a}\nspec:\n  partitioning:\n    enabled: true\n    profile: dpx\n", `f: spec.partitioning.profile: is "dpx", it can be spx or cpx (line 5)`},
 		"unknown key":         {"KaiwoNode", "spec: {partitioning: {enable: true}}", "f: spec.partitioning.enable: unknown key; did you mean enabled?"},
@@ -77,18 +78,18 @@ func TestRefused(t *testing.T) {
 		"another kind of his": {"KaiwoJob", "spec: {}", "f: is of the kind KaiwoJob, there are"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := Read(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
+			_, _, err := thirdparty.ReadKaiwo(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
 }
 
-func FuzzRead(f *testing.F) {
+func FuzzReadKaiwo(f *testing.F) {
 	f.Add([]byte(plan + "  rules: [{selector: {}, profile: {dcmProfileName: spx}}]"))
 	f.Add([]byte("metadata: {name: a}\nspec: {partitioning: {enabled: true, profile: spx}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range Kinds {
-			profiles, _, err := Read(kind, strict.Text{File: "f", Data: data})
+		for _, kind := range thirdparty.KaiwoKinds {
+			profiles, _, err := thirdparty.ReadKaiwo(kind, strict.Text{File: "f", Data: data})
 			if err != nil {
 				require.Empty(t, profiles)
 			}

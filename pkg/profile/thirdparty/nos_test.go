@@ -1,4 +1,4 @@
-package nos
+package thirdparty_test
 
 import (
 	"testing"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 // What claims can have of an H100 and of an L4, which has no MIG.
-func TestProfile(t *testing.T) {
+func TestNosProfile(t *testing.T) {
 	inventory, err := models.LoadInventory("mixed")
 	require.NoError(t, err)
 	gpus := inventory.Hardware("node")
@@ -22,7 +23,7 @@ func TestProfile(t *testing.T) {
 		"mps":    {"NVIDIA H100 80GB HBM3": {false, true, true}, "NVIDIA L4": {false, true, true}},
 		"hybrid": {"NVIDIA H100 80GB HBM3": {true, true, true}, "NVIDIA L4": {false, true, true}},
 	} {
-		p := Profile(way)
+		p := thirdparty.NosProfile(way)
 		require.NoError(t, p.Err)
 		assert.Equal(t, "nos-"+way, p.Name)
 		assert.Equal(t, way, p.Original)
@@ -44,5 +45,5 @@ func TestProfile(t *testing.T) {
 			assert.Equal(t, w, got, "%s on %s", way, gpus[i].ProductName)
 		}
 	}
-	require.EqualError(t, Profile("MIG").Err, `"MIG" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
+	require.EqualError(t, thirdparty.NosProfile("MIG").Err, `"MIG" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
 }

@@ -1,4 +1,4 @@
-package deviceplugin
+package thirdparty
 
 import (
 	"fmt"
@@ -12,43 +12,37 @@ import (
 )
 
 const (
-	version = "v1"
-	// prefix is the prefix of the device plugin's resources. It is optional in the file.
-	prefix = "nvidia.com/"
-	// wholeGPUs is the resource of whole GPUs.
-	wholeGPUs = prefix + "gpu"
+	// nvidiaDomain is the prefix of the device plugin's resources. It is optional in the file.
+	nvidiaDomain = "nvidia.com/"
+	// nvidiaGPU is the resource of whole GPUs.
+	nvidiaGPU = nvidiaDomain + "gpu"
 )
 
-// partitions is a resource of MIG partitions. The device plugin spells the + of a
+// migResource is a resource of MIG partitions. The device plugin spells the + of a
 // profile as a dot.
-var partitions = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]*gb)([.-].+)?$`)
+var migResource = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]*gb)([.-].+)?$`)
 
-// Read converts a file to a PartitionProfile. Notes say which parts of it have no effect, for people.
-// The file's name is for errors.
-func Read(file string, data []byte) (v1alpha1.PartitionProfileSpec, []string, error) {
-	return ReadText(strict.Text{File: file, Data: data})
-}
-
-// ReadText is Read for a document.
-func ReadText(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error) {
-	var c config
+// ReadDevicePlugin converts a file to a PartitionProfile. Notes say which parts of it have no effect,
+// for people.
+func ReadDevicePlugin(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error) {
+	var c pluginConfig
 	problems, err := text.Decode(&c)
 	if err != nil {
 		return v1alpha1.PartitionProfileSpec{}, nil, err
 	}
-	r := reader{problems: problems}
+	r := pluginReader{problems: problems}
 	if c.Version != "" && c.Version != version {
 		r.problems.Add("version", "is %q, and %s is what can be read", c.Version, version)
 	}
 	r.flags(c.Flags)
 	r.others(&c)
 	rule := v1alpha1.Rule{
-		GPUs:    &v1alpha1.GPUSelector{Vendor: "nvidia"},
-		Sharing: &v1alpha1.Sharing{Enabled: new(bool)},
+		GPUs:    &v1alpha1.GPUSelector{Vendor: nvidia},
+		Sharing: off(),
 	}
-	r.single = strategyOf(&c) == single
+	r.single = strategyOf(&c) == strategySingle
 	if r.single {
-		rule.LegacyResource = partition
+		rule.LegacyResource = meansPartition
 	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
@@ -59,8 +53,8 @@ func ReadText(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error)
 	return v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}, r.notes, nil
 }
 
-// reader collects the problems and notes of a file.
-type reader struct {
+// pluginReader collects the problems and notes of a file.
+type pluginReader struct {
 	problems *strict.Problems
 	notes    []string
 	// single: the MIG strategy is single.
@@ -70,46 +64,46 @@ type reader struct {
 // The MIG strategies. With single, nvidia.com/gpu is a partition on nodes whose GPUs are
 // partitioned. With mixed, there is nvidia.com/mig-<profile>.
 const (
-	none   = "none"
-	single = "single"
-	mixed  = "mixed"
+	strategyNone   = "none"
+	strategySingle = "single"
+	strategyMixed  = "mixed"
 )
 
 // Values of legacyResource.
 const (
-	replica            = "Replica"
-	partition          = "Partition"
-	replicaOfPartition = "PartitionReplica"
+	meansReplica          = "Replica"
+	meansPartition        = "Partition"
+	meansPartitionReplica = "PartitionReplica"
 )
 
 // strategyOf returns the MIG strategy of a file. If it names none, the GPU operator decides, whose
 // default is single. A file that shares nvidia.com/mig-<profile> is for strategy mixed. On GPUs
 // without partitions, all strategies are the same.
-func strategyOf(c *config) string {
+func strategyOf(c *pluginConfig) string {
 	if c.Flags != nil && c.Flags.MigStrategy != nil {
 		return *c.Flags.MigStrategy
 	}
 	if c.Sharing != nil && c.Sharing.MPS == nil && c.Sharing.TimeSlicing != nil && slices.ContainsFunc(c.Sharing.TimeSlicing.Resources, func(s replicatedResource) bool {
-		return partitions.MatchString(fullName(s.Name))
+		return migResource.MatchString(fullName(s.Name))
 	}) {
-		return mixed
+		return strategyMixed
 	}
-	return single
+	return strategySingle
 }
 
 // fullName is the name of a resource with its domain.
 func fullName(name string) string {
-	if strings.HasPrefix(name, prefix) {
+	if strings.HasPrefix(name, nvidiaDomain) {
 		return name
 	}
-	return prefix + name
+	return nvidiaDomain + name
 }
 
-func (r *reader) note(path, format string, args ...any) {
+func (r *pluginReader) note(path, format string, args ...any) {
 	r.notes = append(r.notes, path+": "+fmt.Sprintf(format, args...))
 }
 
-func (r *reader) sharing(s *sharing, rule *v1alpha1.Rule) {
+func (r *pluginReader) sharing(s *pluginSharing, rule *v1alpha1.Rule) {
 	switch {
 	case s.MPS != nil:
 		r.replicated("sharing.mps", s.MPS, v1alpha1.MPS, rule)
@@ -121,7 +115,7 @@ func (r *reader) sharing(s *sharing, rule *v1alpha1.Rule) {
 	}
 }
 
-func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strategy, rule *v1alpha1.Rule) {
+func (r *pluginReader) replicated(path string, s *replicated, strategy v1alpha1.Strategy, rule *v1alpha1.Rule) {
 	mps := strategy == v1alpha1.MPS
 	rule.Sharing.Strategy = strategy
 	rule.Sharing.OneClient = mps
@@ -139,21 +133,21 @@ func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strate
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
 		parts.LegacyResource = v1alpha1.MeansReplica
-		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value legacyResources.mig is true, otherwise for a partition that is not shared", prefix)
+		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value legacyResources.mig is true, otherwise for a partition that is not shared", nvidiaDomain)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
-		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", prefix)
+		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", nvidiaDomain)
 	}
 	if !*rule.Sharing.Enabled {
 		return
 	}
 	switch {
 	case s.RenameByDefault:
-		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", wholeGPUs, wholeGPUs)
+		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", nvidiaGPU, nvidiaGPU)
 	case r.single && !mps:
-		rule.LegacyResource = replicaOfPartition
+		rule.LegacyResource = meansPartitionReplica
 	default:
-		rule.LegacyResource = replica
+		rule.LegacyResource = meansReplica
 	}
 	if mps {
 		// As the device plugin's daemon does.
@@ -163,7 +157,7 @@ func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strate
 }
 
 // resource adds the sharing of one resource to the rule.
-func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1alpha1.Rule) {
+func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, rule *v1alpha1.Rule) {
 	if s.Rename != nil {
 		r.note(path+".rename", "is not used, nor by the device plugin")
 	}
@@ -172,17 +166,17 @@ func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1
 	}
 	r.replicas(path+".replicas", s.Replicas, mps)
 	name := fullName(s.Name)
-	profile := partitions.FindStringSubmatch(name)
+	profile := migResource.FindStringSubmatch(name)
 	switch {
 	case s.Name == "":
 		r.problems.Add(path+".name", "is missing")
-	case name == wholeGPUs && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
+	case name == nvidiaGPU && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
 		r.problems.Add(path+".name", "%s is there twice", name)
-	case name == wholeGPUs:
+	case name == nvidiaGPU:
 		*rule.Sharing.Enabled = true
 		rule.Sharing.Replicas = s.Replicas
 	case profile == nil:
-		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, wholeGPUs, prefix)
+		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, nvidiaGPU, nvidiaDomain)
 	case profile[2] != "":
 		r.problems.Add(path+".name", "is %q: of the partitions with other engines (+me, -me and so on) there are no shares; share those of %s", s.Name, profile[1])
 	case mps:
@@ -203,7 +197,7 @@ func shares(rule *v1alpha1.Rule, profile string) bool {
 	return rule.Sharing.Partitions != nil && slices.Contains(rule.Sharing.Partitions.Profiles, profile)
 }
 
-func (r *reader) replicas(path string, n *int32, mps bool) {
+func (r *pluginReader) replicas(path string, n *int32, mps bool) {
 	switch {
 	case n == nil:
 		r.problems.Add(path, "is missing")

@@ -1,4 +1,4 @@
-package deviceplugin
+package thirdparty
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestChoose(t *testing.T) {
 		"none for a label": {label: "c", err: `the node's label nvidia.com/device-plugin.config is "c"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Choose(tt.label, tt.set, tt.names)
+			got, err := ChooseDevicePluginConfig(tt.label, tt.set, tt.names)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
 			} else {

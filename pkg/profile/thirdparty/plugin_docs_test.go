@@ -1,4 +1,4 @@
-package deviceplugin
+package thirdparty
 
 import (
 	"os"
@@ -19,7 +19,7 @@ func TestPageHasEveryKey(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
 		inPage = append(inPage, m[1])
 	}
-	want := append(keys("", reflect.TypeFor[config]()), "sharing.timeSlicing", "sharing.mps")
+	want := append(keys("", reflect.TypeFor[pluginConfig]()), "sharing.timeSlicing", "sharing.mps")
 	assert.ElementsMatch(t, want, inPage)
 }
 

@@ -1,20 +1,20 @@
-package kaiwo
+package thirdparty
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Kinds are the kinds of objects that can be read.
-var Kinds = []string{"KaiwoNode", "PartitioningProfile", "PartitioningPlan"}
+// KaiwoKinds are the kinds of objects that can be read.
+var KaiwoKinds = []string{"KaiwoNode", "PartitioningProfile", "PartitioningPlan"}
 
-// Object is what the kinds have in common. The status is ignored.
-type Object struct {
+// kaiwoObject is what the kinds have in common. The status is ignored.
+type kaiwoObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Status            any `json:"status"`
 }
 
 type kaiwoNode struct {
-	Object `json:",inline"`
-	Spec   struct {
+	kaiwoObject `json:",inline"`
+	Spec        struct {
 		Partitioning struct {
 			Enabled bool   `json:"enabled"`
 			Profile string `json:"profile"`
@@ -23,8 +23,8 @@ type kaiwoNode struct {
 }
 
 type partitioningProfile struct {
-	Object `json:",inline"`
-	Spec   profileSpec `json:"spec"`
+	kaiwoObject `json:",inline"`
+	Spec        profileSpec `json:"spec"`
 }
 
 // profileSpec is that of a PartitioningProfile, and of a rule that contains one. The names of
@@ -39,8 +39,8 @@ type profileSpec struct {
 }
 
 type partitioningPlan struct {
-	Object `json:",inline"`
-	Spec   struct {
+	kaiwoObject `json:",inline"`
+	Spec        struct {
 		Paused  bool `json:"paused"`
 		DryRun  bool `json:"dryRun"`
 		Rollout *struct {

@@ -1,4 +1,4 @@
-package deviceplugin
+package thirdparty
 
 import (
 	"reflect"
@@ -8,8 +8,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// unused are the flags without effect, and why.
-var unused = map[string]string{
+// unusedFlags are the flags without effect, and why.
+var unusedFlags = map[string]string{
 	"flags.failOnInitError":         "is not used: the plugin waits for the driver",
 	"flags.mpsRoot":                 "is not used: MPS daemons have folders below /run/tranche",
 	"flags.nvidiaDriverRoot":        "is not used: the driver is found, or the chart's value kubeletPlugin.nvidiaDriverRoot says where it is",
@@ -35,11 +35,11 @@ var unused = map[string]string{
 	"flags.gfd.machineTypeFile": "is not used: it is of GPU feature discovery",
 }
 
-func (r *reader) flags(f *flags) {
+func (r *pluginReader) flags(f *flags) {
 	if f == nil {
 		return
 	}
-	r.oneOf("flags.migStrategy", f.MigStrategy, none, single, mixed)
+	r.oneOf("flags.migStrategy", f.MigStrategy, strategyNone, strategySingle, strategyMixed)
 	// NVML finds no such GPUs.
 	r.oneOf("flags.deviceDiscoveryStrategy", f.DeviceDiscoveryStrategy, "auto", "nvml")
 	r.missing("flags.gdrcopyEnabled", f.GDRCopyEnabled, "GDRCopy's")
@@ -49,7 +49,7 @@ func (r *reader) flags(f *flags) {
 }
 
 // others are the sections beside flags and sharing.
-func (r *reader) others(c *config) {
+func (r *pluginReader) others(c *pluginConfig) {
 	if c.Resources != nil && len(c.Resources.GPUs)+len(c.Resources.MIGs) > 0 {
 		r.note("resources", "is not used, nor by the device plugin")
 	}
@@ -58,21 +58,21 @@ func (r *reader) others(c *config) {
 	}
 }
 
-func (r *reader) oneOf(path string, value *string, known ...string) {
+func (r *pluginReader) oneOf(path string, value *string, known ...string) {
 	if value != nil && !slices.Contains(known, *value) {
 		r.problems.Add(path, "is %q, it can be %s", *value, strings.Join(known, ", "))
 	}
 }
 
 // missing refuses a flag for devices that containers do not get here.
-func (r *reader) missing(path string, set *bool, whose string) {
+func (r *pluginReader) missing(path string, set *bool, whose string) {
 	if set != nil && *set {
 		r.problems.Add(path, "containers do not get %s devices from Tranche; set it to false if none needs them", whose)
 	}
 }
 
 // tell adds a note for each flag that is set.
-func (r *reader) tell(path string, v reflect.Value) {
+func (r *pluginReader) tell(path string, v reflect.Value) {
 	if v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct {
 		v = v.Elem()
 		for i := range v.NumField() {
@@ -80,7 +80,7 @@ func (r *reader) tell(path string, v reflect.Value) {
 		}
 		return
 	}
-	if reason, ok := unused[path]; ok && !v.IsNil() {
+	if reason, ok := unusedFlags[path]; ok && !v.IsNil() {
 		r.note(path, "%s", reason)
 	}
 }

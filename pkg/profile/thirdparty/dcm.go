@@ -1,4 +1,4 @@
-package dcm
+package thirdparty
 
 import (
 	"maps"
@@ -6,31 +6,30 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// config is the file.
-type config struct {
-	Profiles map[string]profile `json:"gpu-config-profiles"`
-	Services *services          `json:"gpuClientSystemdServices"`
+// dcmConfig is the file.
+type dcmConfig struct {
+	Profiles map[string]dcmProfile `json:"gpu-config-profiles"`
+	Services *dcmServices          `json:"gpuClientSystemdServices"`
 }
 
-type services struct {
+type dcmServices struct {
 	Names []string `json:"names"`
 }
 
-type profile struct {
-	Skipped *skipped `json:"skippedGPUs"`
-	Entries []entry  `json:"profiles"`
+type dcmProfile struct {
+	Skipped *dcmSkipped `json:"skippedGPUs"`
+	Entries []dcmEntry  `json:"profiles"`
 }
 
-type skipped struct {
+type dcmSkipped struct {
 	IDs []uint32 `json:"ids"`
 }
 
-// entry is a number of GPUs in the same modes.
-type entry struct {
+// dcmEntry is a number of GPUs in the same modes.
+type dcmEntry struct {
 	Compute string `json:"computePartition"`
 	Memory  string `json:"memoryPartition"`
 	// GPUs is the number of GPUs, zero: those that the others leave.
@@ -38,11 +37,12 @@ type entry struct {
 }
 
 const (
+	// amd is the vendor of all GPUs of the device config manager and Kaiwo.
 	amd = "amd"
-	// most is how many GPUs a rule can count.
-	most = 64
-	// mostEntries leaves two of the 64 rules of a PartitionProfile for the other GPUs.
-	mostEntries = 62
+	// mostGPUs is how many GPUs a rule can count.
+	mostGPUs = 64
+	// mostEntries leaves two rules of a PartitionProfile for the other GPUs.
+	mostEntries = mostRules - 2
 )
 
 var (
@@ -50,9 +50,9 @@ var (
 	memoryModes  = []string{"NPS1", "NPS2", "NPS4", "NPS8"}
 )
 
-// Read converts the profiles of a file, in the order of their names. The notes are about the file.
-func Read(text strict.Text) ([]converted.Profile, []string, error) {
-	var c config
+// ReadDeviceConfigManager converts the profiles of a file, in the order of their names. The notes are about the file.
+func ReadDeviceConfigManager(text strict.Text) ([]Profile, []string, error) {
+	var c dcmConfig
 	text.AnyCase = true
 	problems, err := text.Decode(&c)
 	if err != nil {
@@ -67,7 +67,7 @@ func Read(text strict.Text) ([]converted.Profile, []string, error) {
 		notes = append(notes, "gpuClientSystemdServices: "+strings.Join(c.Services.Names, ", ")+
 			" are not stopped while GPUs change: stop services of the host that use GPUs yourself, or run them as pods")
 	}
-	var profiles []converted.Profile
+	var profiles []Profile
 	for _, name := range slices.Sorted(maps.Keys(c.Profiles)) {
 		p := c.Profiles[name]
 		profiles = append(profiles, p.convert(problems.New(), name))
@@ -76,8 +76,8 @@ func Read(text strict.Text) ([]converted.Profile, []string, error) {
 }
 
 // convert converts a profile: the skipped GPUs, the entries with a number, the one with the rest.
-func (in *profile) convert(problems *strict.Problems, name string) converted.Profile {
-	p := converted.Profile{Original: name}
+func (in *dcmProfile) convert(problems *strict.Problems, name string) Profile {
+	p := Profile{Original: name}
 	path := strict.Key("gpu-config-profiles", name)
 	var rules []v1alpha1.Rule
 	if ids := in.skippedIDs(problems, strict.Key(path, "skippedGPUs")); len(ids) > 0 {
@@ -97,8 +97,8 @@ func (in *profile) convert(problems *strict.Problems, name string) converted.Pro
 		e.check(problems, path, in.Entries[0].Memory)
 		counted := strict.Key(path, "numGPUsAssigned")
 		switch {
-		case e.GPUs != nil && *e.GPUs > most:
-			problems.Add(counted, "is %d, it can be 1 to %d", *e.GPUs, most)
+		case e.GPUs != nil && *e.GPUs > mostGPUs:
+			problems.Add(counted, "is %d, it can be 1 to %d", *e.GPUs, mostGPUs)
 		case e.GPUs != nil && *e.GPUs > 0:
 			count := int32(*e.GPUs)
 			rules = append(rules, e.rule(&count))
@@ -123,16 +123,16 @@ func (in *profile) convert(problems *strict.Problems, name string) converted.Pro
 	in.nameLegacyResource(p.Spec.Rules)
 	for i := range p.Spec.Rules {
 		// AMD's device plugin does not share GPUs.
-		p.Spec.Rules[i].Sharing = &v1alpha1.Sharing{Enabled: new(bool)}
+		p.Spec.Rules[i].Sharing = off()
 	}
 	return p
 }
 
 // nameLegacyResource lets amd.com/gpu stand for a partition if all GPUs are in one compute mode, as
 // with AMD's device plugin.
-func (in *profile) nameLegacyResource(rules []v1alpha1.Rule) {
+func (in *dcmProfile) nameLegacyResource(rules []v1alpha1.Rule) {
 	compute := in.Entries[0].Compute
-	if compute == "SPX" || slices.ContainsFunc(in.Entries, func(e entry) bool { return e.Compute != compute }) {
+	if compute == "SPX" || slices.ContainsFunc(in.Entries, func(e dcmEntry) bool { return e.Compute != compute }) {
 		return
 	}
 	for i := range rules {
@@ -142,7 +142,7 @@ func (in *profile) nameLegacyResource(rules []v1alpha1.Rule) {
 	}
 }
 
-func (e *entry) rule(count *int32) v1alpha1.Rule {
+func (e *dcmEntry) rule(count *int32) v1alpha1.Rule {
 	return v1alpha1.Rule{
 		GPUs: &v1alpha1.GPUSelector{Vendor: amd, Count: count},
 		AMD:  &v1alpha1.AMD{ComputePartition: e.Compute, MemoryPartition: e.Memory},
@@ -150,7 +150,7 @@ func (e *entry) rule(count *int32) v1alpha1.Rule {
 }
 
 // check refuses modes that the device config manager refuses. memory is that of the first entry.
-func (e *entry) check(problems *strict.Problems, path, memory string) {
+func (e *dcmEntry) check(problems *strict.Problems, path, memory string) {
 	oneOf(problems, strict.Key(path, "computePartition"), e.Compute, computeModes)
 	oneOf(problems, strict.Key(path, "memoryPartition"), e.Memory, memoryModes)
 	if e.Memory != memory {
@@ -171,14 +171,14 @@ func oneOf(problems *strict.Problems, path, value string, all []string) {
 }
 
 // skippedIDs are the indexes of the GPUs that stay as they are.
-func (in *profile) skippedIDs(problems *strict.Problems, path string) (ids []int32) {
+func (in *dcmProfile) skippedIDs(problems *strict.Problems, path string) (ids []int32) {
 	if in.Skipped == nil {
 		return nil
 	}
 	for i, id := range in.Skipped.IDs {
 		path := strict.Index(strict.Key(path, "ids"), i)
 		switch {
-		case id >= most:
+		case id >= mostGPUs:
 			problems.Add(path, "is %d, and no node has so many GPUs", id)
 		case slices.Contains(ids, int32(id)):
 			problems.Add(path, "is there twice")

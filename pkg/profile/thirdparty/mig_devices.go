@@ -1,4 +1,4 @@
-package migparted
+package thirdparty
 
 import (
 	"fmt"
@@ -67,9 +67,9 @@ func within(id, other string) bool {
 	return id == other || device == other
 }
 
-// selection reads device-filter and devices.
-func selection(problems *strict.Problems, path string, e *entry) (s selected) {
-	s.filters = filters(problems, strict.Key(path, "device-filter"), e.DeviceFilter)
+// selectionOf reads device-filter and devices.
+func selectionOf(problems *strict.Problems, path string, e *migEntry) (s selected) {
+	s.filters = pciFilters(problems, strict.Key(path, "device-filter"), e.DeviceFilter)
 	path = strict.Key(path, "devices")
 	switch devices := e.Devices.(type) {
 	case nil:
@@ -98,19 +98,19 @@ func selection(problems *strict.Problems, path string, e *entry) (s selected) {
 	return s
 }
 
-// filters reads device-filter: a text or a list of them.
-func filters(problems *strict.Problems, path string, value any) (ids []string) {
+// pciFilters reads device-filter: a text or a list of them.
+func pciFilters(problems *strict.Problems, path string, value any) (ids []string) {
 	switch value := value.(type) {
 	case nil:
 	case string:
 		if value != "" {
-			ids = append(ids, filter(problems, path, value))
+			ids = append(ids, pciFilter(problems, path, value))
 		}
 	case []any:
 		for i, entry := range value {
 			path := strict.Index(path, i)
 			if text, ok := entry.(string); ok {
-				ids = append(ids, filter(problems, path, text))
+				ids = append(ids, pciFilter(problems, path, text))
 			} else {
 				problems.Add(path, "must be a string like \"0x233010DE\", not %v: put it in quotes", entry)
 			}
@@ -125,9 +125,9 @@ func filters(problems *strict.Problems, path string, value any) (ids []string) {
 // nvidiaID is the PCI number of NVIDIA.
 const nvidiaID = 0x10DE
 
-// filter is a filter as PartitionProfiles spell it. The numbers of mig-parted are those of Go, with
+// pciFilter is a filter as PartitionProfiles spell it. The numbers of mig-parted are those of Go, with
 // or without 0x.
-func filter(problems *strict.Problems, path, text string) string {
+func pciFilter(problems *strict.Problems, path, text string) string {
 	var ids []string
 	for i, part := range strings.Split(text, ":") {
 		n, err := strconv.ParseUint(part, 0, 32)

@@ -1,4 +1,4 @@
-package dcm
+package thirdparty_test
 
 import (
 	"strings"
@@ -8,14 +8,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	ours "github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
 )
 
 // What becomes of each file of testdata is in the file beside it.
-func TestRead(t *testing.T) {
-	golden.Files(t, "testdata/*.json", func(t *testing.T, name string, data []byte) string {
-		profiles, notes, err := Read(strict.Text{File: name, Data: data})
+func TestReadDeviceConfigManager(t *testing.T) {
+	golden.Files(t, "testdata/dcm/*.json", func(t *testing.T, name string, data []byte) string {
+		profiles, notes, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: name, Data: data})
 		require.NoError(t, err)
 		var got strings.Builder
 		for _, note := range notes {
@@ -34,7 +35,7 @@ func TestRead(t *testing.T) {
 	})
 }
 
-func TestRefused(t *testing.T) {
+func TestDeviceConfigManagerRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ document, want string }{
 		"no profile":       {`{"gpu-config-profiles": {}}`, "f: gpu-config-profiles: names no profile"},
 		"unknown key":      {"{\"gpu-config-profiles\":\n {\"a\": {\"profile\": []}}}", "f: gpu-config-profiles.a.profile: unknown key; did you mean profiles? (line 2)"},
@@ -42,7 +43,7 @@ func TestRefused(t *testing.T) {
 		"a negative ID":    {`{"gpu-config-profiles": {"a": {"skippedGPUs": {"ids": [-1]}}}}`, "ids[0]: must be a whole number, not -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := Read(strict.Text{File: "f", Data: []byte(tt.document)})
+			_, _, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: "f", Data: []byte(tt.document)})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -65,7 +66,7 @@ func TestProfilesRefused(t *testing.T) {
 		"none that skipped": {`{"skippedGPUs": {"ids": [64]}, "profiles": [` + good + `]}`, "skippedGPUs.ids[0]: is 64, and no node has so many GPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			profiles, _, err := Read(strict.Text{File: "f", Data: []byte(`{"gpu-config-profiles": {"bad": ` + tt.profile + `, "good": {"profiles": [` + good + `]}}}`)})
+			profiles, _, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: "f", Data: []byte(`{"gpu-config-profiles": {"bad": ` + tt.profile + `, "good": {"profiles": [` + good + `]}}}`)})
 			require.NoError(t, err)
 			require.Len(t, profiles, 2)
 			require.ErrorContains(t, profiles[0].Err, tt.want)
@@ -75,11 +76,11 @@ func TestProfilesRefused(t *testing.T) {
 }
 
 // Every profile that is read is a valid PartitionProfile.
-func FuzzRead(f *testing.F) {
-	golden.Seeds(f, "testdata/*.json")
+func FuzzReadDeviceConfigManager(f *testing.F) {
+	golden.Seeds(f, "testdata/dcm/*.json")
 	f.Add([]byte(`{"GPU-CONFIG-PROFILES": {"a": {"Skippedgpus": {"IDS": [63]}, "profiles": [{"computepartition": "QPX", "memoryPartition": "NPS8", "numGPUsAssigned": 64}]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		profiles, _, err := Read(strict.Text{File: "f", Data: data})
+		profiles, _, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: "f", Data: data})
 		if err != nil {
 			require.Empty(t, profiles)
 			return

@@ -1,4 +1,4 @@
-package deviceplugin
+package thirdparty
 
 import (
 	"os"
@@ -12,13 +12,14 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
 )
 
 // What becomes of each file of testdata is in the file beside it.
-func TestRead(t *testing.T) {
-	golden.Files(t, "testdata/*.yaml", func(t *testing.T, name string, data []byte) string {
-		spec, notes, readErr := Read(name, data)
+func TestReadDevicePlugin(t *testing.T) {
+	golden.Files(t, "testdata/deviceplugin/*.yaml", func(t *testing.T, name string, data []byte) string {
+		spec, notes, readErr := ReadDevicePlugin(strict.Text{File: name, Data: data})
 		got, err := yaml.Marshal(map[string]any{"error": message(readErr), "notes": notes, "spec": spec})
 		require.NoError(t, err)
 		return string(got)
@@ -34,14 +35,14 @@ func message(err error) string {
 
 // The two keys that the misspelt file has wrong are named, with the right spelling.
 func TestMisspeltKeys(t *testing.T) {
-	data, err := os.ReadFile("testdata/time-slicing-misspelt.yaml")
+	data, err := os.ReadFile("testdata/deviceplugin/time-slicing-misspelt.yaml")
 	require.NoError(t, err)
-	_, _, err = Read("slice-10", data)
+	_, _, err = ReadDevicePlugin(strict.Text{File: "slice-10", Data: data})
 	require.EqualError(t, err, "slice-10: flages: unknown key; did you mean flags? (line 3); "+
 		"sharing.timeSlicing.failRequestGreaterThanOne: unknown key; did you mean failRequestsGreaterThanOne? (line 8)")
 
 	corrected := strings.NewReplacer("flages", "flags", "failRequestG", "failRequestsG").Replace(string(data))
-	spec, _, err := Read("slice-10", []byte(corrected))
+	spec, _, err := ReadDevicePlugin(strict.Text{File: "slice-10", Data: []byte(corrected)})
 	require.NoError(t, err)
 	sharing := spec.Rules[0].Sharing
 	assert.True(t, *sharing.Enabled)
@@ -51,7 +52,7 @@ func TestMisspeltKeys(t *testing.T) {
 	assert.Equal(t, "PartitionReplica", spec.Rules[0].LegacyResource)
 }
 
-func TestRefused(t *testing.T) {
+func TestDevicePluginRefused(t *testing.T) {
 	const head = "sharing: {timeSlicing: {resources: ["
 	for name, tt := range map[string]struct{ document, want string }{
 		"another version": {"version: v2", `f: version: is "v2", and v1 is what can be read`},
@@ -87,7 +88,7 @@ func TestRefused(t *testing.T) {
 		"NVIDIA's DRA driver": {"sharing: {strategy: TimeSlicing}", "f: sharing.strategy: unknown key; there are mps, timeSlicing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spec, notes, err := Read("f", []byte(tt.document))
+			spec, notes, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 			require.ErrorContains(t, err, tt.want)
 			assert.Empty(t, spec)
 			assert.Empty(t, notes)
@@ -107,7 +108,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 		{"mps", "", true},
 		{"mps", "failRequestsGreaterThanOne: false, ", false},
 	} {
-		spec, _, err := Read("f", []byte("sharing: {"+tt.strategy+": {"+tt.key+"resources: [{name: nvidia.com/gpu, replicas: 1}]}}"))
+		spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {" + tt.strategy + ": {" + tt.key + "resources: [{name: nvidia.com/gpu, replicas: 1}]}}")})
 		require.NoError(t, err)
 		assert.Equal(t, tt.want, spec.Rules[0].Sharing.OneClient, "%s %s", tt.strategy, tt.key)
 	}
@@ -115,7 +116,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 
 // With both strategies, the device plugin shares by MPS.
 func TestMPSHasPrecedence(t *testing.T) {
-	spec, notes, err := Read("f", []byte("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 4}]}}"))
+	spec, notes, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 4}]}}")})
 	require.NoError(t, err)
 	assert.Equal(t, v1alpha1.MPS, spec.Rules[0].Sharing.Strategy)
 	assert.Equal(t, int32(4), *spec.Rules[0].Sharing.Replicas)
@@ -141,26 +142,26 @@ func TestEveryFlagHasItsReason(t *testing.T) {
 	}
 	walk("flags", reflect.TypeFor[flags]())
 	var reasons []string
-	for path := range unused {
+	for path := range unusedFlags {
 		reasons = append(reasons, path)
 	}
 	assert.ElementsMatch(t, paths, reasons)
 
-	data, err := os.ReadFile("testdata/partitions.yaml")
+	data, err := os.ReadFile("testdata/deviceplugin/partitions.yaml")
 	require.NoError(t, err)
-	_, notes, err := Read("f", data)
+	_, notes, err := ReadDevicePlugin(strict.Text{File: "f", Data: data})
 	require.NoError(t, err)
 	for _, path := range paths {
 		assert.Contains(t, strings.Join(notes, "\n"), path+": is not used")
 	}
 }
 
-func FuzzRead(f *testing.F) {
-	golden.Seeds(f, "testdata/*.yaml")
+func FuzzReadDevicePlugin(f *testing.F) {
+	golden.Seeds(f, "testdata/deviceplugin/*.yaml")
 	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: mig-1g.5gb+me, replicas: 3}]}}"))
 	f.Add([]byte("sharing: {mps: {resources: [{devices: {a: b}}]}, timeSlicing: }"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, _, err := Read("f", data)
+		spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: data})
 		if err != nil {
 			require.Empty(t, spec)
 			return
@@ -198,11 +199,11 @@ func TestStrategies(t *testing.T) {
 		"mixed and partitions":  {"{flags: {migStrategy: mixed}, " + slices + "}", "Replica"},
 		"single and partitions": {"{flags: {migStrategy: single}, " + slices + "}", "PartitionReplica"},
 	} {
-		spec, _, err := Read("f", []byte(tt.document))
+		spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 		require.NoError(t, err, name)
 		assert.Equal(t, tt.want, spec.Rules[0].LegacyResource, name)
 	}
-	spec, _, err := Read("f", []byte(slices))
+	spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte(slices)})
 	require.NoError(t, err)
 	assert.Equal(t, int32(10), *spec.Rules[0].Sharing.Replicas)
 	assert.Equal(t, []v1alpha1.PartitionReplicas{{Profile: "1g.10gb", Count: 4}, {Profile: "3g.40gb", Count: 2}}, spec.Rules[0].Sharing.Partitions.Replicas)

@@ -1,16 +1,13 @@
-package deviceplugin
+package thirdparty
 
-// Label is the node label that names the configuration.
-const Label = "nvidia.com/device-plugin.config"
-
-// config is the file, with the keys of api/config/v1 of the device plugin 0.20. Pointers are nil for
+// pluginConfig is the file, with the keys of api/config/v1 of the device plugin 0.20. Pointers are nil for
 // missing keys.
-type config struct {
-	Version   string     `json:"version"`
-	Flags     *flags     `json:"flags"`
-	Resources *resources `json:"resources"`
-	Sharing   *sharing   `json:"sharing"`
-	Imex      *imex      `json:"imex"`
+type pluginConfig struct {
+	Version   string           `json:"version"`
+	Flags     *flags           `json:"flags"`
+	Resources *pluginResources `json:"resources"`
+	Sharing   *pluginSharing   `json:"sharing"`
+	Imex      *imex            `json:"imex"`
 }
 
 type flags struct {
@@ -49,18 +46,18 @@ type gfdFlags struct {
 	MachineTypeFile *string `json:"machineTypeFile"`
 }
 
-// resources names resources by product. The device plugin ignores it with a warning.
-type resources struct {
-	GPUs []resource `json:"gpus"`
-	MIGs []resource `json:"mig"`
+// pluginResources names resources by product. The device plugin ignores it with a warning.
+type pluginResources struct {
+	GPUs []pluginResource `json:"gpus"`
+	MIGs []pluginResource `json:"mig"`
 }
 
-type resource struct {
+type pluginResource struct {
 	Pattern string `json:"pattern"`
 	Name    string `json:"name"`
 }
 
-type sharing struct {
+type pluginSharing struct {
 	TimeSlicing *replicated `json:"timeSlicing"`
 	MPS         *replicated `json:"mps"`
 }

@@ -1,4 +1,4 @@
-package kaiwo
+package thirdparty
 
 import (
 	"cmp"
@@ -10,32 +10,31 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// Default is the profile spx or cpx that Kaiwo creates if the device config manager has none of that
+// KaiwoDefault is the profile spx or cpx that Kaiwo creates if the device config manager has none of that
 // name: all GPUs in SPX with NPS1, or in CPX with NPS4.
-func Default(name string) (converted.Profile, bool) {
+func KaiwoDefault(name string) (Profile, bool) {
 	modes := map[string]v1alpha1.AMD{
 		"spx": {ComputePartition: "SPX", MemoryPartition: "NPS1"},
 		"cpx": {ComputePartition: "CPX", MemoryPartition: "NPS4"},
 	}
-	amd, ok := modes[name]
+	mode, ok := modes[name]
 	if !ok {
-		return converted.Profile{}, false
+		return Profile{}, false
 	}
-	rule := v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Vendor: "amd"}, AMD: &amd, Sharing: &v1alpha1.Sharing{Enabled: new(bool)}}
+	rule := v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Vendor: amd}, AMD: &mode, Sharing: off()}
 	if name == "cpx" {
 		// As with AMD's device plugin.
 		rule.LegacyResource = name
 	}
-	return converted.Profile{Original: name, Spec: v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}}, true
+	return Profile{Original: name, Spec: v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}}, true
 }
 
-// Read converts an object of a kind: to commands and other notes, and to the profiles that Kaiwo
+// ReadKaiwo converts an object of a kind: to commands and other notes, and to the profiles that Kaiwo
 // brings, if the object needs one.
-func Read(kind string, text strict.Text) ([]converted.Profile, []string, error) {
+func ReadKaiwo(kind string, text strict.Text) ([]Profile, []string, error) {
 	switch kind {
 	case "KaiwoNode":
 		return readNode(text)
@@ -44,10 +43,10 @@ func Read(kind string, text strict.Text) ([]converted.Profile, []string, error) 
 	case "PartitioningPlan":
 		return readPlan(text)
 	}
-	return nil, nil, fmt.Errorf("%s: is of the kind %s, there are %v", text.File, kind, Kinds)
+	return nil, nil, fmt.Errorf("%s: is of the kind %s, there are %v", text.File, kind, KaiwoKinds)
 }
 
-func readNode(text strict.Text) ([]converted.Profile, []string, error) {
+func readNode(text strict.Text) ([]Profile, []string, error) {
 	var n kaiwoNode
 	problems, err := text.Decode(&n)
 	if err != nil {
@@ -57,28 +56,28 @@ func readNode(text strict.Text) ([]converted.Profile, []string, error) {
 	if !want.Enabled {
 		return nil, []string{"spec.partitioning.enabled: is false: the GPUs stay as they are, so the node needs no label"}, nil
 	}
-	p, ok := Default(want.Profile)
+	p, ok := KaiwoDefault(want.Profile)
 	if !ok {
 		problems.Add("spec.partitioning.profile", "is %q, it can be spx or cpx", want.Profile)
 		return nil, nil, problems.Err()
 	}
 	p.Note("spec.partitioning.profile", "this is the profile that Kaiwo brings; if the ConfigMap of the device config manager has its own %s, convert that in place of this", want.Profile)
-	return []converted.Profile{p}, []string{fmt.Sprintf("run: kubectl label node %s %s=%s", n.Name, names.LabelProfile, want.Profile)}, nil
+	return []Profile{p}, []string{fmt.Sprintf("run: kubectl label node %s %s=%s", n.Name, names.LabelProfile, want.Profile)}, nil
 }
 
 // profile is the name of the PartitionProfile, with the one that Kaiwo brings.
-func (s *profileSpec) profile(problems *strict.Problems, path string) (name string, brought []converted.Profile) {
+func (s *profileSpec) profile(problems *strict.Problems, path string) (name string, brought []Profile) {
 	original := cmp.Or(s.DCMProfileName, s.ProfileName)
 	path = strict.Key(path, "dcmProfileName")
 	if original == "" {
 		problems.Add(path, "is missing; write the name of a profile of the device config manager")
 		return "", nil
 	}
-	name, err := converted.ObjectName(original)
+	name, err := ObjectName(original)
 	if err != nil {
 		problems.Add(path, "%v", err)
 	}
-	if p, ok := Default(original); ok {
+	if p, ok := KaiwoDefault(original); ok {
 		p.Note(path, "this is the profile that Kaiwo brings; if the ConfigMap of the device config manager has its own %s, convert that in place of this", original)
 		brought = append(brought, p)
 	}
@@ -93,13 +92,13 @@ func (s *profileSpec) notes(path, name string) (notes []string) {
 	if len(s.ExpectedResources) > 0 {
 		notes = append(notes, strict.Key(path, "expectedResources")+": the GPUs are read back after a switch; nothing counts the node's resources")
 	}
-	if _, ok := Default(name); !ok && name != "" {
+	if _, ok := KaiwoDefault(name); !ok && name != "" {
 		notes = append(notes, fmt.Sprintf("the profile %s is in the ConfigMap of the device config manager: convert that, too", name))
 	}
 	return notes
 }
 
-func readProfile(text strict.Text) ([]converted.Profile, []string, error) {
+func readProfile(text strict.Text) ([]Profile, []string, error) {
 	var in partitioningProfile
 	problems, err := text.Decode(&in)
 	if err != nil {
@@ -113,13 +112,13 @@ func readProfile(text strict.Text) ([]converted.Profile, []string, error) {
 	return brought, append(notes, fmt.Sprintf("run, for each node that should have it: kubectl label node NODE %s=%s", names.LabelProfile, name)), nil
 }
 
-func readPlan(text strict.Text) ([]converted.Profile, []string, error) {
+func readPlan(text strict.Text) ([]Profile, []string, error) {
 	var in partitioningPlan
 	problems, err := text.Decode(&in)
 	if err != nil {
 		return nil, nil, err
 	}
-	var profiles []converted.Profile
+	var profiles []Profile
 	var notes []string
 	if in.Spec.Paused || in.Spec.DryRun {
 		notes = append(notes, "spec: the plan is paused or a dry run: it changes no node until somebody starts it; the same holds for the labels")
@@ -152,7 +151,7 @@ func readPlan(text strict.Text) ([]converted.Profile, []string, error) {
 }
 
 // convert converts a rule to the command that labels its nodes.
-func (r *planRule) convert(problems *strict.Problems, path string, workers bool) ([]converted.Profile, []string) {
+func (r *planRule) convert(problems *strict.Problems, path string, workers bool) ([]Profile, []string) {
 	selector, err := metav1.LabelSelectorAsSelector(&r.Selector)
 	if err != nil {
 		problems.Add(strict.Key(path, "selector"), "%v", err)

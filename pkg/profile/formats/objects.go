@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/nvidiadra"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
 	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -27,18 +26,18 @@ func object(kind string, text strict.Text, root *yamlv3.Node) ([]Document, error
 		d.Format, d.Notes = Nos, []string{thirdparty.NosQuotaNote}
 	case kind == "Node":
 		return node(text)
-	case slices.Contains(nvidiadra.Kinds, kind):
+	case slices.Contains(convert.ClaimKinds, kind):
 		d.Format = NVIDIADRA
-		d.Object, err = nvidiadra.Convert(kind, text)
+		d.Object, err = convert.Claims(kind, text)
 	default:
 		d.Format = Pods
-		if d.Object, err = manifest.Convert(text.Data, text.Before); err != nil {
+		if d.Object, err = convert.Pods(text.Data, text.Before); err != nil {
 			err = fmt.Errorf("%s: %w", text.File, err)
 		} else if d.Object == nil {
 			if read, err := helmValues(text, root); len(read) > 0 || err != nil {
 				return read, err
 			}
-			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(thirdparty.KaiwoKinds, thirdparty.NosKinds, nvidiadra.Kinds), ", "))
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(thirdparty.KaiwoKinds, thirdparty.NosKinds, convert.ClaimKinds), ", "))
 		}
 	}
 	if err != nil {

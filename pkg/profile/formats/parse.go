@@ -3,7 +3,7 @@ package formats
 import (
 	"fmt"
 
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
@@ -36,7 +36,7 @@ type Document struct {
 	// Profiles are its configurations.
 	Profiles []Profile
 	// Object is an object with pods, or one for a DRA driver, converted.
-	Object *manifest.Object
+	Object *convert.Object
 	// Notes say what of the document has no counterpart, for people.
 	Notes []string
 

@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"errors"
@@ -22,10 +22,10 @@ const deepest = 100
 // Selector translates a CEL selector for devices of NVIDIA's driver to one for those of Tranche. One
 // that does not mention NVIDIA's driver is returned as it is. The error says what has no counterpart,
 // and what to write.
-func Selector(expression string) (string, error) { return translate(expression, anyDevices) }
+func Selector(expression string) (string, error) { return translateSelector(expression, anyDevices) }
 
-func translate(expression string, on devices) (string, error) {
-	if !strings.Contains(expression, Driver) {
+func translateSelector(expression string, on devices) (string, error) {
+	if !strings.Contains(expression, nvidiaDriver) {
 		return expression, nil
 	}
 	// Without macros, has() and exists() are calls, which are printed as they were.
@@ -71,12 +71,12 @@ func (t *translator) visit(e ast.Expr) {
 	}
 	switch e.Kind() {
 	case ast.LiteralKind:
-		if text, is := literal(e); is && text == Driver {
+		if text, is := literal(e); is && text == nvidiaDriver {
 			e.SetKindCase(t.text(names.DriverName))
 		}
 	case ast.IdentKind:
 		if e.AsIdent() == "device" {
-			t.refuse("reads attributes in a way that is not translated: write device.attributes[%q].NAME", Driver)
+			t.refuse("reads attributes in a way that is not translated: write device.attributes[%q].NAME", nvidiaDriver)
 		}
 	case ast.SelectKind:
 		t.selection(e.AsSelect())
@@ -113,7 +113,7 @@ func (t *translator) children(c ast.CallExpr) {
 	case c.IsMemberFunction():
 		t.visit(c.Target())
 	case name == operators.Index || name == operators.OptIndex:
-		if of := domain(c.Args()[0], c.Args()[1]); of == "" || of == Driver {
+		if of := domain(c.Args()[0], c.Args()[1]); of == "" || of == nvidiaDriver {
 			break
 		}
 		return // an attribute of another domain
@@ -181,7 +181,7 @@ func (t *translator) ofDriver(e ast.Expr) string {
 		return ""
 	}
 	c := e.AsCall()
-	if name := c.FunctionName(); name != operators.Index && name != operators.OptIndex || domain(c.Args()[0], c.Args()[1]) != Driver {
+	if name := c.FunctionName(); name != operators.Index && name != operators.OptIndex || domain(c.Args()[0], c.Args()[1]) != nvidiaDriver {
 		return ""
 	}
 	return mapOf(c.Args()[0])
@@ -213,21 +213,21 @@ func (t *translator) read(e ast.Expr, r *reading) {
 	name := r.name
 	switch {
 	case name == "":
-		t.refuse("reads attributes whose names are not written out: write device.attributes[%q].NAME", Driver)
+		t.refuse("reads attributes whose names are not written out: write device.attributes[%q].NAME", nvidiaDriver)
 		return
 	case !r.capacity && name == names.AttributeArchitecture && !r.presence:
 		t.refuse("attribute architecture is compared in a way that is not translated: compare it by == or in with %s", theirNames())
 		return
 	case !r.capacity:
-		if remedy := attribute(name, t.on); remedy != "" {
+		if remedy := missingAttribute(name, t.on); remedy != "" {
 			t.refuse("attribute %s: %s", name, remedy)
 			return
 		}
-	case capacities[name] == "":
+	case sharedCapacities[name] == "":
 		t.refuse("capacity %s: %s", name, capacityRemedy)
 		return
 	default:
-		name = capacities[name]
+		name = sharedCapacities[name]
 	}
 	t.rename(e, r, name)
 }

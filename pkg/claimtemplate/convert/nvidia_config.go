@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ type mpsConfig struct {
 // Devices that a claim allocates are its own with both drivers, and containers that name the same request
 // take turns on it.
 func (c *converter) config(path string, o *resourceapi.OpaqueDeviceConfiguration) bool {
-	if o == nil || o.Driver != Driver {
+	if o == nil || o.Driver != nvidiaDriver {
 		return false
 	}
 	c.changed = true

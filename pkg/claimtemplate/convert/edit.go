@@ -1,4 +1,4 @@
-package manifest
+package convert
 
 import (
 	"bytes"
@@ -8,13 +8,11 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
-
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
 )
 
-// parse returns the object of a document. Aliases are replaced by what they stand for: a change of
+// parseObject returns the object of a document. Aliases are replaced by what they stand for: a change of
 // one would change the others.
-func parse(data []byte) (*yamlv3.Node, error) {
+func parseObject(data []byte) (*yamlv3.Node, error) {
 	var document yamlv3.Node
 	if err := yamlv3.Unmarshal(data, &document); err != nil {
 		return nil, err
@@ -44,7 +42,7 @@ func anyNode(n *yamlv3.Node, is func(*yamlv3.Node) bool) bool {
 	return is(n) || slices.ContainsFunc(n.Content, func(child *yamlv3.Node) bool { return anyNode(child, is) })
 }
 
-func print(root *yamlv3.Node) ([]byte, error) {
+func printObject(root *yamlv3.Node) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yamlv3.NewEncoder(&b)
 	encoder.SetIndent(2)
@@ -55,12 +53,12 @@ func print(root *yamlv3.Node) ([]byte, error) {
 }
 
 // edit writes claims into the pods, and removes what they replace.
-func (p pods) edit(r translate.Result) error {
-	spec := value(p.node, "spec")
+func (p pods) edit(r Result) error {
+	spec := valueOf(p.node, "spec")
 	if r.Scheduler != "" {
 		remove(spec, "schedulerName")
 	}
-	if metadata := value(p.node, "metadata"); metadata != nil {
+	if metadata := valueOf(p.node, "metadata"); metadata != nil {
 		removeFrom(metadata, "annotations", r.Annotations...)
 	}
 	var written []string
@@ -69,11 +67,11 @@ func (p pods) edit(r translate.Result) error {
 		if c.Init {
 			list = "initContainers"
 		}
-		all := value(spec, list)
+		all := valueOf(spec, list)
 		if all == nil || c.Index >= len(all.Content) || all.Content[c.Index].Kind != yamlv3.MappingNode || c.Container.Name == "" {
 			return fmt.Errorf("%s[%d] is no container with a name: write one", list, c.Index)
 		}
-		resources := child(all.Content[c.Index], "resources", yamlv3.MappingNode)
+		resources := childOf(all.Content[c.Index], "resources", yamlv3.MappingNode)
 		appendTo(resources, "claims", "name", c.Name)
 		for _, name := range c.Remove {
 			removeFrom(resources, "limits", string(name))
@@ -87,8 +85,8 @@ func (p pods) edit(r translate.Result) error {
 	return nil
 }
 
-// value is what an object has under a key; nil: nothing.
-func value(n *yamlv3.Node, key string) *yamlv3.Node {
+// valueOf is what an object has under a key; nil: nothing.
+func valueOf(n *yamlv3.Node, key string) *yamlv3.Node {
 	if n == nil || n.Kind != yamlv3.MappingNode {
 		return nil
 	}
@@ -100,8 +98,8 @@ func value(n *yamlv3.Node, key string) *yamlv3.Node {
 	return nil
 }
 
-// keys are those of an object, in order.
-func keys(n *yamlv3.Node) (all []string) {
+// keysOf are those of an object, in order.
+func keysOf(n *yamlv3.Node) (all []string) {
 	if n != nil && n.Kind == yamlv3.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			all = append(all, n.Content[i].Value)
@@ -110,9 +108,9 @@ func keys(n *yamlv3.Node) (all []string) {
 	return all
 }
 
-// child is the object or list under a key, which can be new.
-func child(n *yamlv3.Node, key string, kind yamlv3.Kind) *yamlv3.Node {
-	c := value(n, key)
+// childOf is the object or list under a key, which can be new.
+func childOf(n *yamlv3.Node, key string, kind yamlv3.Kind) *yamlv3.Node {
+	c := valueOf(n, key)
 	if c == nil {
 		c = &yamlv3.Node{}
 		n.Content = append(n.Content, &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: key}, c)
@@ -129,7 +127,7 @@ func appendTo(n *yamlv3.Node, key string, pairs ...string) {
 	for _, text := range pairs {
 		item.Content = append(item.Content, &yamlv3.Node{Kind: yamlv3.ScalarNode, Tag: "!!str", Value: text})
 	}
-	list := child(n, key, yamlv3.SequenceNode)
+	list := childOf(n, key, yamlv3.SequenceNode)
 	list.Content = append(list.Content, item)
 }
 
@@ -145,7 +143,7 @@ func remove(n *yamlv3.Node, key string) {
 
 // removeFrom removes keys of the object under a key, and the object if nothing is left of it.
 func removeFrom(n *yamlv3.Node, key string, keys ...string) {
-	in := value(n, key)
+	in := valueOf(n, key)
 	if in == nil || in.Kind != yamlv3.MappingNode || len(in.Content) == 0 {
 		return
 	}

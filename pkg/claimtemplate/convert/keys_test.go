@@ -1,4 +1,4 @@
-package manifest
+package convert
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 // plainKey is a key that YAML writes as it is.
@@ -74,10 +74,10 @@ func FuzzNoKeyIsLost(f *testing.F) {
 		default:
 			return
 		}
-		if !translate.Known(key) || !plainKey.MatchString(key) {
+		if !claimtemplate.Known(key) || !plainKey.MatchString(key) {
 			return
 		}
-		o, err := Convert(podWith(t, place, key, text, number, asks), 0)
+		o, err := Pods(podWith(t, place, key, text, number, asks), 0)
 		domain, _, _ := strings.Cut(key, "/")
 		switch {
 		case err != nil && strings.Contains(err.Error(), "in the ways of"): // of two projects
@@ -99,7 +99,7 @@ func TestManyUUIDs(t *testing.T) {
 	for n, want := range map[int]string{
 		1: "tranche-memory-1000mi.uuid-gpu-03f69c50-207a-2038-9b45-23cac89cb67d", 4: "selected-memory-1000mi-[0-9a-f]{8}", 150: "selected-memory-1000mi-[0-9a-f]{8}",
 	} {
-		o, err := Convert(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(n), 0, true), 0)
+		o, err := Pods(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(n), 0, true), 0)
 		require.NoError(t, err)
 		require.Len(t, o.Templates, 1)
 		assert.Regexp(t, "^"+want+"$", o.Templates[0].Name)
@@ -111,6 +111,6 @@ func TestManyUUIDs(t *testing.T) {
 		assert.LessOrEqual(t, compiled.MaxCost, uint64(resourceapi.CELSelectorExpressionMaxCost))
 		assert.Equal(t, n, strings.Count(selectors[0].CEL.Expression, "03f69c50"))
 	}
-	_, err := Convert(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(200), 0, true), 0)
+	_, err := Pods(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(200), 0, true), 0)
 	require.ErrorContains(t, err, "the annotations of nvidia.com select more GPUs than a claim can: a selector has at most 10240 characters")
 }

@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"os"
@@ -21,13 +21,13 @@ func TestPageNamesAttributes(t *testing.T) {
 		named[name[1]] = true
 	}
 	ofVFIO := map[string]bool{"numa": true, "deviceID": true, "vendorID": true, "iommuFDEnabled": true}
-	for name := range attributes {
+	for name := range sharedAttributes {
 		assert.True(t, named[name], name)
 	}
 	for name := range remedies {
 		assert.True(t, named[name] || ofVFIO[name], name)
 	}
-	for name := range capacities {
+	for name := range sharedCapacities {
 		assert.True(t, named[name], name)
 	}
 }

@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"strings"
@@ -80,7 +80,7 @@ func TestSelectorRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want, expression)
 		assert.Empty(t, got)
 	}
-	_, err := translate(theirs+`uuid == "MIG-1"`, migDevices)
+	_, err := translateSelector(theirs+`uuid == "MIG-1"`, migDevices)
 	require.ErrorContains(t, err, "have no UUID before")
 }
 
@@ -113,14 +113,14 @@ func device(t *testing.T, g *gpu.GPU, p gpu.Placement) (asTheirs, asOurs cel.Dev
 	}
 	version := strings.ReplaceAll(g.DriverVersion, ".0", ".")
 	attributes["driverVersion"] = resourceapi.DeviceAttribute{VersionValue: &version}
-	for theirs, ours := range capacities {
+	for theirs, ours := range sharedCapacities {
 		amount := map[string]int64{"memory": p.Memory, "computeUnits": p.ComputeUnits}[ours] + p.Engines[ours]
 		capacity[resourceapi.QualifiedName(theirs)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(amount, resource.DecimalSI)}
 		if amount > 0 { // what a device does not have, Tranche does not publish
 			ownCapacity[resourceapi.QualifiedName(ours)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(amount, resource.DecimalSI)}
 		}
 	}
-	return cel.Device{Driver: Driver, Attributes: attributes, Capacity: capacity}, cel.Device{Driver: names.DriverName, Attributes: own, Capacity: ownCapacity}
+	return cel.Device{Driver: nvidiaDriver, Attributes: attributes, Capacity: capacity}, cel.Device{Driver: names.DriverName, Attributes: own, Capacity: ownCapacity}
 }
 
 // A selector matches the same devices of Tranche as it did of NVIDIA's driver.

@@ -1,4 +1,4 @@
-package translate
+package convert
 
 import (
 	"testing"
@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 // Each claim of a pod says what it asks for, whichever kind the claims before it are of.
@@ -21,7 +23,7 @@ func TestEveryClaimHasRequests(t *testing.T) {
 		"a partition first": {mig, whole}, "a whole GPU first": {whole, mig}, "in between": {mig, whole, mig},
 	} {
 		pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers}}
-		r := Pod(Plain, pod)
+		r := Pod(claimtemplate.Plain, pod)
 		require.Empty(t, r.Problems, name)
 		require.Len(t, r.Claims, len(containers), name)
 		for _, c := range r.Claims {
@@ -36,12 +38,12 @@ func TestNameOfAnotherClaim(t *testing.T) {
 		Name:      "main",
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
 	}}}}
-	claims := Pod(Plain, pod).Claims
+	claims := Pod(claimtemplate.Plain, pod).Claims
 	require.Len(t, claims, 1)
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "unrelated"}}
-	require.Empty(t, Pod(Plain, pod).Problems)
+	require.Empty(t, Pod(claimtemplate.Plain, pod).Problems)
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: claims[0].Name}}
-	problems := Pod(Plain, pod).Problems
+	problems := Pod(claimtemplate.Plain, pod).Problems
 	require.Len(t, problems, 1)
 	assert.Contains(t, problems[0], claims[0].Name+", which the claim for its limits gets")
 }
@@ -52,7 +54,7 @@ func TestAnnotationsThatWereRead(t *testing.T) {
 		Name: "main", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
 	}}}}
 	pod.Annotations = map[string]string{"nvidia.com/use-gputype": "H100"}
-	r := Pod(HAMi, pod)
+	r := Pod(claimtemplate.HAMi, pod)
 	require.Empty(t, r.Problems)
 	for _, key := range []string{"use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid"} {
 		assert.Contains(t, r.Annotations, "nvidia.com/"+key)

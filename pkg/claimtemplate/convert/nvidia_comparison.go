@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"regexp"

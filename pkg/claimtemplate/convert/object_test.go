@@ -1,4 +1,4 @@
-package manifest
+package convert
 
 import (
 	"strings"
@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/test/golden"
 )
 
-func TestConvert(t *testing.T) {
-	golden.Files(t, "testdata/*.yaml", func(t *testing.T, _ string, data []byte) string {
-		o, err := Convert(data, 0)
+func TestPods(t *testing.T) {
+	golden.Files(t, "testdata/pods/*.yaml", func(t *testing.T, _ string, data []byte) string {
+		o, err := Pods(data, 0)
 		require.NoError(t, err)
 		var b strings.Builder
 		b.WriteString("# " + o.Names() + "\n")
@@ -31,7 +31,7 @@ func TestConvert(t *testing.T) {
 	})
 }
 
-func TestConvertRefuses(t *testing.T) {
+func TestPodsRefused(t *testing.T) {
 	pod := func(metadata, spec string) string {
 		return "kind: Job\nspec:\n  template:\n    metadata: " + metadata + "\n    spec: " + spec + "\n"
 	}
@@ -64,33 +64,33 @@ func TestConvertRefuses(t *testing.T) {
 		"a list":        {"- a", "it must be an object: keys with values"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := Convert([]byte(test.in), 0)
+			o, err := Pods([]byte(test.in), 0)
 			require.ErrorContains(t, err, test.want)
 			assert.Nil(t, o)
 		})
 	}
-	o, err := Convert([]byte("kind: Service\nspec: {ports: []}\n"), 0)
+	o, err := Pods([]byte("kind: Service\nspec: {ports: []}\n"), 0)
 	require.NoError(t, err)
 	assert.Nil(t, o, "it has no pods")
 }
 
 // What was converted has nothing left to convert but what a project leaves to a device plugin.
-func FuzzConvert(f *testing.F) {
-	golden.Seeds(f, "testdata/*.yaml")
+func FuzzPods(f *testing.F) {
+	golden.Seeds(f, "testdata/pods/*.yaml")
 	f.Add([]byte("a: &a {spec: {containers: []}}\nb: *a\nspec: {containers: [], initContainers: null, resourceClaims: null}\n"))
 	f.Add([]byte("spec: {containers: [{resources: {limits: {nvidia.com/gpu-1gb: 1}, claims: null, requests: {}}}]}\nstatus: {spec: {containers: 1}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		o, err := Convert(data, 0)
+		o, err := Pods(data, 0)
 		if err != nil || o == nil || len(o.Templates) == 0 {
 			return
 		}
-		again, err := Convert(o.YAML, 0)
+		again, err := Pods(o.YAML, 0)
 		if err != nil {
-			require.NotEqual(t, []translate.Project{translate.Plain}, o.Projects, "%v: %s", err, o.YAML)
+			require.NotEqual(t, []claimtemplate.Project{claimtemplate.Plain}, o.Projects, "%v: %s", err, o.YAML)
 			return
 		}
 		for _, p := range o.Projects {
-			if p != translate.Plain {
+			if p != claimtemplate.Plain {
 				require.NotContains(t, again.Projects, p, string(o.YAML))
 			}
 		}
@@ -103,7 +103,7 @@ func TestPodsWithClaims(t *testing.T) {
 		"{containers: [{name: c, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimTemplateName: single-gpu}]}": "the pods have claims, which keep their names",
 		"{containers: [{name: c}]}": "the pods ask for no GPU",
 	} {
-		o, err := Convert([]byte("kind: Pod\nspec: "+spec+"\n"), 0)
+		o, err := Pods([]byte("kind: Pod\nspec: "+spec+"\n"), 0)
 		require.NoError(t, err)
 		require.Len(t, o.Notes, 1)
 		assert.Contains(t, o.Notes[0], want)

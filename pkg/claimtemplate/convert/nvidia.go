@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -22,15 +21,15 @@ const (
 	domainKind   = "ComputeDomain"
 )
 
-// Kinds are the kinds that Convert takes.
-var Kinds = []string{claimKind, templateKind, classKind, domainKind}
+// ClaimKinds are the kinds that Convert takes.
+var ClaimKinds = []string{claimKind, templateKind, classKind, domainKind}
 
-// Convert converts an object of one of Kinds. The object that it returns has no YAML if nothing of it is
+// Claims converts an object of one of Kinds. The object that it returns has no YAML if nothing of it is
 // needed. One that NVIDIA's driver does not serve is returned as it was. The error has all that has no
 // counterpart.
-func Convert(kind string, text strict.Text) (*manifest.Object, error) {
+func Claims(kind string, text strict.Text) (*Object, error) {
 	if kind == domainKind {
-		return &manifest.Object{YAML: text.Data, Notes: []string{
+		return &Object{YAML: text.Data, Notes: []string{
 			"a ComputeDomain stays with NVIDIA's driver, whose chart serves it beside Tranche with resources.gpus.enabled=false: the object is as it was"}}, nil
 	}
 	text, err := asV1(text)
@@ -39,11 +38,11 @@ func Convert(kind string, text strict.Text) (*manifest.Object, error) {
 	}
 	switch kind {
 	case claimKind:
-		return claim(text)
+		return convertClaim(text)
 	case templateKind:
-		return template(text)
+		return convertTemplate(text)
 	}
-	return class(text)
+	return convertClass(text)
 }
 
 // asV1 is the object in version v1 of the API. Older versions differ in requests: what is in
@@ -103,14 +102,14 @@ func (c *converter) note(path, format string, args ...any) {
 	}
 }
 
-func claim(text strict.Text) (*manifest.Object, error) {
+func convertClaim(text strict.Text) (*Object, error) {
 	var o resourceapi.ResourceClaim
 	problems, err := text.Decode(&o)
 	if err != nil {
 		return nil, err
 	}
 	if _, made := o.Annotations[resourceapi.PodResourceClaimAnnotation]; made {
-		return &manifest.Object{Notes: []string{"was made for a pod from a template: convert the template"}}, nil
+		return &Object{Notes: []string{"was made for a pod from a template: convert the template"}}, nil
 	}
 	c := &converter{problems: problems}
 	c.devices("spec.devices", &o.Spec.Devices)
@@ -118,7 +117,7 @@ func claim(text strict.Text) (*manifest.Object, error) {
 	return c.object(text, &o, &o.TypeMeta, &o.ObjectMeta)
 }
 
-func template(text strict.Text) (*manifest.Object, error) {
+func convertTemplate(text strict.Text) (*Object, error) {
 	var o resourceapi.ResourceClaimTemplate
 	problems, err := text.Decode(&o)
 	if err != nil {
@@ -136,14 +135,14 @@ var charts = map[string]string{
 	vfioClass:  "has no counterpart: Tranche does not pass GPUs to virtual machines",
 }
 
-func class(text strict.Text) (*manifest.Object, error) {
+func convertClass(text strict.Text) (*Object, error) {
 	var o resourceapi.DeviceClass
 	problems, err := text.Decode(&o)
 	if err != nil {
 		return nil, err
 	}
 	if note := charts[o.Name]; note != "" {
-		return &manifest.Object{Notes: []string{note}}, nil
+		return &Object{Notes: []string{note}}, nil
 	}
 	c := &converter{problems: problems}
 	c.selectors("spec.selectors", o.Spec.Selectors, anyDevices)
@@ -164,13 +163,13 @@ var nvidiaOnly = fmt.Sprintf(`device.driver == %[1]q && device.attributes[%[1]q]
 
 // object is the result: the changed object without what a cluster added to it, or the text if nothing
 // is changed.
-func (c *converter) object(text strict.Text, o any, kind *metav1.TypeMeta, meta *metav1.ObjectMeta) (*manifest.Object, error) {
+func (c *converter) object(text strict.Text, o any, kind *metav1.TypeMeta, meta *metav1.ObjectMeta) (*Object, error) {
 	if err := c.problems.Err(); err != nil {
 		return nil, err
 	}
 	if !c.changed {
 		c.note("", "names none of the classes and attributes of NVIDIA's driver, so the object is as it was; if a class in it selects NVIDIA's devices, convert that DeviceClass")
-		return &manifest.Object{YAML: text.Data, Notes: c.notes}, nil
+		return &Object{YAML: text.Data, Notes: c.notes}, nil
 	}
 	if kind.Kind != classKind {
 		c.note("", "a spec cannot be changed: delete the %s that exists, and create this one", kind.Kind)
@@ -187,5 +186,5 @@ func (c *converter) object(text strict.Text, o any, kind *metav1.TypeMeta, meta 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", text.File, err)
 	}
-	return &manifest.Object{YAML: data, Notes: c.notes}, nil
+	return &Object{YAML: data, Notes: c.notes}, nil
 }

@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"fmt"
@@ -85,7 +85,7 @@ func (c *converter) request(path string, r request) {
 	c.selectors(strict.Key(path, "selectors"), r.selectors, on)
 	c.capacity(strict.Key(strict.Key(path, "capacity"), "requests"), r.capacity, on)
 	*r.tolerations = slices.DeleteFunc(*r.tolerations, func(t resourceapi.DeviceToleration) bool {
-		theirs := strings.HasPrefix(t.Key, Driver+"/")
+		theirs := strings.HasPrefix(t.Key, nvidiaDriver+"/")
 		if theirs {
 			c.changed = true
 			c.note(strict.Key(path, "tolerations"), "%s is left out: Tranche does not set this taint, and keeps pods off GPUs with errors by its own", t.Key)
@@ -102,8 +102,8 @@ func (c *converter) capacity(path string, r *resourceapi.CapacityRequirements, o
 	converted := map[resourceapi.QualifiedName]resource.Quantity{}
 	for name, amount := range r.Requests {
 		at := strict.Key(path, string(name))
-		theirs, qualified := strings.CutPrefix(string(name), Driver+"/")
-		switch ours := capacities[theirs]; {
+		theirs, qualified := strings.CutPrefix(string(name), nvidiaDriver+"/")
+		switch ours := sharedCapacities[theirs]; {
 		case on == anyDevices && !qualified:
 			converted[name] = amount // whose class it is, is not known
 			continue
@@ -124,7 +124,7 @@ func (c *converter) selectors(path string, all []resourceapi.DeviceSelector, on 
 		if s.CEL == nil {
 			continue
 		}
-		expression, err := translate(s.CEL.Expression, on)
+		expression, err := translateSelector(s.CEL.Expression, on)
 		if err != nil {
 			c.problems.Add(strict.Key(strict.Key(strict.Index(path, i), "cel"), "expression"), "%v", err)
 			continue
@@ -143,13 +143,13 @@ func (c *converter) constraint(path string, name *resourceapi.FullyQualifiedName
 	if name == nil {
 		return
 	}
-	theirs, is := strings.CutPrefix(string(*name), Driver+"/")
+	theirs, is := strings.CutPrefix(string(*name), nvidiaDriver+"/")
 	if !is {
 		return
 	}
 	c.changed = true
 	// Two devices have the same version or not, whatever its spelling.
-	if remedy := attribute(theirs, anyDevices); remedy != "" && theirs != driverVersion {
+	if remedy := missingAttribute(theirs, anyDevices); remedy != "" && theirs != driverVersion {
 		c.problems.Add(path, "%s: %s", *name, remedy)
 		return
 	}

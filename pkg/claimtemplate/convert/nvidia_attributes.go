@@ -1,11 +1,11 @@
-package nvidiadra
+package convert
 
 import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// Driver is the name of NVIDIA's driver, and the domain of its attributes.
-const Driver = "gpu.nvidia.com"
+// nvidiaDriver is the name of NVIDIA's driver, and the domain of its attributes.
+const nvidiaDriver = "gpu.nvidia.com"
 
 // devices are what a request selects from.
 type devices string
@@ -18,9 +18,9 @@ const (
 	shares     devices = "share"
 )
 
-// attributes are those of NVIDIA's driver that have the same name and meaning, from
+// sharedAttributes are those of NVIDIA's driver that have the same name and meaning, from
 // cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go. The values of architecture differ.
-var attributes = map[string]bool{
+var sharedAttributes = map[string]bool{
 	names.AttributeType: true, names.AttributeUUID: true, names.AttributeParentUUID: true,
 	names.AttributeProfile: true, names.AttributeProductName: true, names.AttributeArchitecture: true,
 }
@@ -48,14 +48,14 @@ var remedies = map[string]string{
 	"iommuFDEnabled":    "Tranche does not pass GPUs to virtual machines",
 }
 
-// attribute is why an attribute of these devices cannot be read; empty: it can.
-func attribute(name string, on devices) string {
+// missingAttribute is why an attribute of these devices cannot be read; empty: it can.
+func missingAttribute(name string, on devices) string {
 	switch {
 	case name == names.AttributeUUID && on == migDevices:
 		return "partitions are created for claims, and have no UUID before: select profile and parentUUID"
 	case name == names.AttributeType && on == shares:
 		return "the class selects shares: remove it"
-	case attributes[name]:
+	case sharedAttributes[name]:
 		return ""
 	case remedies[name] != "":
 		return remedies[name]
@@ -63,8 +63,8 @@ func attribute(name string, on devices) string {
 	return "Tranche has no such attribute: select type, uuid, parentUUID, profile, productName or architecture"
 }
 
-// capacities are those of NVIDIA's driver that have a counterpart, by its name.
-var capacities = map[string]string{
+// sharedCapacities are those of NVIDIA's driver that have a counterpart, by its name.
+var sharedCapacities = map[string]string{
 	"memory": names.CapacityMemory, "multiprocessors": names.CapacityComputeUnits,
 	"decoders": "decoders", "encoders": "encoders", "jpegEngines": "jpegEngines", "ofaEngines": "ofaEngines",
 }

@@ -1,4 +1,4 @@
-package translate
+package convert
 
 import (
 	"fmt"
@@ -121,7 +121,7 @@ func migTemplate(profile string, count int64) (name string, spec resourceapi.Res
 func stays(pod *corev1.PodTemplateSpec, claims []Claim) (notes []string) {
 	for _, c := range containers(pod) {
 		for _, name := range c.limits() {
-			if !Known(string(name)) || slices.ContainsFunc(claims, func(made Claim) bool {
+			if !claimtemplate.Known(string(name)) || slices.ContainsFunc(claims, func(made Claim) bool {
 				return made.Init == c.Init && made.Index == c.Index && slices.Contains(made.Remove, name)
 			}) {
 				continue

@@ -1,4 +1,4 @@
-package manifest
+package convert
 
 import (
 	"errors"
@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 // Object is an object with pods after its conversion.
 type Object struct {
 	// Projects are those in whose way the pods ask for GPUs.
-	Projects []translate.Project
+	Projects []claimtemplate.Project
 	// Templates are what the object names. Each is there once.
 	Templates []*resourceapi.ResourceClaimTemplate
 	// YAML is the object.
@@ -28,10 +28,10 @@ type Object struct {
 	Notes []string
 }
 
-// Convert converts an object. It returns nil if the object has no pods. Lines of errors are counted
+// Pods converts an object. It returns nil if the object has no pods. Lines of errors are counted
 // from after `before` lines; negative: errors have none.
-func Convert(data []byte, before int) (*Object, error) {
-	document, err := parse(data)
+func Pods(data []byte, before int) (*Object, error) {
+	document, err := parseObject(data)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func Convert(data []byte, before int) (*Object, error) {
 		return nil, nil
 	}
 	namespace := ""
-	if n := value(value(root, "metadata"), "namespace"); n != nil {
+	if n := valueOf(valueOf(root, "metadata"), "namespace"); n != nil {
 		namespace = n.Value
 	}
 	o := &Object{}
@@ -50,7 +50,7 @@ func Convert(data []byte, before int) (*Object, error) {
 		where := strings.TrimPrefix(p.path+".spec", ".")
 		line := ""
 		if before >= 0 {
-			line = fmt.Sprintf(" (line %d)", before+value(p.node, "spec").Line)
+			line = fmt.Sprintf(" (line %d)", before+valueOf(p.node, "spec").Line)
 		}
 		result, project, err := p.convert()
 		if err != nil {
@@ -79,12 +79,12 @@ func Convert(data []byte, before int) (*Object, error) {
 	o.Notes = append(o.Notes, notCarriedOver(root)...)
 	switch {
 	case len(o.Projects) > 0:
-	case slices.ContainsFunc(found, func(p pods) bool { return value(value(p.node, "spec"), "resourceClaims") != nil }):
+	case slices.ContainsFunc(found, func(p pods) bool { return valueOf(valueOf(p.node, "spec"), "resourceClaims") != nil }):
 		o.Notes = append(o.Notes, "the pods have claims, which keep their names: convert the ResourceClaims and ResourceClaimTemplates that they name; the object is as it was")
 	default:
 		o.Notes = append(o.Notes, "the pods ask for no GPU in a way that is converted: the object is as it was")
 	}
-	if o.YAML, err = print(document); err != nil {
+	if o.YAML, err = printObject(document); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -101,7 +101,7 @@ type pods struct {
 func podsIn(n *yamlv3.Node, path string) (all []pods) {
 	switch n.Kind {
 	case yamlv3.MappingNode:
-		if c := value(value(n, "spec"), "containers"); c != nil && c.Kind == yamlv3.SequenceNode {
+		if c := valueOf(valueOf(n, "spec"), "containers"); c != nil && c.Kind == yamlv3.SequenceNode {
 			return []pods{{path, n}}
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -116,32 +116,32 @@ func podsIn(n *yamlv3.Node, path string) (all []pods) {
 }
 
 // convert changes the pods.
-func (p pods) convert() (translate.Result, translate.Project, error) {
+func (p pods) convert() (Result, claimtemplate.Project, error) {
 	text, err := yamlv3.Marshal(p.node)
 	if err != nil {
-		return translate.Result{}, "", err
+		return Result{}, "", err
 	}
 	// As the API server reads it: a key is there once, and numbers are no strings.
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return translate.Result{}, "", fmt.Errorf("it is no pod: %w", err)
+		return Result{}, "", fmt.Errorf("it is no pod: %w", err)
 	}
 	var pod corev1.PodTemplateSpec
 	if err := json.Unmarshal(data, &pod); err != nil {
-		return translate.Result{}, "", fmt.Errorf("it is no pod: %w", err)
+		return Result{}, "", fmt.Errorf("it is no pod: %w", err)
 	}
-	projects := translate.Of(&pod)
+	projects := Of(&pod)
 	if len(projects) > 1 {
-		return translate.Result{}, "", fmt.Errorf("the pod asks for GPUs in the ways of %s: keep one, since a namespace has one", names(projects))
+		return Result{}, "", fmt.Errorf("the pod asks for GPUs in the ways of %s: keep one, since a namespace has one", namesOf(projects))
 	}
 	if err := errors.Join(onlyRequested(&pod), gated(&pod)); err != nil {
-		return translate.Result{}, "", err
+		return Result{}, "", err
 	}
-	project := translate.Project("")
+	project := claimtemplate.Project("")
 	if len(projects) > 0 {
 		project = projects[0]
 	}
-	result := translate.Pod(project, &pod)
+	result := Pod(project, &pod)
 	if len(result.Problems) > 0 {
 		return result, "", errors.New(strings.Join(result.Problems, "; "))
 	}
@@ -152,7 +152,7 @@ func (p pods) convert() (translate.Result, translate.Project, error) {
 func onlyRequested(pod *corev1.PodTemplateSpec) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name, requested := range c.Resources.Requests {
-			if !translate.Known(string(name)) {
+			if !claimtemplate.Known(string(name)) {
 				continue
 			}
 			if limit, has := c.Resources.Limits[name]; !has || limit.Cmp(requested) != 0 {
@@ -166,12 +166,12 @@ func onlyRequested(pod *corev1.PodTemplateSpec) error {
 // gated is an error if the pods wait for, or cannot go without, a project that is not there any more.
 func gated(pod *corev1.PodTemplateSpec) error {
 	for _, gate := range pod.Spec.SchedulingGates {
-		if translate.Known(gate.Name) {
+		if claimtemplate.Known(gate.Name) {
 			return fmt.Errorf("schedulingGates: %s: the pod waits until %s is removed: remove it", gate.Name, gate.Name)
 		}
 	}
 	for _, name := range pod.Finalizers {
-		if translate.Known(name) {
+		if claimtemplate.Known(name) {
 			return fmt.Errorf("finalizers: %s: the pod cannot be deleted until it is removed: remove it", name)
 		}
 	}
@@ -187,16 +187,16 @@ func notCarriedOver(root *yamlv3.Node) (notes []string) {
 		}
 	}
 	anyNode(root, func(n *yamlv3.Node) bool {
-		for _, key := range keys(value(n, "nodeSelector")) {
-			if translate.Known(key) {
+		for _, key := range keysOf(valueOf(n, "nodeSelector")) {
+			if claimtemplate.Known(key) {
 				add("nodeSelector " + key + " stays as it is; nodes must keep the label")
 			}
 		}
 		for _, in := range []struct{ list, kind string }{{"labels", "label "}, {"annotations", "annotation "}} {
-			for _, key := range keys(value(n, in.list)) {
-				if text := translate.Counterpart(key); text != "" {
+			for _, key := range keysOf(valueOf(n, in.list)) {
+				if text := claimtemplate.Counterpart(key); text != "" {
 					add(in.kind + key + " has no counterpart: " + text)
-				} else if translate.Known(key) {
+				} else if claimtemplate.Known(key) {
 					add(in.kind + key + " stays as it is; Tranche does not read it")
 				}
 			}
@@ -207,12 +207,12 @@ func notCarriedOver(root *yamlv3.Node) (notes []string) {
 }
 
 // Names are those of the projects of the object, for people.
-func (o *Object) Names() string { return names(o.Projects) }
+func (o *Object) Names() string { return namesOf(o.Projects) }
 
-func names(projects []translate.Project) string {
+func namesOf(projects []claimtemplate.Project) string {
 	var all []string
 	for _, p := range projects {
-		all = append(all, map[translate.Project]string{translate.KAI: "KAI", translate.HAMi: "HAMi"}[p])
+		all = append(all, map[claimtemplate.Project]string{claimtemplate.KAI: "KAI", claimtemplate.HAMi: "HAMi"}[p])
 		if all[len(all)-1] == "" {
 			all[len(all)-1] = string(p)
 		}

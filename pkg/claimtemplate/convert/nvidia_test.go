@@ -1,4 +1,4 @@
-package nvidiadra
+package convert
 
 import (
 	"strings"
@@ -15,9 +15,9 @@ import (
 )
 
 // Each file in testdata is an object, its golden file what becomes of it, after the notes.
-func TestConvert(t *testing.T) {
-	golden.Files(t, "testdata/*.yaml", func(t *testing.T, _ string, data []byte) string {
-		o, err := Convert(kindOf(t, data), strict.Text{File: "f", Data: data})
+func TestClaims(t *testing.T) {
+	golden.Files(t, "testdata/claims/*.yaml", func(t *testing.T, _ string, data []byte) string {
+		o, err := Claims(kindOf(t, data), strict.Text{File: "f", Data: data})
 		require.NoError(t, err)
 		return "# " + strings.Join(o.Notes, "\n# ") + "\n" + string(o.YAML)
 	})
@@ -39,7 +39,7 @@ func opaque(parameters string) string {
 	return "{requests: [{name: a, exactly: {deviceClassName: gpu.nvidia.com}}], config: [{requests: [a], opaque: {driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, " + parameters + "}}}]}"
 }
 
-func TestConvertRefuses(t *testing.T) {
+func TestClaimsRefused(t *testing.T) {
 	for devices, want := range map[string]string{
 		"{requests: [{name: a, exactly: {deviceClassName: vfio.gpu.nvidia.com}}]}":                                                                                                            "is vfio.gpu.nvidia.com, and Tranche does not pass GPUs to virtual machines: leave those nodes to NVIDIA's driver (line 5)",
 		"{requests: [{name: a, exactly: {deviceClassName: mig.nvidia.com, allocationMode: All}}]}":                                                                                            "spec.devices.requests[0].exactly.allocationMode: is All",
@@ -57,11 +57,11 @@ func TestConvertRefuses(t *testing.T) {
 		"{requests: [{name: a, exactly: {deviceClasName: gpu.nvidia.com}}]}": "did you mean deviceClassName?",
 		"{requests: [{name: a, exactly: {deviceClassName: mig.nvidia.com, selectors: [{cel: {expression: 'device.attributes[\"gpu.nvidia.com\"].uuid == \"MIG-1\"'}}]}}]}": "have no UUID before",
 	} {
-		o, err := Convert(claimKind, of(devices))
+		o, err := Claims(claimKind, of(devices))
 		require.ErrorContains(t, err, want, devices)
 		assert.Nil(t, o)
 	}
-	_, err := Convert(templateKind, strict.Text{File: "f", Data: []byte("apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaimTemplate\nspec: {spec: {resourceClassName: gpu.nvidia.com}}\n")})
+	_, err := Claims(templateKind, strict.Text{File: "f", Data: []byte("apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaimTemplate\nspec: {spec: {resourceClassName: gpu.nvidia.com}}\n")})
 	require.ErrorContains(t, err, `apiVersion is "resource.k8s.io/v1alpha2", it can be resource.k8s.io/v1, v1beta2, v1beta1 or v1alpha3`)
 }
 
@@ -80,7 +80,7 @@ func TestConvertLeaves(t *testing.T) {
 		"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: vfio.gpu.nvidia.com}\n":                                                                           {"has no counterpart", false},
 		"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {annotations: {resource.kubernetes.io/pod-claim-name: a}}\nspec: {devices: {requests: [{name: a}]}}\n": {"was made for a pod from a template", false},
 	} {
-		o, err := Convert(kindOf(t, []byte(object)), strict.Text{File: "f", Data: []byte(object)})
+		o, err := Claims(kindOf(t, []byte(object)), strict.Text{File: "f", Data: []byte(object)})
 		require.NoError(t, err, object)
 		require.NotEmpty(t, o.Notes)
 		assert.Contains(t, strings.Join(o.Notes, "\n"), want.note)
@@ -94,12 +94,12 @@ func TestConvertLeaves(t *testing.T) {
 
 // Any claim is refused, or becomes one that API types can be decoded from and that asks nothing of
 // NVIDIA's driver.
-func FuzzConvert(f *testing.F) {
-	golden.Seeds(f, "testdata/*.yaml")
+func FuzzClaims(f *testing.F) {
+	golden.Seeds(f, "testdata/claims/*.yaml")
 	f.Add([]byte("apiVersion: resource.k8s.io/v1beta1\nspec: {spec: {devices: {requests: [null, 1, {}, {exactly: null}]}}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range Kinds {
-			o, err := Convert(kind, strict.Text{File: "f", Data: data})
+		for _, kind := range ClaimKinds {
+			o, err := Claims(kind, strict.Text{File: "f", Data: data})
 			if err != nil || len(o.YAML) == 0 || string(o.YAML) == string(data) || kind != claimKind {
 				continue
 			}

@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -136,7 +135,7 @@ func readFormat(in io.Reader, file string) ([]formats.Document, error) {
 
 // labels are the node labels that name the configurations of a format.
 var labels = map[formats.Format]string{
-	formats.MIGParted: names.LabelMIGConfig, formats.DevicePlugin: deviceplugin.Label, formats.DeviceConfigManager: names.LabelGPUConfigProfile,
+	formats.MIGParted: names.LabelMIGConfig, formats.DevicePlugin: names.LabelDevicePluginConfig, formats.DeviceConfigManager: names.LabelGPUConfigProfile,
 }
 
 // printed is a document as YAML with comments. The error has what cannot be converted. made are the

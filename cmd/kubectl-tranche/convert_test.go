@@ -45,7 +45,7 @@ func TestConvert(t *testing.T) {
 	require.NoError(t, os.WriteFile(dcmFile, []byte(`{"gpu-config-profiles": {"cpx_nps1_all": {"profiles": [{"computePartition": "CPX", "memoryPartition": "NPS1"}]}}}`), 0o600))
 	var out strings.Builder
 	err := convert(strings.NewReader(migConfig), &out, []string{"-", dcmFile})
-	require.EqualError(t, err, `standard input: ConfigMap gpu-operator/mig-parted-config, key config.yaml: mig-configs.parts-of-parts[0].mig-devices["1c.3g.20gb"]: `+
+	require.EqualError(t, err, `standard input: ConfigMap gpu-operator/mig-parted-config, key config.yaml: mig-configs.parts-of-parts[0].mig-devices.1c.3g.20gb: `+
 		"is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share the partition with sharing.partitions of the PartitionProfile (line 17)")
 	got := strings.ReplaceAll(out.String(), dcmFile, "config.json")
 	golden.Equal(t, "testdata/converted.yaml", got)

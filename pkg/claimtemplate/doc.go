@@ -3,5 +3,5 @@
 // objects, but it can write such a name into a pod; whoever reads the name knows the template.
 //
 // The chart's admission policies write these names (templates/_translate.tpl), the controller
-// reads them.
+// reads them. projects.go has the keys of other projects in whose way pods ask for GPUs.
 package claimtemplate

@@ -20,17 +20,17 @@ var mayNameVendors = []string{"cmd", "demo", "docs", "pkg/hardware", "pkg/publis
 
 // namesVendors are the other files that name a vendor, with the reason.
 var namesVendors = map[string]string{
-	"pkg/claimtemplate/name.go":            "pods of other projects ask for one vendor's GPUs",
-	"pkg/claimtemplate/translate/plain.go": "an extended resource is one vendor's",
-	"pkg/cluster/device.go":                "a device's profile is a mode on AMD's GPUs only, and a ResourceSlice does not say so otherwise",
-	"pkg/profile/desired.go":               "a configuration of NVIDIA's device plugin is for its GPUs",
-	"pkg/profile/partitions.go":            "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/publish/preview/machine.go":       "the tables of models are by vendor",
-	"pkg/profile/profile.go":               "the spelling of a partition's profile tells its vendor",
-	"pkg/profile/resolve.go":               "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/profile/rules.go":                 "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/profile/selector.go":              "a rule selects GPUs by vendor",
-	"pkg/publish/offer/offer.go":           "strategy MPS and time slices are NVIDIA's",
+	"pkg/claimtemplate/name.go":          "pods of other projects ask for one vendor's GPUs",
+	"pkg/claimtemplate/convert/plain.go": "an extended resource is one vendor's",
+	"pkg/cluster/device.go":              "a device's profile is a mode on AMD's GPUs only, and a ResourceSlice does not say so otherwise",
+	"pkg/profile/desired.go":             "a configuration of NVIDIA's device plugin is for its GPUs",
+	"pkg/profile/partitions.go":          "a PartitionProfile has a field for each vendor: mig and amd",
+	"pkg/publish/preview/machine.go":     "the tables of models are by vendor",
+	"pkg/profile/profile.go":             "the spelling of a partition's profile tells its vendor",
+	"pkg/profile/resolve.go":             "a PartitionProfile has a field for each vendor: mig and amd",
+	"pkg/profile/rules.go":               "a PartitionProfile has a field for each vendor: mig and amd",
+	"pkg/profile/selector.go":            "a rule selects GPUs by vendor",
+	"pkg/publish/offer/offer.go":         "strategy MPS and time slices are NVIDIA's",
 }
 
 // Code outside the vendors' packages decides by what a GPU or a driver can do, so that a

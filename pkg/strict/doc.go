@@ -1,7 +1,6 @@
 // Package strict decodes YAML and JSON that administrators write. It refuses unknown and duplicate
 // keys, and values of a wrong type.
 //
-// It decodes with UnmarshalStrict of sigs.k8s.io/yaml. That stops at the first error and names keys
-// without their path, so a check before it reports all errors with their paths, and suggests the
-// key that was probably meant or the object where the key belongs.
+// decode.go decodes with sigs.k8s.io/json, which finds all unknown keys. suggest.go says which key
+// was probably meant, or where it belongs. problems.go collects problems with their paths and lines.
 package strict

@@ -27,7 +27,7 @@ func TestProblemsHaveLines(t *testing.T) {
 	problems, err := text.Decode(&into)
 	require.NoError(t, err)
 	for path, want := range map[string]string{
-		`spec.names["a.b"]`:                "f: spec.names[\"a.b\"]: wrong (line 13)",
+		`spec.names.a.b`:                   "f: spec.names.a.b: wrong (line 13)",
 		"spec.names.c":                     "f: spec.names.c: wrong (line 14)",
 		"spec.names.none":                  "f: spec.names.none: wrong (line 12)",
 		"spec.rules[1].sharing.timeSlice":  "f: spec.rules[1].sharing.timeSlice: wrong (line 22)",
@@ -42,7 +42,10 @@ func TestProblemsHaveLines(t *testing.T) {
 		require.EqualError(t, p.Err(), want)
 	}
 	text.Before = -1
-	assert.Empty(t, text.lines(), "the lines are not those of the file")
-	assert.Empty(t, Text{Data: []byte("{spec: {}}\n")}.lines(), "a single line is found without a number")
-	assert.Empty(t, Text{Data: []byte("spec: {\n\n")}.lines())
+	problems, err = text.Decode(&into)
+	require.NoError(t, err)
+	assert.Empty(t, problems.lines, "the lines are not those of the file")
+	problems, err = Text{Data: []byte("{spec: {}}\n")}.Decode(&into)
+	require.NoError(t, err)
+	assert.Empty(t, problems.lines, "a single line is found without a number")
 }

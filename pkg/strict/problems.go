@@ -3,7 +3,6 @@ package strict
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -45,14 +44,9 @@ func (p *Problems) Err() error {
 	return errors.New(p.file + ": " + strings.Join(told, "; "))
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-
 // Key is the path of a key in the object at path.
 func Key(path, key string) string {
-	switch {
-	case !plainKey.MatchString(key):
-		return fmt.Sprintf("%s[%q]", path, key)
-	case path == "":
+	if path == "" {
 		return key
 	}
 	return path + "." + key
@@ -60,6 +54,18 @@ func Key(path, key string) string {
 
 // Index is the path of an entry of the list at path.
 func Index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// lineOf is the line of the value at a path, or of the nearest object or list around it. Zero: it is
+// not known.
+func lineOf(lines map[string]int, path string) int {
+	for path != "" {
+		if line, ok := lines[path]; ok {
+			return line
+		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return 0
+}
 
 // New makes an empty collection for the same file.
 func (p *Problems) New() *Problems { return &Problems{file: p.file, lines: p.lines} }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	deviceplugins "github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -44,7 +43,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 	s.t.Cleanup(func() {
 		s.kubectl("uncordon", nodeB)
 		s.kubectl("delete", "--ignore-not-found", "namespace", namespace)
-		s.labelNode(nodeA, deviceplugins.Label, "")
+		s.labelNode(nodeA, names.LabelDevicePluginConfig, "")
 		s.labelNode(nodeA, names.LabelMIGConfig, "")
 		s.setProfileLabel(nodeA, "all-disabled")
 		s.waitFollows(nodeA, "all-disabled")
@@ -70,7 +69,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 	}
 	s.kubectl("-n", namespace, "delete", "deployment", "deployment-a")
 
-	s.labelNode(nodeA, deviceplugins.Label, "slice-10")
+	s.labelNode(nodeA, names.LabelDevicePluginConfig, "slice-10")
 	file = manifest("eks", "time-sliced.yaml")
 	// The slices of the GPUs change one after another. Pods that came meanwhile could use more partitions.
 	s.eventually("all GPUs of "+nodeA+" offer shares of partitions", func() (bool, string) {

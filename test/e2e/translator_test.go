@@ -16,7 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
 )
 
 // translator asks the API server what the chart's policies make of pods.
@@ -146,7 +146,7 @@ func (tr *translator) each(project string, tests table) {
 	for name, test := range tests {
 		tr.t.Run(project+"/"+name, func(t *testing.T) {
 			got, err := tr.would(project, podOf(test.pod...))
-			offline(t, translate.Project(project), podOf(test.pod...), got, err)
+			offline(t, claimtemplate.Project(project), podOf(test.pod...), got, err)
 			if len(test.want) == 1 && strings.HasPrefix(test.want[0], "refused: ") {
 				require.Error(t, err)
 				assert.Contains(t, err.Error(), strings.TrimPrefix(test.want[0], "refused: "))
@@ -166,14 +166,14 @@ func (tr *translator) each(project string, tests table) {
 }
 
 // offline compares what the API server makes of a pod with what kubectl tranche convert does.
-func offline(t *testing.T, project translate.Project, before, after *corev1.Pod, refused error) {
+func offline(t *testing.T, project claimtemplate.Project, before, after *corev1.Pod, refused error) {
 	t.Helper()
 	pod := &corev1.PodTemplateSpec{ObjectMeta: before.ObjectMeta, Spec: before.Spec}
-	r := translate.Pod(project, pod)
+	r := convert.Pod(project, pod)
 	if refused != nil {
 		if len(r.Problems) == 0 {
 			assert.Contains(t, refused.Error(), "select GPUs by more than 180 characters")
-			assert.True(t, slices.ContainsFunc(r.Claims, func(c translate.Claim) bool { return !strings.HasPrefix(c.Template, claimtemplate.Prefix) }),
+			assert.True(t, slices.ContainsFunc(r.Claims, func(c convert.Claim) bool { return !strings.HasPrefix(c.Template, claimtemplate.Prefix) }),
 				"a policy can write the template, too: %v", r.Claims)
 			return
 		}
@@ -184,7 +184,7 @@ func offline(t *testing.T, project translate.Project, before, after *corev1.Pod,
 	}
 	require.Empty(t, r.Problems)
 	if len(r.Claims) > 0 {
-		assert.Contains(t, translate.Of(pod), project)
+		assert.Contains(t, convert.Of(pod), project)
 	}
 	for _, c := range r.Claims {
 		container := &before.Spec.Containers[c.Index]

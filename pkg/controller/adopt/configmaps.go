@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -155,7 +156,7 @@ func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *forma
 // sharing is the configuration of the device plugin for a node with these labels, nil: there is none.
 func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]string) (found *formats.Profile, problem string, err error) {
 	c, followed := m.config.Projects[DevicePlugin]
-	label := of[formats.DevicePluginLabel]
+	label := of[names.LabelDevicePluginConfig]
 	if !followed || label == "" && !m.config.Unlabelled {
 		return nil, "", nil
 	}
@@ -173,7 +174,7 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 		choices = append(choices, all.profiles[i].Original)
 	}
 	slices.Sort(choices)
-	chosen, err := formats.ChooseSharing(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.Default, yamlFile), choices)
+	chosen, err := thirdparty.ChooseDevicePluginConfig(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.Default, yamlFile), choices)
 	if err != nil {
 		return nil, err.Error(), nil //nolint:nilerr // what is wrong is in the ConfigMap or on the node
 	}

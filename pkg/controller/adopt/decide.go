@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -76,7 +77,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, no
 			return nil, err
 		}
 		if problem != "" {
-			r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: node.Labels[formats.DevicePluginLabel], Message: problem}
+			r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: node.Labels[names.LabelDevicePluginConfig], Message: problem}
 			return r, nil
 		}
 	}
@@ -208,11 +209,11 @@ func (n *name) brought() *formats.Profile {
 	switch n.project {
 	case Kaiwo:
 		var ok bool
-		if p, ok = formats.KaiwoDefault(n.value); !ok {
+		if p, ok = thirdparty.KaiwoDefault(n.value); !ok {
 			return nil
 		}
 	case Nos:
-		if p = formats.NosProfile(n.value); p.Err != nil {
+		if p = thirdparty.NosProfile(n.value); p.Err != nil {
 			return nil
 		}
 	default:

@@ -22,12 +22,11 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/profile/formats"
 )
 
 const (
 	ours, mig, dcm, nos, older = names.LabelProfile, names.LabelMIGConfig, names.LabelGPUConfigProfile, names.LabelNos, names.LabelNosOlder
-	enabled, kaiwo, sharing    = names.LabelKaiwoEnabled, names.LabelKaiwoProfile, formats.DevicePluginLabel
+	enabled, kaiwo, sharing    = names.LabelKaiwoEnabled, names.LabelKaiwoProfile, names.LabelDevicePluginConfig
 )
 
 var (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 )
 
 // Project is a project whose node labels are followed.
@@ -124,9 +125,9 @@ func (n *name) object() (string, error) {
 	case n.project == own:
 		return checked(n.value)
 	case n.configMap != (ConfigMap{}):
-		return formats.ObjectName(string(n.project) + "." + n.value)
+		return thirdparty.ObjectName(string(n.project) + "." + n.value)
 	}
-	return formats.ObjectName(n.prefix + n.value)
+	return thirdparty.ObjectName(n.prefix + n.value)
 }
 
 // checked is a name that a GPUNode can have in its spec.
@@ -177,7 +178,7 @@ func record(profile *name, sharing string) string {
 		}
 	}
 	if sharing != "" {
-		all = append(all, formats.DevicePluginLabel+"="+sharing)
+		all = append(all, names.LabelDevicePluginConfig+"="+sharing)
 	}
 	return strings.Join(all, ",")
 }
@@ -216,5 +217,5 @@ func objectOf(profile *name, sharing string) (string, error) {
 	if sharing == "" {
 		return "", nil
 	}
-	return formats.ObjectName(base + string(DevicePlugin) + "." + sharing)
+	return thirdparty.ObjectName(base + string(DevicePlugin) + "." + sharing)
 }

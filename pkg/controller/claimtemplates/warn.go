@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/translate"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -24,10 +24,10 @@ const (
 // is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
 // translates it.
 func ignored(pod *corev1.Pod) (key, refusal string) {
-	if ended(pod) || translate.SchedulerOf(pod.Spec.SchedulerName) == translate.KAI || len(pod.Spec.ResourceClaims) > 0 {
+	if ended(pod) || claimtemplate.SchedulerOf(pod.Spec.SchedulerName) == claimtemplate.KAI || len(pod.Spec.ResourceClaims) > 0 {
 		return "", ""
 	}
-	return translate.AsksFor(pod.Annotations)
+	return claimtemplate.AsksFor(pod.Annotations)
 }
 
 // warnIgnored tells the owners of pods that run without the GPU that an annotation asks for.

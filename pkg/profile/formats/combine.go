@@ -6,7 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 )
 
 // Combine makes PartitionProfiles for Nodes of which one label says how GPUs are partitioned, and that
@@ -18,12 +18,12 @@ func Combine(documents []Document) []Document {
 		if d.shared == "" {
 			continue
 		}
-		sharing, err := ObjectName(d.shared)
+		sharing, err := thirdparty.ObjectName(d.shared)
 		base, shared := find(documents, d.Format, d.partitioned), find(documents, DevicePlugin, sharing)
 		if err != nil || base == nil || shared == nil {
 			d.Notes = []string{fmt.Sprintf("the label %s=%s says how these GPUs are shared, and %s has precedence over both labels: "+
 				"convert the Node together with the files that have both configurations, or keep both labels, with formats.devicePlugin of the chart",
-				deviceplugin.Label, d.shared, names.LabelProfile)}
+				names.LabelDevicePluginConfig, d.shared, names.LabelProfile)}
 			continue
 		}
 		p := Together(base, shared)

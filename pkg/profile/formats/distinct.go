@@ -3,13 +3,7 @@ package formats
 import (
 	"fmt"
 	"reflect"
-
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
 )
-
-// ObjectName is the name of the PartitionProfile for a configuration: its name in lower case, with -
-// in place of _ and a dot in place of +. The error says why there is none.
-func ObjectName(original string) (string, error) { return converted.ObjectName(original) }
 
 // Distinct refuses two different configurations that would have the same PartitionProfile. Of two
 // that are the same, it keeps the first.

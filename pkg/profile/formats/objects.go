@@ -9,11 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/nvidiadra"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
-	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
-	"github.com/tranche-dev/tranche/pkg/profile/nos"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -22,25 +19,25 @@ func object(kind string, text strict.Text, root *yamlv3.Node) ([]Document, error
 	d := Document{Name: text.File}
 	var err error
 	switch {
-	case slices.Contains(kaiwo.Kinds, kind):
+	case slices.Contains(thirdparty.KaiwoKinds, kind):
 		d.Format = Kaiwo
-		d.Profiles, d.Notes, err = kaiwo.Read(kind, text)
-	case slices.Contains(nos.Kinds, kind):
-		d.Format, d.Notes = Nos, []string{nos.QuotaNote}
+		d.Profiles, d.Notes, err = thirdparty.ReadKaiwo(kind, text)
+	case slices.Contains(thirdparty.NosKinds, kind):
+		d.Format, d.Notes = Nos, []string{thirdparty.NosQuotaNote}
 	case kind == "Node":
 		return node(text)
-	case slices.Contains(nvidiadra.Kinds, kind):
+	case slices.Contains(convert.ClaimKinds, kind):
 		d.Format = NVIDIADRA
-		d.Object, err = nvidiadra.Convert(kind, text)
+		d.Object, err = convert.Claims(kind, text)
 	default:
 		d.Format = Pods
-		if d.Object, err = manifest.Convert(text.Data, text.Before); err != nil {
+		if d.Object, err = convert.Pods(text.Data, text.Before); err != nil {
 			err = fmt.Errorf("%s: %w", text.File, err)
 		} else if d.Object == nil {
 			if read, err := helmValues(text, root); len(read) > 0 || err != nil {
 				return read, err
 			}
-			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(kaiwo.Kinds, nos.Kinds, nvidiadra.Kinds), ", "))
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(thirdparty.KaiwoKinds, thirdparty.NosKinds, convert.ClaimKinds), ", "))
 		}
 	}
 	if err != nil {
@@ -68,7 +65,7 @@ func node(text strict.Text) (documents []Document, err error) {
 		}
 		d := Document{Format: format, Name: text.File + ", label " + label, Profiles: profiles}
 		finish(d.Profiles)
-		name, err := ObjectName(value)
+		name, err := thirdparty.ObjectName(value)
 		if len(profiles) > 0 {
 			name, err = profiles[0].Name, profiles[0].Err
 		}
@@ -88,17 +85,17 @@ func node(text strict.Text) (documents []Document, err error) {
 	}
 	for _, label := range []string{names.LabelNos, names.LabelNosOlder} {
 		if value := labels[label]; value != "" {
-			add(Nos, label, []Profile{nos.Profile(value)})
+			add(Nos, label, []Profile{thirdparty.NosProfile(value)})
 			break
 		}
 	}
-	shared := labels[deviceplugin.Label]
+	shared := labels[names.LabelDevicePluginConfig]
 	switch {
 	case shared == "":
 	case len(documents) == 0:
-		add(DevicePlugin, deviceplugin.Label, nil)
+		add(DevicePlugin, names.LabelDevicePluginConfig, nil)
 	case documents[0].Format == Kaiwo:
-		documents[0].Notes = append(documents[0].Notes, fmt.Sprintf("the label %s=%s does not count beside Kaiwo's", deviceplugin.Label, shared))
+		documents[0].Notes = append(documents[0].Notes, fmt.Sprintf("the label %s=%s does not count beside Kaiwo's", names.LabelDevicePluginConfig, shared))
 	case documents[0].partitioned != "":
 		documents[0].shared = shared
 	}
@@ -107,7 +104,7 @@ func node(text strict.Text) (documents []Document, err error) {
 
 // brought is the profile that Kaiwo brings, if the name is that of one.
 func brought(name string) []Profile {
-	if p, ok := kaiwo.Default(name); ok {
+	if p, ok := thirdparty.KaiwoDefault(name); ok {
 		return []Profile{p}
 	}
 	return nil

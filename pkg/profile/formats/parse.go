@@ -3,14 +3,9 @@ package formats
 import (
 	"fmt"
 
-	"github.com/tranche-dev/tranche/pkg/claimtemplate/manifest"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/converted"
-	"github.com/tranche-dev/tranche/pkg/profile/dcm"
-	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
-	"github.com/tranche-dev/tranche/pkg/profile/kaiwo"
-	"github.com/tranche-dev/tranche/pkg/profile/migparted"
-	"github.com/tranche-dev/tranche/pkg/profile/nos"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -31,7 +26,7 @@ const (
 )
 
 // Profile is a configuration of a document as a PartitionProfile.
-type Profile = converted.Profile
+type Profile = thirdparty.Profile
 
 // Document is a file, a key of a ConfigMap or an object.
 type Document struct {
@@ -41,7 +36,7 @@ type Document struct {
 	// Profiles are its configurations.
 	Profiles []Profile
 	// Object is an object with pods, or one for a DRA driver, converted.
-	Object *manifest.Object
+	Object *convert.Object
 	// Notes say what of the document has no counterpart, for people.
 	Notes []string
 
@@ -62,9 +57,9 @@ func parse(format Format, key string, text strict.Text) (Document, error) {
 			d.Notes = []string{note}
 			break
 		}
-		d.Profiles, err = migparted.Read(text)
+		d.Profiles, err = thirdparty.ReadMIGParted(text)
 	case DeviceConfigManager:
-		d.Profiles, d.Notes, err = dcm.Read(text)
+		d.Profiles, d.Notes, err = thirdparty.ReadDeviceConfigManager(text)
 	case DevicePlugin:
 		d.Profiles = []Profile{devicePlugin(key, text)}
 	default:
@@ -82,12 +77,12 @@ func finish(profiles []Profile) {
 	for i := range profiles {
 		p := &profiles[i]
 		if p.Err != nil {
-			p.Name, _ = ObjectName(p.Original)
+			p.Name, _ = thirdparty.ObjectName(p.Original)
 			continue
 		}
 		var err error
 		if p.Name == "" {
-			p.Name, err = ObjectName(p.Original)
+			p.Name, err = thirdparty.ObjectName(p.Original)
 		}
 		if err == nil {
 			_, err = profile.FromRules(p.Name, p.Spec.Rules)
@@ -96,14 +91,6 @@ func finish(profiles []Profile) {
 			*p = p.Fail(err)
 		}
 	}
-}
-
-// DevicePluginLabel is the node label that names a configuration of NVIDIA's device plugin.
-const DevicePluginLabel = deviceplugin.Label
-
-// ChooseSharing is the name of the device plugin's configuration for a node: see deviceplugin.Choose.
-func ChooseSharing(label, set string, names []string) (string, error) {
-	return deviceplugin.Choose(label, set, names)
 }
 
 // ReadDevicePlugin converts a configuration of NVIDIA's device plugin. file is for errors.
@@ -115,14 +102,8 @@ func ReadDevicePlugin(file, name string, data []byte) Profile {
 
 func devicePlugin(name string, text strict.Text) Profile {
 	p := Profile{Original: name}
-	if p.Spec, p.Notes, p.Err = deviceplugin.ReadText(text); p.Err != nil {
+	if p.Spec, p.Notes, p.Err = thirdparty.ReadDevicePlugin(text); p.Err != nil {
 		return p.Fail(p.Err)
 	}
 	return p
 }
-
-// KaiwoDefault is the profile that Kaiwo brings under a name.
-func KaiwoDefault(name string) (Profile, bool) { return kaiwo.Default(name) }
-
-// NosProfile is the profile for a value of nos's label.
-func NosProfile(value string) Profile { return nos.Profile(value) }

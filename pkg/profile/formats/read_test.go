@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -15,7 +16,7 @@ import (
 func checkValid(t *testing.T, p Profile) {
 	t.Helper()
 	require.NotEmpty(t, p.Name)
-	name, err := ObjectName(p.Name)
+	name, err := thirdparty.ObjectName(p.Name)
 	require.NoError(t, err)
 	require.Equal(t, p.Name, name)
 	_, err = profile.FromRules(p.Name, p.Spec.Rules)
@@ -98,7 +99,7 @@ func TestReadRefuses(t *testing.T) {
 		"another object":        {"kind: Secret\nmetadata: {name: a, namespace: b}\n", "f: Secret b/a: is of no known project; there are ConfigMap, Node"},
 		"an empty ConfigMap":    {"kind: ConfigMap\nmetadata: {name: a}\n", "f: ConfigMap a: has no file of a known project"},
 		"a key of nobody":       {configMapOf("a", shared) + "  README: hello\n", "f: ConfigMap b/a: these keys are files of no known project: README"},
-		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs[\"All_1g.5gb\"][0].mig-enable"},
+		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable"},
 		"in a later document":   {"---\n\n---\n" + strings.Replace(migConfig, "v1", "v2", 1), `f: version: is "v2", and v1 is what can be read (line 4)`},
 		"a file in quotes":      {`{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "version: v2\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n"}}`, `f: ConfigMap a, key config.yaml: version: is "v2", and v1 is what can be read`},
 		"what is wrong of two":  {shared + "---\nkind: Secret\n", "f: Secret : is of no known project"},
@@ -115,7 +116,7 @@ func TestLines(t *testing.T) {
 	_, err := Read("f", []byte("---\n---\nmigManager:\n  config:\n    data:\n      config.yaml: |\n        mig-configs: {}\n        version: v2\n"))
 	require.EqualError(t, err, `f: migManager.config.data, key config.yaml: version: is "v2", and v1 is what can be read (line 8); mig-configs: names no configuration (line 7)`)
 	_, err = Read("f", []byte("# a comment\n"+configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1))))
-	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs["All_1g.5gb"][0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
+	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
 }
 
 // A wrong file of the device plugin is no obstacle for the others.
@@ -132,7 +133,7 @@ func TestObjectName(t *testing.T) {
 		"all-1g.5gb": "all-1g.5gb", "cpx_nps1_all": "cpx-nps1-all", "NVIDIA-L20": "nvidia-l20", "all-1g.10gb+me": "all-1g.10gb.me",
 		"a._b": "", "_a": "", "": "", "a b": "", strings.Repeat("a", 63): strings.Repeat("a", 63), strings.Repeat("a", 64): "",
 	} {
-		got, err := ObjectName(original)
+		got, err := thirdparty.ObjectName(original)
 		assert.Equal(t, want, got, original)
 		assert.Equal(t, want == "", err != nil, original)
 	}

@@ -39,7 +39,6 @@ quantity(string({{ . }})).asInteger()
   expression: >-
     object.spec.?initContainers.orValue([]).map(c, {"of": dyn(c), "list": dyn("initContainers"), "claim": dyn("-init"), "index": dyn(object.spec.initContainers.map(o, o.name).indexOf(c.name))}) +
     object.spec.?containers.orValue([]).map(c, {"of": dyn(c), "list": dyn("containers"), "claim": dyn(""), "index": dyn(object.spec.containers.map(o, o.name).indexOf(c.name))})
-{{- /* Written by a test of pkg/claimtemplate/translate. */}}
 {{- $refused := .Files.Get "files/translate.yaml" | fromYaml }}
 # What asks for a GPU in a way that nobody translates.
 - name: untranslated

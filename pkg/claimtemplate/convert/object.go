@@ -1,0 +1,221 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+)
+
+// Object is an object with pods after its conversion.
+type Object struct {
+	// Projects are those in whose way the pods ask for GPUs.
+	Projects []claimtemplate.Project
+	// Templates are what the object names. Each is there once.
+	Templates []*resourceapi.ResourceClaimTemplate
+	// YAML is the object.
+	YAML []byte
+	// Notes say what has no counterpart, for people.
+	Notes []string
+}
+
+// Pods converts an object. It returns nil if the object has no pods. Lines of errors are counted
+// from after `before` lines; negative: errors have none.
+func Pods(data []byte, before int) (*Object, error) {
+	document, err := parseObject(data)
+	if err != nil {
+		return nil, err
+	}
+	root := document.Content[0]
+	found := podsIn(root, "")
+	if len(found) == 0 {
+		return nil, nil
+	}
+	namespace := ""
+	if n := valueOf(valueOf(root, "metadata"), "namespace"); n != nil {
+		namespace = n.Value
+	}
+	o := &Object{}
+	var errs []error
+	for _, p := range found {
+		where := strings.TrimPrefix(p.path+".spec", ".")
+		line := ""
+		if before >= 0 {
+			line = fmt.Sprintf(" (line %d)", before+valueOf(p.node, "spec").Line)
+		}
+		result, project, err := p.convert()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w%s", where, err, line))
+			continue
+		}
+		if project != "" && !slices.Contains(o.Projects, project) {
+			o.Projects = append(o.Projects, project)
+		}
+		for _, c := range result.Claims {
+			if !slices.ContainsFunc(o.Templates, func(t *resourceapi.ResourceClaimTemplate) bool { return t.Name == c.Template }) {
+				o.Templates = append(o.Templates, &resourceapi.ResourceClaimTemplate{
+					TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaimTemplate"},
+					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.Template},
+					Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: c.Spec},
+				})
+			}
+		}
+		for _, note := range result.Notes {
+			o.Notes = append(o.Notes, where+": "+note)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	o.Notes = append(o.Notes, notCarriedOver(root)...)
+	switch {
+	case len(o.Projects) > 0:
+	case slices.ContainsFunc(found, func(p pods) bool { return valueOf(valueOf(p.node, "spec"), "resourceClaims") != nil }):
+		o.Notes = append(o.Notes, "the pods have claims, which keep their names: convert the ResourceClaims and ResourceClaimTemplates that they name; the object is as it was")
+	default:
+		o.Notes = append(o.Notes, "the pods ask for no GPU in a way that is converted: the object is as it was")
+	}
+	if o.YAML, err = printObject(document); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// pods is a pod, or a template of pods.
+type pods struct {
+	path string
+	// node has metadata and spec.
+	node *yamlv3.Node
+}
+
+// podsIn finds pods by their form: a spec with containers. So objects of any kind can have them.
+func podsIn(n *yamlv3.Node, path string) (all []pods) {
+	switch n.Kind {
+	case yamlv3.MappingNode:
+		if c := valueOf(valueOf(n, "spec"), "containers"); c != nil && c.Kind == yamlv3.SequenceNode {
+			return []pods{{path, n}}
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			all = append(all, podsIn(n.Content[i+1], path+"."+n.Content[i].Value)...)
+		}
+	case yamlv3.SequenceNode:
+		for i, item := range n.Content {
+			all = append(all, podsIn(item, fmt.Sprintf("%s[%d]", path, i))...)
+		}
+	}
+	return all
+}
+
+// convert changes the pods.
+func (p pods) convert() (Result, claimtemplate.Project, error) {
+	text, err := yamlv3.Marshal(p.node)
+	if err != nil {
+		return Result{}, "", err
+	}
+	// As the API server reads it: a key is there once, and numbers are no strings.
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return Result{}, "", fmt.Errorf("it is no pod: %w", err)
+	}
+	var pod corev1.PodTemplateSpec
+	if err := json.Unmarshal(data, &pod); err != nil {
+		return Result{}, "", fmt.Errorf("it is no pod: %w", err)
+	}
+	projects := Of(&pod)
+	if len(projects) > 1 {
+		return Result{}, "", fmt.Errorf("the pod asks for GPUs in the ways of %s: keep one, since a namespace has one", namesOf(projects))
+	}
+	if err := errors.Join(onlyRequested(&pod), gated(&pod)); err != nil {
+		return Result{}, "", err
+	}
+	project := claimtemplate.Project("")
+	if len(projects) > 0 {
+		project = projects[0]
+	}
+	result := Pod(project, &pod)
+	if len(result.Problems) > 0 {
+		return result, "", errors.New(strings.Join(result.Problems, "; "))
+	}
+	return result, project, p.edit(result)
+}
+
+// onlyRequested is an error if a GPU is requested without a limit, which the API server refuses.
+func onlyRequested(pod *corev1.PodTemplateSpec) error {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for name, requested := range c.Resources.Requests {
+			if !claimtemplate.Known(string(name)) {
+				continue
+			}
+			if limit, has := c.Resources.Limits[name]; !has || limit.Cmp(requested) != 0 {
+				return fmt.Errorf("container %s: %s is in requests, and the API server refuses it without the same in limits: write it there", c.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
+// gated is an error if the pods wait for, or cannot go without, a project that is not there any more.
+func gated(pod *corev1.PodTemplateSpec) error {
+	for _, gate := range pod.Spec.SchedulingGates {
+		if claimtemplate.Known(gate.Name) {
+			return fmt.Errorf("schedulingGates: %s: the pod waits until %s is removed: remove it", gate.Name, gate.Name)
+		}
+	}
+	for _, name := range pod.Finalizers {
+		if claimtemplate.Known(name) {
+			return fmt.Errorf("finalizers: %s: the pod cannot be deleted until it is removed: remove it", name)
+		}
+	}
+	return nil
+}
+
+// notCarriedOver are notes about labels, annotations and node selectors of known projects anywhere in
+// the object.
+func notCarriedOver(root *yamlv3.Node) (notes []string) {
+	add := func(note string) {
+		if !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	anyNode(root, func(n *yamlv3.Node) bool {
+		for _, key := range keysOf(valueOf(n, "nodeSelector")) {
+			if claimtemplate.Known(key) {
+				add("nodeSelector " + key + " stays as it is; nodes must keep the label")
+			}
+		}
+		for _, in := range []struct{ list, kind string }{{"labels", "label "}, {"annotations", "annotation "}} {
+			for _, key := range keysOf(valueOf(n, in.list)) {
+				if text := claimtemplate.Counterpart(key); text != "" {
+					add(in.kind + key + " has no counterpart: " + text)
+				} else if claimtemplate.Known(key) {
+					add(in.kind + key + " stays as it is; Tranche does not read it")
+				}
+			}
+		}
+		return false
+	})
+	return notes
+}
+
+// Names are those of the projects of the object, for people.
+func (o *Object) Names() string { return namesOf(o.Projects) }
+
+func namesOf(projects []claimtemplate.Project) string {
+	var all []string
+	for _, p := range projects {
+		all = append(all, map[claimtemplate.Project]string{claimtemplate.KAI: "KAI", claimtemplate.HAMi: "HAMi"}[p])
+		if all[len(all)-1] == "" {
+			all[len(all)-1] = string(p)
+		}
+	}
+	return strings.Join(all, " and ")
+}

@@ -1,0 +1,238 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+)
+
+// Claim is what a container gets.
+type Claim struct {
+	Container
+	// Name is that of the claim in the pod. Claims of one name are one claim.
+	Name string
+	// Template is the name of a ResourceClaimTemplate, Spec what it asks for.
+	Template string
+	Spec     resourceapi.ResourceClaimSpec
+	// Remove are the limits and requests in whose place the claim is.
+	Remove []corev1.ResourceName
+}
+
+// Container is a container of a pod.
+type Container struct {
+	Init  bool
+	Index int
+	Name  string
+	of    *corev1.Container
+}
+
+// Result is what becomes of a pod.
+type Result struct {
+	Claims []Claim
+	// Scheduler is the other scheduler, in whose place the default one is.
+	Scheduler string
+	// Annotations are those that mean nothing any more.
+	Annotations []string
+	// Notes say what has no counterpart, for people.
+	Notes []string
+	// Problems say why nothing becomes of the pod, and what to do.
+	Problems []string
+}
+
+// Of returns in whose ways a pod asks for GPUs. There can be none.
+func Of(pod *corev1.PodTemplateSpec) (all []claimtemplate.Project) {
+	for _, p := range []claimtemplate.Project{claimtemplate.KAI, claimtemplate.HAMi, claimtemplate.Nos} {
+		if _, is := translate(p, pod); is || claimtemplate.SchedulerOf(pod.Spec.SchedulerName) == p {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 && len(served(pod)) > 0 {
+		return []claimtemplate.Project{claimtemplate.Plain}
+	}
+	return all
+}
+
+// Pod translates a pod in the way of a project. Without one, it says what of the pod is not served.
+func Pod(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Result) {
+	switch project {
+	case claimtemplate.KAI, claimtemplate.HAMi, claimtemplate.Nos:
+		r, _ = translate(project, pod)
+	case claimtemplate.Plain:
+		r = plain(pod)
+		fallthrough
+	default:
+		e, err := evaluate(claimtemplate.Nos, pod)
+		if err != nil {
+			return Result{Problems: []string{err.Error()}}
+		}
+		r.Problems = append(r.Problems, e.strings("untranslated")...)
+	}
+	for i := range r.Claims {
+		if len(r.Problems) > 0 {
+			break // names of bad amounts are bad, too
+		}
+		r.Problems = append(r.Problems, r.Claims[i].complete()...)
+	}
+	if len(r.Problems) > 0 {
+		return Result{Problems: r.Problems}
+	}
+	if claimtemplate.SchedulerOf(pod.Spec.SchedulerName) == project && project != "" {
+		r.Scheduler = pod.Spec.SchedulerName
+	}
+	if r.Scheduler != "" && len(r.Claims) == 0 && len(served(pod)) == 0 {
+		r.Notes = append(r.Notes, "the pod asks for no GPU: it gets none, and the default scheduler places it")
+	}
+	r.Notes = append(r.Notes, stays(pod, r.Claims)...)
+	return r
+}
+
+// complete sets what the template of a claim asks for, if its name says that.
+func (c *Claim) complete() (problems []string) {
+	if c.Spec.Devices.Requests == nil {
+		request, err := claimtemplate.Parse(c.Template)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		c.Spec = request.Spec()
+	}
+	for _, s := range c.Spec.Devices.Requests[0].Exactly.Selectors {
+		if len(s.CEL.Expression) > resourceapi.CELSelectorExpressionMaxLength {
+			vendor := "nvidia"
+			if strings.HasPrefix(c.Name, "tranche-amd") {
+				vendor = "amd"
+			}
+			problems = append(problems, fmt.Sprintf("the annotations of %s.com select more GPUs than a claim can: a selector has at most %d characters", vendor, resourceapi.CELSelectorExpressionMaxLength))
+		}
+	}
+	return problems
+}
+
+// translate translates a pod as the policies of a project do, and reports whether it asks in the
+// way of the project.
+func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Result, is bool) {
+	e, err := evaluate(project, pod)
+	if err != nil {
+		return Result{Problems: []string{err.Error()}}, true
+	}
+	if project == claimtemplate.HAMi {
+		if vendors := e.tooLong(pod); len(vendors) > 0 {
+			return translateLong(pod, vendors)
+		}
+	}
+	var asks []struct {
+		Path, Claim, Template string
+		// Remove are paths below resources.
+		Remove []string
+	}
+	var shares, mps bool
+	r.Problems = e.strings("problems")
+	for name, into := range map[string]any{"asks": &asks, "shares": &shares, "mps": &mps} {
+		if err := e.read(name, into); err != nil {
+			r.Problems = append(r.Problems, err.Error())
+		}
+	}
+	own := len(r.Problems) - len(e.strings("untranslated"))
+	if len(asks) == 0 {
+		r.Problems = append(r.Problems, e.unmet()...)
+	}
+	all := containers(pod)
+	for _, a := range asks {
+		claim := Claim{Name: a.Claim, Template: a.Template}
+		if i := slices.IndexFunc(all, func(c Container) bool { return c.path() == a.Path }); i >= 0 {
+			claim.Container = all[i]
+		}
+		for _, path := range a.Remove {
+			_, key, _ := strings.Cut(path, "/")
+			claim.Remove = append(claim.Remove, corev1.ResourceName(strings.ReplaceAll(key, "~1", "/")))
+		}
+		r.Claims = append(r.Claims, claim)
+	}
+	switch {
+	case project == claimtemplate.KAI && shares:
+		r.Annotations = []string{"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "gpu-fraction-container-name", "mps"}
+		if mps {
+			r.Notes = append(r.Notes, "annotation mps: the claim selects GPUs whose PartitionProfile has the strategy MPS")
+		}
+	case project == claimtemplate.HAMi:
+		for _, vendor := range hamiVendors {
+			if e.count(vendor) > 0 {
+				r.Annotations = append(r.Annotations, selections[vendor]...)
+			}
+		}
+	case project == claimtemplate.Nos && pod.Spec.HostIPC && len(asks) > 0:
+		r.Notes = append(r.Notes, "hostIPC and runAsUser: 1000 were for the MPS server of nos: remove them if nothing else needs them")
+	}
+	return r, len(asks) > 0 || own > 0 || shares
+}
+
+// strings returns a variable that is a list of strings.
+func (e evaluated) strings(name string) (all []string) {
+	_ = e.read(name, &all)
+	return all
+}
+
+// count returns the length of a variable that is a list.
+func (e evaluated) count(name string) int {
+	var all []any
+	_ = e.read(name, &all)
+	return len(all)
+}
+
+// containers are the init containers and the containers.
+func containers(pod *corev1.PodTemplateSpec) (all []Container) {
+	for i := range pod.Spec.InitContainers {
+		all = append(all, Container{Init: true, Index: i, Name: pod.Spec.InitContainers[i].Name, of: &pod.Spec.InitContainers[i]})
+	}
+	for i := range pod.Spec.Containers {
+		all = append(all, Container{Index: i, Name: pod.Spec.Containers[i].Name, of: &pod.Spec.Containers[i]})
+	}
+	return all
+}
+
+// claim is the name of the claim of a container.
+func (c Container) claim(vendor string) string {
+	name := "tranche"
+	if vendor == "amd" {
+		name += "-amd"
+	}
+	if c.Init {
+		name += "-init"
+	}
+	return fmt.Sprintf("%s-%d", name, c.Index)
+}
+
+// path is that of a container in a pod.
+func (c Container) path() string {
+	if c.Init {
+		return fmt.Sprintf("/spec/initContainers/%d", c.Index)
+	}
+	return fmt.Sprintf("/spec/containers/%d", c.Index)
+}
+
+// limits are the names of the limits of a container, in order.
+func (c Container) limits() []corev1.ResourceName {
+	return slices.Sorted(maps.Keys(c.of.Resources.Limits))
+}
+
+// whole tells whether a quantity is a whole number in a range.
+func whole(q resource.Quantity, least, most int64) bool {
+	n, ok := q.AsInt64()
+	return ok && n >= least && n <= most
+}
+
+// ownClaims are problems with claims of the pod that have a name that is needed.
+func ownClaims(pod *corev1.PodTemplateSpec, names ...string) (problems []string) {
+	for _, c := range pod.Spec.ResourceClaims {
+		if slices.Contains(names, c.Name) {
+			problems = append(problems, "the pod has a claim of its own with the name "+c.Name+", which the claim for its limits gets: give it another name")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,46 @@
+package thirdparty
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// NosKinds are the kinds of nos's objects. QuotaNote says what to use in place of them.
+var NosKinds = []string{"ElasticQuota", "CompositeElasticQuota"}
+
+// NosQuotaNote says what to use in place of the objects.
+const NosQuotaNote = "there is no counterpart: a ResourceQuota limits a namespace, and Kueue has quotas that namespaces can borrow from each other"
+
+// nosRules are the ways in which nos partitions GPUs: the values of the label.
+var nosRules = map[string][]v1alpha1.Rule{
+	// Partitions come with the pods, and whole GPUs are not offered. nos ignores GPUs without MIG.
+	"mig": {
+		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia, MIG: v1alpha1.MIGCapable}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic, WholeGPUs: new(bool)}, Sharing: off()},
+		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia}, Unchanged: true, Sharing: off()},
+	},
+	// Slices of memory of whole GPUs, by MPS.
+	"mps": {
+		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Strategy: v1alpha1.MPS}},
+	},
+	// nos uses MIG on the GPUs in MIG mode, and MPS on the others. Here, each GPU does what pods need.
+	"hybrid": {
+		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}, Sharing: &v1alpha1.Sharing{Strategy: v1alpha1.MPS}},
+	},
+}
+
+// NosProfile converts a value of the label.
+func NosProfile(value string) Profile {
+	p := Profile{Name: "nos-" + value, Original: value}
+	rules, ok := nosRules[value]
+	if !ok {
+		p.Name = ""
+		return p.Fail(fmt.Errorf("%q is no way in which nos partitions GPUs: there are mig, mps and hybrid", value))
+	}
+	p.Spec.Rules = slices.Clone(rules)
+	if value == "hybrid" {
+		p.Note("hybrid", "nos uses MIG on the GPUs in MIG mode, and MPS on the others; here, each GPU can do either, as pods need")
+	}
+	return p
+}

@@ -1,0 +1,117 @@
+package strict
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+)
+
+// unknown adds the problem of a key that its object does not have, with a suggestion.
+func (p *Problems) unknown(path string, t reflect.Type, anyCase bool) {
+	all := map[string][]string{}
+	fields(all, "", t, 0)
+	key, within := path, "" // the longest path of an object that fits
+	for object := range all {
+		if found := keyOf(object).FindStringSubmatch(path); found != nil && len(object) > len(within) {
+			key, within = found[1], object
+		}
+	}
+	names := all[within]
+	slices.Sort(names)
+	meant := near(key, names)
+	if anyCase && strings.EqualFold(key, meant) {
+		return
+	}
+	switch where := objectsWith(key, all); {
+	case meant != "":
+		p.Add(path, "unknown key; did you mean %s?", meant)
+	case where != "":
+		p.Add(path, "unknown key; it belongs to %s", where)
+	default:
+		p.Add(path, "unknown key; there are %s", strings.Join(names, ", "))
+	}
+}
+
+// deepest limits the depth of objects: types can be recursive.
+const deepest = 8
+
+// fields adds the names of the fields of a type and of the objects in it, by the paths of the
+// objects: spec.rules[].sharing. The key of a map is *.
+func fields(all map[string][]string, path string, t reflect.Type, depth int) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		fields(all, path, t.Elem(), depth)
+	case reflect.Slice:
+		fields(all, path+"[]", t.Elem(), depth)
+	case reflect.Map:
+		fields(all, Key(path, "*"), t.Elem(), depth)
+	case reflect.Struct:
+		for i := 0; i < t.NumField() && depth < deepest; i++ {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case !f.IsExported() || name == "-":
+			case f.Anonymous && name == "":
+				fields(all, path, f.Type, depth)
+			default:
+				name = cmp.Or(name, f.Name)
+				all[path] = append(all[path], name)
+				fields(all, Key(path, name), f.Type, depth+1)
+			}
+		}
+	}
+}
+
+// keyOf matches the paths of the keys of an object.
+func keyOf(object string) *regexp.Regexp {
+	pattern := strings.NewReplacer(`\[\]`, `\[[0-9]+\]`, `\*`, `.+`).Replace(regexp.QuoteMeta(object))
+	if pattern != "" {
+		pattern += `\.`
+	}
+	return regexp.MustCompile("^" + pattern + "(.+)$")
+}
+
+// objectsWith returns the objects nearest to the root that have a key. Those of metadata are left
+// out, which has too many names.
+func objectsWith(key string, all map[string][]string) string {
+	var found []string
+	depth := func(path string) int { return strings.Count(path, ".") }
+	for _, object := range slices.Sorted(maps.Keys(all)) {
+		if object == "" || strings.HasPrefix(object, "metadata") || !slices.Contains(all[object], key) {
+			continue
+		}
+		if len(found) > 0 && depth(object) < depth(found[0]) {
+			found = nil
+		}
+		if len(found) == 0 || depth(object) == depth(found[0]) {
+			found = append(found, object)
+		}
+	}
+	return strings.Join(found, " or ")
+}
+
+// longestKey limits the length of keys for which near looks: its time grows quadratically.
+const longestKey = 64
+
+// near is the name that was probably meant by a key, empty if none is near: it differs in case, or
+// in at most one letter in four. Two swapped letters count as two.
+func near(key string, names []string) string {
+	if len(key) > longestKey {
+		return ""
+	}
+	best, least := "", max(1, len(key)/4)+1
+	for _, name := range names {
+		if strings.EqualFold(key, name) {
+			return name
+		}
+		if d := levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(name)); d < least && d < min(len(key), len(name)) {
+			best, least = name, d
+		}
+	}
+	return best
+}

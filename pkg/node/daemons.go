@@ -44,7 +44,7 @@ func (p *plugin) openShares(ctx context.Context) {
 		root = cmp.Or(root, o.ProgramRoot)
 	}
 	p.daemons = sharing.NewDaemons(p.supervisor(ctx, root), p.events)
-	p.shares = share.New(share.Config{GPUs: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.WhyNot})
+	p.shares = share.New(share.Config{Driver: p.hardware.Of, Daemons: p.daemons, NoMPS: p.daemons.WhyNot})
 	p.daemons.SetServes(p.shares.Serves)
 	var err error
 	p.sharing, err = sharing.Open(p.sharingFile(), sharing.Config{Events: p.events, Held: p.heldShares, HeldBy: p.heldBy})

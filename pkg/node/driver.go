@@ -32,8 +32,6 @@ type driver struct {
 	metrics   *telemetry.Metrics
 	daemons   *sharing.Daemons
 	status    *telemetry.ClaimStatus
-	// uninstallation refuses new claims while Tranche is being uninstalled; may be nil.
-	uninstallation *uninstallation
 	// nudge is called after claims were prepared or released.
 	nudge func()
 	// trouble is told of claims that the hardware cannot prepare.
@@ -95,11 +93,7 @@ func (d *driver) claimsChanged(ctx context.Context) {
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
 	start := time.Now()
-	before, _ := d.claims.Ledger.Get(c.UID)
-	record, err := ledger.Record{}, d.refuse(d.claims.Ledger.Has(c.UID))
-	if err == nil {
-		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
-	}
+	record, before, err := d.claims.Prepare(klog.NewContext(ctx, logger), c)
 	d.metrics.Operation("prepare", start, err)
 	tainted := d.remember(ctx, c, before, record, err)
 	if err != nil {

@@ -203,7 +203,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	p.failures.FirstRetry = cmp.Or(p.firstRetry, firstRetry)
 	p.claims = claim.NewManager(claim.Config{
 		Node:     p.NodeName,
-		Hardware: p.hardware,
+		Driver:   p.hardware.Of,
 		Ledger:   records,
 		CDI:      files,
 		GPUs:     p.preparable,
@@ -211,6 +211,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		LockDir:  locks,
 		Shares:   p.shares,
 		Static:   p.profile.Static,
+		Refuse:   p.uninstallation.refuse,
 		IsWhole:  p.isWhole,
 		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return nodewatch.RunningPods(p.proc(), pods) },
 		Observer: p.metrics,
@@ -282,7 +283,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	driver := &driver{
 		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
+		nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {

@@ -64,7 +64,11 @@ func lastingObstacles(before, now []gpu.Obstacle) []gpu.Obstacle {
 func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obstacle, error) {
 	ctx, cancel := context.WithTimeout(ctx, obstaclesTimeout)
 	defer cancel()
-	return p.hardware.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
+	driver, err := p.hardware.Of(pciAddress)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
 }
 
 // tellObstacles reports new obstacles on a GPU, and those that are over. Devices with the same

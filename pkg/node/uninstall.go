@@ -173,10 +173,10 @@ func (p *plugin) clearProfile(ctx context.Context) error {
 // waits for two minutes.
 const clearBudget = 90 * time.Second
 
-// refuse refuses new claims during the uninstallation. A claim that is known is prepared again,
-// because its containers may have to be restarted.
-func (d *driver) refuse(known bool) error {
-	if d.uninstallation == nil || known || !d.uninstallation.active() {
+// refuse refuses new claims during the uninstallation. Claims that have devices are prepared again,
+// because their containers may have to be restarted.
+func (u *uninstallation) refuse() error {
+	if !u.active() {
 		return nil
 	}
 	return errUninstalling

@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 )
 
@@ -127,10 +126,8 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 	w.stopWatch(ctx, o.Name)
 	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
-	var err error
-	if r, ok := o.Driver.(hardware.Releaser); ok {
-		err = r.Release(closing)
-	} else {
+	err := o.Release(closing)
+	if err == nil {
 		err = o.Close(closing)
 	}
 	if err != nil && ctx.Err() == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// Usage implements hardware.UsageReader. amdgpu measures whole GPUs; KFD tells what the processes
+// Usage implements hardware.Driver. amdgpu measures whole GPUs; KFD tells what the processes
 // use of each partition. Files: docs.kernel.org/gpu/amdgpu/driver-misc.html and thermal.html.
 func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
 	return forGPU(ctx, d, pciAddress, (*gpuHandle).usage)

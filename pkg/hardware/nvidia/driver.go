@@ -16,15 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/usage"
 )
 
-var _ interface {
-	hardware.Driver
-	hardware.MIGSwitcher
-	hardware.TimeSlicer
-	hardware.UsageReader
-	hardware.Obstructed
-	hardware.ForeignRemover
-	hardware.Releaser
-} = (*Driver)(nil)
+var _ hardware.Driver = (*Driver)(nil)
 
 // Config says where the driver is. Paths come in pairs: this process, in its container, may
 // see a folder under another name than the host does.
@@ -61,6 +53,7 @@ type Config struct {
 
 // Driver is the machine's NVIDIA GPUs. It implements hardware.Driver.
 type Driver struct {
+	hardware.Basic
 	cfg     Config
 	session *session.Session
 	files   *container.Files
@@ -120,10 +113,10 @@ func (d *Driver) Open(ctx context.Context) error { return d.session.Open(ctx) }
 // Close closes NVML. It does not wait for calls that hang.
 func (d *Driver) Close(ctx context.Context) error { return d.session.Close(ctx) }
 
-// Release implements hardware.Releaser. See session.Session.
+// Release implements hardware.Driver. See session.Session.
 func (d *Driver) Release(ctx context.Context) error { return d.session.Release(ctx) }
 
-// Usage implements hardware.UsageReader.
+// Usage implements hardware.Driver.
 func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
 	return d.usage.Read(ctx, pciAddress)
 }

@@ -11,7 +11,7 @@ import (
 // contains nvidia-smi.
 const operatorRoot = "/run/nvidia/driver"
 
-// RemovalCommand implements hardware.ForeignRemover. It is empty for a whole GPU.
+// RemovalCommand implements hardware.Driver. It is empty for a whole GPU.
 func (d *Driver) RemovalCommand(p gpu.Partition) string {
 	id, ok := instance.ID(p)
 	if !ok {

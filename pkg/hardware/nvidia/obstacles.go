@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 )
 
-// Obstacles implements hardware.Obstructed: placements that need the other MIG mode cannot
+// Obstacles implements hardware.Driver: placements that need the other MIG mode cannot
 // be allocated while a process uses the GPU. Without this, every pod that requests one would
 // be scheduled to the same GPU and fail there. If a claim holds part of the GPU there are
 // none: the processes are the claim's, and the GPU stays in its mode anyway.

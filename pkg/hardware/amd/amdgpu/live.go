@@ -195,7 +195,7 @@ func (c *GPU) CheckMinor(p Partition) error {
 }
 
 // Live lists the partitions of the mode that the GPU is in, none for a GPU in
-// SPX. Those without a KFD node are incomplete. See hardware.Partitioner.
+// SPX. Those without a KFD node are incomplete. See hardware.Driver.
 func (m *Machine) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	return OnGPU(ctx, m, pciAddress, func(c *GPU) ([]gpu.Partition, error) {
 		l, err := c.Look()

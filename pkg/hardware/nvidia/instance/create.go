@@ -22,7 +22,7 @@ const (
 	settleLooks = 150
 )
 
-// Create makes the placement exist. See hardware.Partitioner.
+// Create makes the placement exist. See hardware.Driver.
 func (g *GPU) Create(p gpu.Placement) (gpu.Partition, error) {
 	switch p.Type {
 	case gpu.TypeGPU:

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Destroy removes the partition at the placement. See hardware.Partitioner.
+// Destroy removes the partition at the placement. See hardware.Driver.
 func (g *GPU) Destroy(p gpu.Placement) error {
 	instances, err := g.instances()
 	if err != nil {

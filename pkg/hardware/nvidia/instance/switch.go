@@ -24,7 +24,7 @@ var errHangs = errors.New("hangs in the kernel and cannot be ended")
 // runPatience is how long a program may take to end after it was killed.
 const runPatience = 2 * time.Second
 
-// Modes reads the MIG mode of a GPU. See hardware.ModeReader.
+// Modes reads the MIG mode of a GPU. See hardware.Driver.
 func (g *GPU) Modes() (gpu.Modes, error) {
 	m, err := g.Mode()
 	if err != nil || !m.Capable {
@@ -51,7 +51,7 @@ type Switcher struct {
 	Logger logr.Logger
 }
 
-// SetMIG switches a GPU's MIG mode and reads it back. See hardware.MIGSwitcher.
+// SetMIG switches a GPU's MIG mode and reads it back. See hardware.Driver.
 //
 // From Hopper on the mode changes at once. On Ampere NVML resets the GPU for it ("may
 // unbind or reset the device", nvml.h), which can fail: because of a client that NVML does

@@ -32,7 +32,7 @@ type kept struct {
 	seen uint64
 }
 
-// Read implements hardware.UsageReader.
+// Read implements hardware.Driver.
 func (r *Reader) Read(ctx context.Context, pciAddress string) (gpu.Usage, error) {
 	return session.OnGPU(ctx, r.Session, pciAddress, func(g *session.GPU) (gpu.Usage, error) {
 		h := &handle{GPU: instance.On(g), reader: r, kept: r.keptOf(pciAddress)}

@@ -11,9 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/container"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/usage"
 )
 
 var _ hardware.Driver = (*Driver)(nil)
@@ -57,7 +55,7 @@ type Driver struct {
 	cfg     Config
 	session *session.Session
 	files   *container.Files
-	usage   usage.Reader
+	usage   usageReader
 
 	// mu protects memory.
 	mu sync.Mutex
@@ -91,7 +89,7 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{
 		cfg:     cfg,
 		session: opened,
-		usage:   usage.Reader{Session: opened},
+		usage:   usageReader{session: opened},
 		files: container.New(container.Config{
 			DriverRoot: cfg.DriverRoot, HostDriverRoot: cfg.HostDriverRoot,
 			DevRoot: cfg.DevRoot, HostDevRoot: cfg.HostDevRoot,
@@ -123,13 +121,13 @@ func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error
 
 // handle is one GPU during one task.
 type handle struct {
-	*instance.GPU
+	*session.GPU
 	driver *Driver
 }
 
 // onGPU runs f for one GPU, alone.
 func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*handle) (T, error)) (T, error) {
 	return session.OnGPU(ctx, d.session, pciAddress, func(g *session.GPU) (T, error) {
-		return f(&handle{GPU: instance.On(g), driver: d})
+		return f(&handle{GPU: g, driver: d})
 	})
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
@@ -36,13 +35,13 @@ func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	return onGPU(ctx, d, p.GPU, func(h *handle) (*cdispecs.ContainerEdits, error) {
 		if p.Type == gpu.TypeGPU {
-			return d.files.GPU(h.GPU.GPU)
+			return d.files.GPU(h.GPU)
 		}
 		gi, ci, err := h.Find(p)
 		if err != nil {
 			return nil, err
 		}
-		return d.files.Instance(h.GPU.GPU, gi, ci, mig.VariantIn(p.Profile) == mig.WithGraphics)
+		return d.files.Instance(h.GPU, gi, ci, mig.VariantIn(p.Profile) == mig.WithGraphics)
 	})
 }
 
@@ -62,6 +61,6 @@ func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error
 
 // SetMIG implements hardware.Driver.
 func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
-	s := instance.Switcher{Session: d.session, Run: d.cfg.Run, Logger: d.cfg.Logger}
+	s := session.Switcher{Session: d.session, Run: d.cfg.Run, Logger: d.cfg.Logger}
 	return s.SetMIG(ctx, pciAddress, on, leavePending)
 }

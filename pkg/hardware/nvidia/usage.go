@@ -1,4 +1,4 @@
-package usage
+package nvidia
 
 import (
 	"context"
@@ -10,13 +10,12 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Reader reads the usage of the GPUs of a session.
-type Reader struct {
-	Session *session.Session
+// usageReader reads the usage of the GPUs of a session.
+type usageReader struct {
+	session *session.Session
 
 	// mu protects gpus.
 	mu sync.Mutex
@@ -33,14 +32,14 @@ type kept struct {
 }
 
 // Read implements hardware.Driver.
-func (r *Reader) Read(ctx context.Context, pciAddress string) (gpu.Usage, error) {
-	return session.OnGPU(ctx, r.Session, pciAddress, func(g *session.GPU) (gpu.Usage, error) {
-		h := &handle{GPU: instance.On(g), reader: r, kept: r.keptOf(pciAddress)}
+func (r *usageReader) Read(ctx context.Context, pciAddress string) (gpu.Usage, error) {
+	return session.OnGPU(ctx, r.session, pciAddress, func(g *session.GPU) (gpu.Usage, error) {
+		h := &measuring{GPU: g, reader: r, kept: r.keptOf(pciAddress)}
 		return h.read()
 	})
 }
 
-func (r *Reader) keptOf(pciAddress string) *kept {
+func (r *usageReader) keptOf(pciAddress string) *kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gpus == nil {
@@ -52,14 +51,14 @@ func (r *Reader) keptOf(pciAddress string) *kept {
 	return r.gpus[pciAddress]
 }
 
-// handle is one GPU during one task.
-type handle struct {
-	*instance.GPU
-	reader *Reader
+// measuring is one GPU during one task.
+type measuring struct {
+	*session.GPU
+	reader *usageReader
 	kept   *kept
 }
 
-func (h *handle) read() (gpu.Usage, error) {
+func (h *measuring) read() (gpu.Usage, error) {
 	u := gpu.Usage{Measured: gpu.Measured{}}
 	if err := h.memory(h.Device, u.Measured); err != nil {
 		return u, err
@@ -105,7 +104,7 @@ func (h *handle) read() (gpu.Usage, error) {
 // memory reads the memory of a GPU or a partition. What the driver keeps for itself is not used, as
 // in DCGM: version 2 of the call tells it apart, version 1 counts it as used (nvml.h,
 // nvmlMemory_v2_t and nvmlMemory_t).
-func (h *handle) memory(device nvml.Device, to gpu.Measured) error {
+func (h *measuring) memory(device nvml.Device, to gpu.Measured) error {
 	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", device.GetMemoryInfo_v2)
 	if err == nil {
 		to[gpu.MemoryUsed], to[gpu.MemoryTotal] = float64(v2.Used), float64(v2.Total)
@@ -126,7 +125,7 @@ func (h *handle) memory(device nvml.Device, to gpu.Measured) error {
 
 // wholeGPU reads what NVML tells of whole GPUs only. It does not tell the utilization of GPUs in
 // MIG mode (nvml.h, nvmlDeviceGetUtilizationRates).
-func (h *handle) wholeGPU(to gpu.Measured) error {
+func (h *measuring) wholeGPU(to gpu.Measured) error {
 	rates, err := session.Ask(h.Task, "DeviceGetUtilizationRates", h.Device.GetUtilizationRates)
 	if err == nil {
 		to[gpu.Utilization], to[gpu.MemoryUtilization] = percent(rates.Gpu), percent(rates.Memory)
@@ -166,7 +165,7 @@ var reasons = map[string]uint64{
 }
 
 // throttled reads why the clocks are lower. Drivers before R535 do not have these calls.
-func (h *handle) throttled() (map[string]bool, error) {
+func (h *measuring) throttled() (map[string]bool, error) {
 	if !h.Has("nvmlDeviceGetCurrentClocksEventReasons") || !h.Has("nvmlDeviceGetSupportedClocksEventReasons") {
 		return nil, nil
 	}

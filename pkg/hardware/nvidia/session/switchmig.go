@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // resetPatience is how long the reset of a GPU may take: usually seconds, longer with
@@ -45,7 +44,7 @@ func migName(on bool) gpu.MIGMode {
 
 // Switcher switches the MIG mode of GPUs.
 type Switcher struct {
-	Session *session.Session
+	Session *Session
 	// Run runs a program of the driver to its end, and returns its output.
 	Run    func(ctx context.Context, program string, args ...string) ([]byte, error)
 	Logger logr.Logger
@@ -61,15 +60,15 @@ type Switcher struct {
 func (w *Switcher) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
 	s := migSwitch{pciAddress: pciAddress, on: on, leavePending: leavePending}
 	var err error
-	s.activation, err = onGPU(ctx, w.Session, pciAddress, s.ask)
+	s.activation, err = OnGPU(ctx, w.Session, pciAddress, s.ask)
 	if err != nil || s.activation == nil {
 		return err
 	}
 	s.reset = w.resetGPU(ctx, pciAddress)
 	// The outcome must be read, and a pending mode be removed, even if ctx has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), session.ClosePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ClosePatience)
 	defer cancel()
-	outcome, err := onGPU(ctx, w.Session, pciAddress, func(g *GPU) (outcome, err error) {
+	outcome, err := OnGPU(ctx, w.Session, pciAddress, func(g *GPU) (outcome, err error) {
 		mode, err := g.Mode()
 		if err != nil {
 			return nil, err
@@ -149,7 +148,7 @@ func (s *migSwitch) refuseInstances(g *GPU) error {
 func (s *migSwitch) request(g *GPU, before Mode) (activation, err error) {
 	activation, err = g.requestMIG(s.on)
 	if err == nil && activation == nil {
-		now, readErr := g.undoing().Mode()
+		now, readErr := g.Undoing().Mode()
 		switch {
 		case readErr != nil:
 			return nil, s.errorf("it was set, but cannot be read back: %w", readErr)
@@ -165,7 +164,7 @@ func (s *migSwitch) request(g *GPU, before Mode) (activation, err error) {
 	if err == nil {
 		return activation, nil
 	}
-	return nil, s.giveUp(g.undoing(), before.On, s.errorf("%w", g.undoing().explainClients(err, wholeGPUClients)))
+	return nil, s.giveUp(g.Undoing(), before.On, s.errorf("%w", g.Undoing().explainClients(err, wholeGPUClients)))
 }
 
 // giveUp removes the pending mode, unless leavePending is set, and adds to the error what

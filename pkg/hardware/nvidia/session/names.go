@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // variantOf returns the variant of a GPU instance profile by its number in NVML's
@@ -32,7 +31,7 @@ func variantOf(enum int) mig.Variant {
 
 // toldName reads the profile's name in NVML's answer ("MIG 1g.18gb").
 func toldName(raw []int8) string {
-	return strings.TrimSpace(strings.TrimPrefix(session.String(raw), "MIG "))
+	return strings.TrimSpace(strings.TrimPrefix(String(raw), "MIG "))
 }
 
 // Name names a GPU instance as nvidia-smi does.

@@ -1,4 +1,4 @@
-package usage
+package nvidia
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
@@ -26,7 +25,7 @@ type running struct {
 }
 
 // processes lists the processes of the GPU, or of each partition, with what they use.
-func (h *handle) processes(parts []instance.Part, migOn bool) (*running, error) {
+func (h *measuring) processes(parts []session.Part, migOn bool) (*running, error) {
 	all := &running{clients: map[int]bool{}}
 	if !migOn {
 		if err := h.processesOf(h.Device, gpu.NameOf(h.PCIAddress), all); err != nil || len(all.list) == 0 {
@@ -44,7 +43,7 @@ func (h *handle) processes(parts []instance.Part, migOn bool) (*running, error) 
 
 // processesOf lists the processes of a device. Clients of MPS are in a list of their own, and with
 // driver 580 in both (read on an H100); without MPS, a driver need not have that list.
-func (h *handle) processesOf(device nvml.Device, name string, to *running) error {
+func (h *measuring) processesOf(device nvml.Device, name string, to *running) error {
 	var all []gpu.ProcessUsage
 	for _, list := range []struct {
 		call string
@@ -82,7 +81,7 @@ func (h *handle) processesOf(device nvml.Device, name string, to *running) error
 // utilization adds how much the processes of a GPU without partitions used it in the driver's
 // last sample. It lists those that did anything, so the others did nothing. Of clients of MPS it
 // lists the server alone (read on an H100 with driver 580), so theirs is not known.
-func (h *handle) utilization(all *running) error {
+func (h *measuring) utilization(all *running) error {
 	if h.kept.seen > micros(time.Now()) {
 		h.kept.seen = 0 // the clock was set back
 	}

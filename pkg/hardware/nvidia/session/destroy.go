@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // Destroy removes the partition at the placement. See hardware.Driver.
@@ -44,5 +43,5 @@ func (g *GPU) destroyInstance(i instance) error {
 // destroy makes one call that destroys something. It fails, too, if that does not exist any more,
 // which the next try finds: the codes for it also have other causes.
 func (g *GPU) destroy(call string, instance int, f func() nvml.Return) error {
-	return g.explainClients(session.Tell(g.Task, call, f), instance)
+	return g.explainClients(Tell(g.Task, call, f), instance)
 }

@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // instance is a GPU instance that exists.
@@ -144,9 +143,9 @@ func (g *GPU) instances() ([]instance, error) {
 // checkIncapable fails if MIG devices are possible on a GPU whose driver says that it has no MIG
 // mode. NVML has none of them on such a GPU (nvml.h, nvmlDeviceGetMaxMigDeviceCount).
 func (g *GPU) checkIncapable() error {
-	count, err := session.Ask(g.Task, "DeviceGetMaxMigDeviceCount", g.Device.GetMaxMigDeviceCount)
+	count, err := Ask(g.Task, "DeviceGetMaxMigDeviceCount", g.Device.GetMaxMigDeviceCount)
 	switch {
-	case session.Unsupported(err):
+	case Unsupported(err):
 		return nil
 	case err == nil && count > 0:
 		return fmt.Errorf("GPU %s: the driver says that it has no MIG mode, and that up to %d MIG devices are possible", g.PCIAddress, count)
@@ -192,11 +191,11 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 		if p.Max == 0 {
 			continue
 		}
-		handles, err := session.Ask(g.Task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+		handles, err := Ask(g.Task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
 			return g.Device.GetGpuInstances(profileInfo(p))
 		})
 		switch {
-		case session.Unsupported(err):
+		case Unsupported(err):
 			unsupported = err
 		case err != nil:
 			return nil, fmt.Errorf("instances of %s: %w", p.Name, err)
@@ -209,7 +208,7 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 		return nil, unsupported // that MIG mode is off, says nvml.h, but it is on
 	}
 	for _, m := range devices {
-		handle, err := session.Ask(g.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
+		handle, err := Ask(g.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
 			return g.Device.GetGpuInstanceById(m.instance)
 		})
 		if errors.Is(err, nvml.ERROR_NOT_FOUND) {
@@ -228,9 +227,9 @@ func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 // errors may mean anything else.
 func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (i instance, err error) {
 	compute, failed := g.computeInstances(handle)
-	info, err := session.Ask(g.Task, "GpuInstanceGetInfo", handle.GetInfo)
+	info, err := Ask(g.Task, "GpuInstanceGetInfo", handle.GetInfo)
 	switch {
-	case session.StaleHandle(err):
+	case StaleHandle(err):
 		return instance{}, fmt.Errorf("%w: %w", errGone, err)
 	case failed != nil:
 		return instance{}, failed
@@ -267,18 +266,18 @@ func (g *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 	}
 	var all []computeInstance
 	for _, kind := range kinds {
-		handles, err := session.Ask(g.Task, "GpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
+		handles, err := Ask(g.Task, "GpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
 			return gi.GetComputeInstances(&kind)
 		})
-		if session.Unsupported(err) {
+		if Unsupported(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		for _, handle := range handles {
-			info, err := session.Ask(g.Task, "ComputeInstanceGetInfo", handle.GetInfo)
-			if session.StaleHandle(err) {
+			info, err := Ask(g.Task, "ComputeInstanceGetInfo", handle.GetInfo)
+			if StaleHandle(err) {
 				continue
 			}
 			if err != nil {
@@ -296,7 +295,7 @@ func (g *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 // (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
 func (g *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
 	all, err := enumerate(nvml.COMPUTE_INSTANCE_PROFILE_COUNT, func(number int) (nvml.ComputeInstanceProfileInfo, error) {
-		return session.Ask(g.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+		return Ask(g.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
 			return gi.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		})
 	})
@@ -313,8 +312,8 @@ type migDevice struct {
 // migDevices lists the MIG devices with the ids of their instances. These ids are the only
 // way from an instance to its UUID: the device in a compute instance's info is the parent.
 func (g *GPU) migDevices() ([]migDevice, error) {
-	count, err := session.Ask(g.Task, "DeviceGetMaxMigDeviceCount", g.Device.GetMaxMigDeviceCount)
-	if session.Unsupported(err) {
+	count, err := Ask(g.Task, "DeviceGetMaxMigDeviceCount", g.Device.GetMaxMigDeviceCount)
+	if Unsupported(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -322,7 +321,7 @@ func (g *GPU) migDevices() ([]migDevice, error) {
 	}
 	var all []migDevice
 	for index := range count {
-		device, err := session.Ask(g.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+		device, err := Ask(g.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
 			return g.Device.GetMigDeviceHandleByIndex(index)
 		})
 		if errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT) {
@@ -332,7 +331,7 @@ func (g *GPU) migDevices() ([]migDevice, error) {
 			return nil, err
 		}
 		m, err := g.migDevice(device)
-		if session.StaleHandle(err) {
+		if StaleHandle(err) {
 			continue
 		}
 		if err != nil {
@@ -346,12 +345,12 @@ func (g *GPU) migDevices() ([]migDevice, error) {
 func (g *GPU) migDevice(device nvml.Device) (migDevice, error) {
 	m := migDevice{device: device}
 	var err error
-	if m.instance, err = session.Ask(g.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
+	if m.instance, err = Ask(g.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
 		return m, err
 	}
-	if m.compute, err = session.Ask(g.Task, "DeviceGetComputeInstanceId", device.GetComputeInstanceId); err != nil {
+	if m.compute, err = Ask(g.Task, "DeviceGetComputeInstanceId", device.GetComputeInstanceId); err != nil {
 		return m, err
 	}
-	m.uuid, err = session.Ask(g.Task, "DeviceGetUUID", device.GetUUID)
+	m.uuid, err = Ask(g.Task, "DeviceGetUUID", device.GetUUID)
 	return m, err
 }

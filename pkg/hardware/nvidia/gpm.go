@@ -1,4 +1,4 @@
-package usage
+package nvidia
 
 import (
 	"math"
@@ -6,7 +6,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
@@ -35,7 +34,7 @@ var gpmMetrics = []struct {
 
 // active reads averages since the last reading, by GPU instance. A GPU in MIG mode has them for
 // its instances only, and GPUs before Hopper do not have them.
-func (h *handle) active(parts []instance.Part, migOn bool) (map[int]gpu.Measured, error) {
+func (h *measuring) active(parts []session.Part, migOn bool) (map[int]gpu.Measured, error) {
 	if supported, err := h.supportsGPM(); err != nil || !supported {
 		return nil, err
 	}
@@ -64,20 +63,20 @@ func (h *handle) active(parts []instance.Part, migOn bool) (map[int]gpu.Measured
 
 // drop frees the last samples, also if the time of the reading is over. Buffers of an NVML that was
 // closed cannot be freed any more.
-func (h *handle) drop() {
+func (h *measuring) drop() {
 	for _, s := range h.kept.samples {
-		if s.opened == h.reader.Session.Opened() {
+		if s.opened == h.reader.session.Opened() {
 			h.free(s.buffer)
 		}
 	}
 }
 
-func (h *handle) free(buffer nvml.GpmSample) {
+func (h *measuring) free(buffer nvml.GpmSample) {
 	_ = session.Tell(h.Task.Undoing(), "GpmSampleFree", func() nvml.Return { return h.NVML.GpmSampleFree(buffer) })
 }
 
 // supportsGPM tells whether the GPU has GPM. Drivers before R525 do not have the calls.
-func (h *handle) supportsGPM() (bool, error) {
+func (h *measuring) supportsGPM() (bool, error) {
 	if !h.Has("nvmlGpmQueryDeviceSupport") {
 		return false, nil
 	}
@@ -89,12 +88,12 @@ func (h *handle) supportsGPM() (bool, error) {
 }
 
 // sample takes a sample of a GPU instance, or of the whole GPU, and compares it with the last.
-func (h *handle) sample(id int, uuid string) (gpu.Measured, sample, error) {
+func (h *measuring) sample(id int, uuid string) (gpu.Measured, sample, error) {
 	buffer, err := session.Ask(h.Task, "GpmSampleAlloc", h.NVML.GpmSampleAlloc)
 	if err != nil {
 		return nil, sample{}, err
 	}
-	now := sample{buffer: buffer, uuid: uuid, opened: h.reader.Session.Opened()}
+	now := sample{buffer: buffer, uuid: uuid, opened: h.reader.session.Opened()}
 	if id == wholeGPU {
 		err = session.Tell(h.Task, "GpmSampleGet", func() nvml.Return { return h.Device.GpmSampleGet(buffer) })
 	} else {
@@ -113,7 +112,7 @@ func (h *handle) sample(id int, uuid string) (gpu.Measured, sample, error) {
 }
 
 // between is what happened between two samples.
-func (h *handle) between(before, now sample) (gpu.Measured, error) {
+func (h *measuring) between(before, now sample) (gpu.Measured, error) {
 	question := nvml.GpmMetricsGetType{NumMetrics: uint32(len(gpmMetrics)), Sample1: before.buffer, Sample2: now.buffer} //nolint:gosec // a few
 	for i, m := range gpmMetrics {
 		question.Metrics[i].MetricId = uint32(m.id) //nolint:gosec // a small constant

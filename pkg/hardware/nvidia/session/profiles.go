@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // mostProfiles bounds an enumeration of a library that does not end it.
@@ -27,7 +26,7 @@ func enumerate[T any](known int, ask func(number int) (T, error)) ([]T, error) {
 		switch {
 		case err == nil:
 			all = append(all, one)
-		case session.Unsupported(err):
+		case Unsupported(err):
 		case number == 0, !errors.Is(err, nvml.ERROR_INVALID_ARGUMENT):
 			return nil, err
 		case number >= known:
@@ -67,7 +66,7 @@ func (g *GPU) profiles() ([]mig.Profile, error) {
 }
 
 func (g *GPU) profile(enum int, totalBytes uint64) (mig.Profile, error) {
-	info, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+	info, err := Ask(g.Task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 		return g.Device.GetGpuInstanceProfileInfo(enum)
 	})
 	if err != nil {
@@ -111,15 +110,15 @@ func (g *GPU) nameTold(enum int) (string, error) {
 		handler := g.Device.GetGpuInstanceProfileInfoV(enum)
 		newer, older = handler.V3, handler.V2
 	}
-	v3, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", newer)
+	v3, err := Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", newer)
 	if err == nil {
 		return toldName(v3.Name[:]), nil
 	}
-	if !session.OldStructure(err) {
+	if !OldStructure(err) {
 		return "", err
 	}
-	v2, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", older)
-	if err == nil || session.OldStructure(err) {
+	v2, err := Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", older)
+	if err == nil || OldStructure(err) {
 		return toldName(v2.Name[:]), nil
 	}
 	return "", err
@@ -134,10 +133,10 @@ func (g *GPU) Profiles() ([]mig.Profile, error) {
 	}
 	profiles := slices.Clone(known)
 	for i, p := range profiles {
-		possible, err := session.Ask(g.Task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+		possible, err := Ask(g.Task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
 			return g.Device.GetGpuInstancePossiblePlacements(profileInfo(p))
 		})
-		if err != nil && !session.Unsupported(err) {
+		if err != nil && !Unsupported(err) {
 			return nil, fmt.Errorf("placements of %s: %w", p.Name, err)
 		}
 		profiles[i].Spans = spansOf(possible)

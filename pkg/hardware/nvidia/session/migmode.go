@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // Mode is a GPU's MIG mode, and how it can change.
@@ -31,11 +30,11 @@ type Mode struct {
 // Mode reads the mode. It may have changed since the last time.
 func (g *GPU) Mode() (Mode, error) {
 	type modes struct{ current, pending int }
-	now, err := session.Ask(g.Task, "DeviceGetMigMode", func() (modes, nvml.Return) {
+	now, err := Ask(g.Task, "DeviceGetMigMode", func() (modes, nvml.Return) {
 		current, pending, ret := g.Device.GetMigMode()
 		return modes{current, pending}, ret
 	})
-	if session.Unsupported(err) {
+	if Unsupported(err) {
 		return Mode{}, nil
 	}
 	if err != nil {
@@ -84,8 +83,8 @@ func (g *GPU) switchesWithoutReset() (bool, string, error) {
 
 // virtualization tells how a virtual machine has the GPU, NONE on a real one.
 func (g *GPU) virtualization() (nvml.GpuVirtualizationMode, error) {
-	mode, err := session.Ask(g.Task, "DeviceGetVirtualizationMode", g.Device.GetVirtualizationMode)
-	if session.Unsupported(err) {
+	mode, err := Ask(g.Task, "DeviceGetVirtualizationMode", g.Device.GetVirtualizationMode)
+	if Unsupported(err) {
 		return nvml.GPU_VIRTUALIZATION_MODE_NONE, nil
 	}
 	return mode, err
@@ -116,7 +115,7 @@ func (g *GPU) setMIG(want bool) error {
 		}
 	}
 	if err := g.switchMIG(want); err != nil {
-		if back := g.undoing().putBackMIG(mode.On); back != nil {
+		if back := g.Undoing().putBackMIG(mode.On); back != nil {
 			return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
 		}
 		return err
@@ -145,15 +144,15 @@ func (g *GPU) switchMIG(want bool) error {
 // activation is why.
 func (g *GPU) requestMIG(on bool) (activation, err error) {
 	const call = "DeviceSetMigMode"
-	status, err := session.Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(on)) })
+	status, err := Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(on)) })
 	switch {
-	case session.Unsupported(err):
+	case Unsupported(err):
 		return nil, fmt.Errorf("%w: this driver does not switch MIG mode on GPU %s, although it tells the mode: use a driver for data centers, and look whether a hypervisor keeps the mode: %w",
 			gpu.ErrNotSupported, g.PCIAddress, err)
 	case err != nil:
 		return nil, err
 	case status != nvml.SUCCESS:
-		return &session.CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}, nil
+		return &CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}, nil
 	}
 	return nil, nil
 }

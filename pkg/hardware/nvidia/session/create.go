@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"cmp"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // settleDelay is the pause between two looks for a MIG device that NVML does not list
@@ -72,7 +71,7 @@ func (g *GPU) makePartition(p gpu.Placement) (gpu.Partition, error) {
 	if err == nil || found {
 		return partition, err
 	}
-	if undo := g.undoing().destroyInstance(made); undo != nil {
+	if undo := g.Undoing().destroyInstance(made); undo != nil {
 		return gpu.Partition{}, fmt.Errorf("%w; and GPU instance %d could not be removed again: %w", err, made.id, undo)
 	}
 	return gpu.Partition{}, err
@@ -111,7 +110,7 @@ func (g *GPU) createInstance(p gpu.Placement) (instance, error) {
 	if n < 0 {
 		return instance{}, fmt.Errorf("GPU %s has no profile %s", g.PCIAddress, p.Profile)
 	}
-	handle, err := session.Ask(g.Task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
+	handle, err := Ask(g.Task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
 		at := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
 		return g.Device.CreateGpuInstanceWithPlacement(profileInfo(profiles[n]), &at)
 	})
@@ -123,8 +122,8 @@ func (g *GPU) createInstance(p gpu.Placement) (instance, error) {
 		return i, nil
 	}
 	// A GPU instance that cannot be read is still one that we created.
-	u := g.undoing()
-	if undo := session.Tell(u.Task, "GpuInstanceDestroy", handle.Destroy); undo != nil {
+	u := g.Undoing()
+	if undo := Tell(u.Task, "GpuInstanceDestroy", handle.Destroy); undo != nil {
 		return instance{}, fmt.Errorf("%w; and the GPU instance could not be removed again: %w", err, undo)
 	}
 	return instance{}, err
@@ -160,7 +159,7 @@ func (g *GPU) createCompute(i instance) error {
 		return fmt.Errorf("GPU instance %d (%s) offers no compute instance with its %d slices", i.id, i.profile, i.slices)
 	}
 	for _, kind := range kinds {
-		_, err = session.Ask(g.Task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
+		_, err = Ask(g.Task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
 			return i.handle.CreateComputeInstance(&kind)
 		})
 		if !errors.Is(err, nvml.ERROR_NOT_SUPPORTED) {

@@ -1,4 +1,4 @@
-package instance
+package session
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // wholeGPUClients stands for the clients of the GPU and of all its GPU instances.
@@ -54,8 +53,8 @@ func (g *GPU) clients(device nvml.Device, instance int) ([]int, error) {
 		{"DeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses},
 		{"DeviceGetGraphicsRunningProcesses", device.GetGraphicsRunningProcesses},
 	} {
-		processes, err := session.Ask(g.Task, list.call, list.get)
-		if session.Unsupported(err) || errors.Is(err, nvml.ERROR_NO_PERMISSION) {
+		processes, err := Ask(g.Task, list.call, list.get)
+		if Unsupported(err) || errors.Is(err, nvml.ERROR_NO_PERMISSION) {
 			continue // if a process uses the GPU, the call that follows fails
 		}
 		if err != nil {

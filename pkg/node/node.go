@@ -47,14 +47,8 @@ type plugin struct {
 	gpus     *inventory.GPUs
 	troubles *inventory.Troubles
 	hardware *drivers.Set
-	// drivers are the drivers that should be open and are not.
-	drivers *drivers.Missing
 	// serving is set once the node has GPUs, claims or a driver.
-	serving bool
-	// openers open the drivers of the node's GPUs. toldFailures has the reported reasons
-	// why some are not open. Only the goroutine that opens drivers uses these.
-	openers      []*drivers.Opener
-	toldFailures map[gpu.Vendor]string
+	serving      bool
 	claims       *claim.Manager
 	publisher    *publisher.Publisher
 	registration handoff.Registration
@@ -101,7 +95,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	if err := handoff.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
 		return err
 	}
-	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
+	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, stop: stop}
 	p.desired = desiredState{configs: p.devicePluginConfigs(ctx)}
 	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -142,7 +136,7 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	defer stopHTTP()
 	p.openRoster(ctx)
-	if err := p.learnVendors(ctx); err != nil {
+	if err := p.findVendors(ctx); err != nil {
 		return err
 	}
 	if len(p.node.Upgrades()) > 0 {
@@ -239,7 +233,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 func (p *plugin) newPublisher() *publisher.Publisher {
 	return publisher.New(publisher.Config{
 		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
-		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
+		IsUpgrading: p.hardware.IsUpgrading, Unknown: func() bool { return p.hardware.Problem() != nil },
 		LegacyResources: p.LegacyResources, MIGResources: p.LegacyMIGResources, Settings: p.sharing.Of,
 		Layout: p.profile.Layout, IsPartitioned: p.isPartitioned, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
 		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
@@ -335,7 +329,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.watchVendors(ctx) })
-	wg.Go(func() { p.resumeDrivers(ctx) })
+	wg.Go(func() { wait.UntilWithContext(ctx, p.hardware.Resume, p.idleInterval()) })
 	wg.Go(func() { p.watchGPUs(ctx) })
 	wg.Go(func() { p.retryFailed(ctx) })
 	wg.Go(func() { p.follow.Run(ctx) })

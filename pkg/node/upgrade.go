@@ -22,12 +22,6 @@ func (c *Config) patience() time.Duration {
 	return cmp.Or(c.releasePatience, defaultReleasePatience)
 }
 
-// isUpgrading tells whether a vendor's driver was released for its upgrade.
-func (p *plugin) isUpgrading(v gpu.Vendor) bool {
-	_, ok := p.hardware.WhyNot(v).(*drivers.UpgradeError) //nolint:errorlint // it is never wrapped
-	return ok
-}
-
 // vendorWatch watches the drivers of all vendors: the health of their GPUs, drivers that are to
 // be upgraded, and drivers that become usable.
 type vendorWatch struct {
@@ -73,7 +67,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 			w.release(ctx, o, signal)
 		}
 	}
-	added := w.openDrivers(ctx)
+	added := w.hardware.Open(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
 		w.events.DriverFound(ctx, o.Name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -17,12 +18,49 @@ import (
 
 // Set has the drivers of all vendors on the node, and knows which GPU has which.
 type Set struct {
+	cfg Config
+	// openers open the drivers. reported has the reported reasons why some are not open. Only
+	// the goroutine that opens drivers uses these.
+	openers  []*opener
+	reported map[gpu.Vendor]string
+
 	// mu protects the fields below.
 	mu sync.RWMutex
 	// vendors has the drivers that were opened or could not be opened.
 	vendors []*Opened
 	// owners has the driver of each GPU, by PCI address. Lost GPUs stay in it.
 	owners map[string]*Opened
+	// failed is why drivers that are expected cannot be used.
+	failed map[gpu.Vendor]error
+	// unlisted is why drivers that are open do not list their GPUs.
+	unlisted map[gpu.Vendor]error
+}
+
+// Config has what a Set works with.
+type Config struct {
+	// Vendors are those whose GPUs the node may have.
+	Vendors []hardware.Vendor
+	// Upgrades returns the vendors whose drivers are being replaced, with the signal that says
+	// so.
+	Upgrades func() map[gpu.Vendor]string
+	// HadGPUs tells whether the node has had GPUs of a vendor.
+	HadGPUs func(gpu.Vendor) bool
+	// Warn writes an event about the node.
+	Warn func(ctx context.Context, reason, message string)
+	// Stop ends the process with an error that only a restart can fix.
+	Stop func(error)
+
+	// patience is how long opening one driver may take; zero: openPatience.
+	patience time.Duration
+}
+
+// New returns a Set without drivers. See Open.
+func New(c Config) *Set {
+	h := &Set{cfg: c}
+	for _, v := range c.Vendors {
+		h.openers = append(h.openers, &opener{name: v.Name(), open: v.Open})
+	}
+	return h
 }
 
 // add adds the driver of a vendor, or replaces it.
@@ -150,8 +188,13 @@ func (h *Set) LoadID(pciAddress string) string {
 	return o.Load()
 }
 
-// Close closes all drivers.
+// closePatience is how long closing the drivers may take.
+const closePatience = 5 * time.Second
+
+// Close closes all drivers. It does not wait for calls that hang.
 func (h *Set) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer cancel()
 	var errs []error
 	for _, o := range h.All() {
 		errs = append(errs, o.Close(ctx))

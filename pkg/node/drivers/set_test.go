@@ -147,11 +147,11 @@ func TestDriverThatComesLater(t *testing.T) {
 	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", gpus: []gpu.GPU{nodetest.GPUAt(nvidia1)}}
 	amd := &fakeVendor{name: gpu.AMD, loadID: "boot/amd", gpus: []gpu.GPU{nodetest.AMDGPUAt(amd1, "NPS1")}}
 	var state error
-	openers := []*Opener{
-		{Name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) {
+	openers := []*opener{
+		{name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) {
 			return &hardware.Opened{Driver: nv, LoadID: nv.loadID}, nil
 		}},
-		{Name: gpu.AMD, open: func(context.Context) (*hardware.Opened, error) {
+		{name: gpu.AMD, open: func(context.Context) (*hardware.Opened, error) {
 			if errors.Is(state, hardware.ErrNoDriver) {
 				return nil, state
 			}
@@ -161,19 +161,22 @@ func TestDriverThatComesLater(t *testing.T) {
 			return &hardware.Opened{Driver: amd, LoadID: amd.loadID}, nil
 		}},
 	}
-	h := &Set{}
+	h, warnings := withOpeners(openers)
 	state = hardware.ErrNoDriver
-	added, failed := h.OpenMissing(ctx, openers, nodetest.Patience)
-	require.Len(t, added, 1)
-	assert.Equal(t, map[gpu.Vendor]error{gpu.AMD: hardware.ErrNoDriver}, failed)
+	require.Len(t, h.Open(ctx), 1)
+	assert.Equal(t, hardware.ErrNoDriver, h.WhyNot(gpu.AMD))
+	require.NoError(t, h.Problem(), "it is not expected")
+	assert.Equal(t, hardware.ErrNoDriver.Error(), h.WhyNone())
 	h.Learn([]ledger.Record{{Devices: []ledger.Device{{Placement: gpu.Placement{GPU: amd1}, LoadID: "boot/amd"}}}})
 	assert.Empty(t, h.LoadID(amd1))
 
 	// It is loaded and cannot be used: what it holds stays held.
 	state = errors.New("no permission")
-	added, failed = h.OpenMissing(ctx, openers, nodetest.Patience)
-	assert.Empty(t, added)
-	assert.Len(t, failed, 1)
+	for range 2 {
+		assert.Empty(t, h.Open(ctx))
+	}
+	require.ErrorContains(t, h.Problem(), "the AMD driver of this node cannot be used: no permission")
+	assert.Len(t, *warnings, 1, "it is reported once")
 	h.Learn([]ledger.Record{{Devices: []ledger.Device{{Placement: gpu.Placement{GPU: amd1}, LoadID: "boot/amd"}}}})
 	assert.Equal(t, "boot/amd", h.LoadID(amd1))
 	_, err := h.Of(amd1)
@@ -181,15 +184,23 @@ func TestDriverThatComesLater(t *testing.T) {
 	assert.Equal(t, []string{nvidia1}, addressesOf(h.List(ctx).Found))
 
 	state = nil
-	added, failed = h.OpenMissing(ctx, openers, nodetest.Patience)
-	require.Len(t, added, 1)
-	assert.Empty(t, failed)
+	require.Len(t, h.Open(ctx), 1)
+	require.NoError(t, h.Problem())
 	driver, err := h.Of(amd1)
 	require.NoError(t, err)
 	assert.Same(t, amd, driver)
 	assert.Equal(t, []string{nvidia1, amd1}, addressesOf(h.List(ctx).Found))
-	added, _ = h.OpenMissing(ctx, openers, nodetest.Patience)
-	assert.Empty(t, added, "all are open")
+	assert.Empty(t, h.Open(ctx), "all are open")
+}
+
+// withOpeners is a Set that opens drivers, and the warnings that it writes.
+func withOpeners(openers []*opener) (*Set, *[]string) {
+	var warnings []string
+	return &Set{openers: openers, cfg: Config{
+		Upgrades: func() map[gpu.Vendor]string { return nil },
+		HadGPUs:  func(gpu.Vendor) bool { return false },
+		Warn:     func(_ context.Context, _, message string) { warnings = append(warnings, message) },
+	}}, &warnings
 }
 
 // A driver that hangs while it is opened holds up nobody else, and is not opened
@@ -198,24 +209,23 @@ func TestDriverThatHangs(t *testing.T) {
 	ctx := nodetest.Quiet(t.Context())
 	release, calls := make(chan struct{}), 0
 	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia"}
-	openers := []*Opener{
-		{Name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) { return &hardware.Opened{Driver: nv}, nil }},
-		{Name: gpu.AMD, open: func(context.Context) (*hardware.Opened, error) {
+	openers := []*opener{
+		{name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) { return &hardware.Opened{Driver: nv}, nil }},
+		{name: gpu.AMD, open: func(context.Context) (*hardware.Opened, error) {
 			calls++
 			<-release
 			return &hardware.Opened{Driver: &fakeVendor{name: gpu.AMD}}, nil
 		}},
 	}
-	h := &Set{}
-	added, failed := h.OpenMissing(ctx, openers, nodetest.Tick)
-	require.Len(t, added, 1)
-	require.ErrorIs(t, failed[gpu.AMD], hardware.ErrNoDriver)
-	require.ErrorContains(t, failed[gpu.AMD], "hangs while it is opened")
-	_, failed = h.OpenMissing(ctx, openers, nodetest.Tick)
-	assert.Len(t, failed, 1)
+	h, _ := withOpeners(openers)
+	h.cfg.patience = nodetest.Tick
+	require.Len(t, h.Open(ctx), 1)
+	require.ErrorIs(t, h.WhyNot(gpu.AMD), hardware.ErrNoDriver)
+	require.ErrorContains(t, h.WhyNot(gpu.AMD), "hangs while it is opened")
+	assert.Empty(t, h.Open(ctx))
 	close(release)
-	added, failed = h.OpenMissing(ctx, openers, nodetest.Patience)
-	assert.Len(t, added, 1)
-	assert.Empty(t, failed)
+	h.cfg.patience = nodetest.Patience
+	assert.Len(t, h.Open(ctx), 1)
+	require.NoError(t, h.WhyNot(gpu.AMD))
 	assert.Equal(t, 1, calls)
 }

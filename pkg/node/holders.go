@@ -154,7 +154,7 @@ func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
 	}
 	amount := fmt.Sprintf("%d MiB", d.Amount.Memory>>20)
 	if d.Amount.Fraction > 0 {
-		amount = fraction(d.Amount.Fraction)
+		amount = fmt.Sprint(float64(d.Amount.Fraction) / gpu.WholeFraction)
 	}
 	if daemon := p.shares.Serves(claim, d); daemon != "" {
 		amount += ", MPS daemon " + daemon

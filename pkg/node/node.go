@@ -24,8 +24,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
-	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/sharing"
@@ -51,7 +51,7 @@ type plugin struct {
 	serving      bool
 	claims       *claim.Manager
 	publisher    *publisher.Publisher
-	registration handoff.Registration
+	registration kubelet.Registration
 	node         *nodewatch.Node
 	// sharing decides how the GPUs are shared, desired has the desired state, and daemons
 	// are the MPS daemons of shares.
@@ -87,12 +87,12 @@ type plugin struct {
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unlock, err := handoff.Lock(ctx, c.DataDir(), c.Installation)
+	unlock, err := kubelet.Lock(ctx, c.DataDir(), c.Installation)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := handoff.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
+	if err := kubelet.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
 		return err
 	}
 	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, stop: stop}
@@ -165,7 +165,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endTurn, err := handoff.TakeTurn(ctx, p.DataDir(), func() {
+	endTurn, err := kubelet.TakeTurn(ctx, p.DataDir(), func() {
 		p.claims.Ledger.ReadAgain()
 		p.follow.FirstOrder(ctx)
 		p.publisher.TakeOver(ctx)
@@ -274,11 +274,11 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	if p.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
 	}
-	driver := &driver{
-		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
-		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
-	}
+	driver := kubelet.New(kubelet.Config{
+		Claims: p.claims, GPUs: p.gpus, Publisher: p.publisher, Metrics: p.metrics,
+		Daemons: p.daemons, Status: telemetry.NewClaimStatus(p.client),
+		Nudge: p.follow.Nudge, Trouble: p.follow, Failures: p, Stop: p.stop,
+	})
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
@@ -286,7 +286,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	sent.Begin(p.publisher, helper.PublishResources)
 	return func() {
 		sent.Stop()
-		driver.waitForCalls(ctx)
+		driver.WaitForCalls(ctx)
 		helper.Stop()
 	}, nil
 }

@@ -47,7 +47,7 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 	}
 	p.seenObstacles = seen
 	p.publisher.SetObstacles(ctx, all)
-	p.publishFailures(ctx)
+	p.PublishFailures(ctx)
 }
 
 // lastingObstacles returns the obstacles that count. The process of a deleted pod uses the GPU

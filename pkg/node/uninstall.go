@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -181,21 +180,3 @@ func (u *uninstallation) refuse() error {
 	}
 	return errUninstalling
 }
-
-// waitForCalls blocks new calls of the kubelet, and waits until calls in progress have ended.
-// Otherwise stopping the server would interrupt them, and the kubelet retries late.
-func (d *driver) waitForCalls(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() {
-		d.calls.Lock()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(callPatience):
-		klog.FromContext(ctx).Info("A call of the kubelet does not end, so the plugin ends without waiting for it", "waited", fmt.Sprint(callPatience))
-	}
-}
-
-// callPatience is longer than a call may take, and shorter than the pod's grace period.
-const callPatience = 45 * time.Second

@@ -1,4 +1,4 @@
-package node
+package kubelet
 
 import (
 	"context"
@@ -24,42 +24,56 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
-// driver answers the calls of the kubelet. It implements kubeletplugin.DRAPlugin.
-type driver struct {
-	claims    *claim.Manager
-	gpus      *inventory.GPUs
-	publisher *publisher.Publisher
-	metrics   *telemetry.Metrics
-	daemons   *sharing.Daemons
-	status    *telemetry.ClaimStatus
-	// nudge is called after claims were prepared or released.
-	nudge func()
-	// trouble is told of claims that the hardware cannot prepare.
-	trouble trouble
-	// failures is told which claims were prepared, which could not be, and when one has left
-	// something behind.
-	failures interface {
-		failed(ctx context.Context, err error) (tainted bool)
-		worked(ctx context.Context, r ledger.Record)
-		publishFailures(ctx context.Context)
-	}
+// Driver answers the calls of the kubelet. It implements kubeletplugin.DRAPlugin.
+type Driver struct {
+	Config
 	// calls is read-locked by each call of the kubelet, and locked at the end.
 	calls sync.RWMutex
-	// stop ends the plugin with an error that only a restart can fix.
-	stop context.CancelCauseFunc
 }
 
-// trouble remembers claims that the hardware cannot prepare.
-type trouble interface {
+var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
+
+// Config has what a Driver works with.
+type Config struct {
+	Claims    *claim.Manager
+	GPUs      *inventory.GPUs
+	Publisher *publisher.Publisher
+	Metrics   *telemetry.Metrics
+	Daemons   *sharing.Daemons
+	Status    *telemetry.ClaimStatus
+	// Nudge is called after claims were prepared or released.
+	Nudge func()
+	// Trouble records the claims that the hardware cannot prepare.
+	Trouble Trouble
+	// Failures records the devices that cannot be prepared.
+	Failures Failures
+	// Stop ends the plugin with an error that only a restart can fix.
+	Stop func(error)
+}
+
+// Trouble remembers claims that the hardware cannot prepare.
+type Trouble interface {
 	Unprepared(c *resourceapi.ResourceClaim, err error)
 	Prepared(uid types.UID)
 }
 
-var _ kubeletplugin.DRAPlugin = (*driver)(nil)
+// Failures remembers devices that could not be prepared, or whose place is not free after a release,
+// so that they are tainted.
+type Failures interface {
+	// Failed records that a claim could not be prepared, and tells whether its devices are
+	// tainted for it.
+	Failed(ctx context.Context, err error) (tainted bool)
+	// Worked records that the devices of a claim were prepared.
+	Worked(ctx context.Context, r ledger.Record)
+	PublishFailures(ctx context.Context)
+}
+
+// New returns a Driver.
+func New(c Config) *Driver { return &Driver{Config: c} }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin. It prepares the claims of a batch
 // in parallel; claims on the same GPU wait for each other.
-func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.calls.RLock()
 	defer d.calls.RUnlock()
 	results := make([]kubeletplugin.PrepareResult, len(claims))
@@ -85,25 +99,25 @@ func advise(err error, tainted bool) error {
 }
 
 // claimsChanged is called after claims were prepared or released.
-func (d *driver) claimsChanged(ctx context.Context) {
-	d.publisher.ClaimsChanged(context.WithoutCancel(ctx))
-	d.nudge()
+func (d *Driver) claimsChanged(ctx context.Context) {
+	d.Publisher.ClaimsChanged(context.WithoutCancel(ctx))
+	d.Nudge()
 }
 
-func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
 	start := time.Now()
-	record, before, err := d.claims.Prepare(klog.NewContext(ctx, logger), c)
-	d.metrics.Operation("prepare", start, err)
+	record, before, err := d.Claims.Prepare(klog.NewContext(ctx, logger), c)
+	d.Metrics.Operation("prepare", start, err)
 	tainted := d.remember(ctx, c, before, record, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
 		if errors.Is(err, cdi.ErrDeleted) {
-			d.stop(fmt.Errorf("the plugin restarts to mount its CDI folder again: %w", err))
+			d.Stop(fmt.Errorf("the plugin restarts to mount its CDI folder again: %w", err))
 		}
 		err = advise(err, tainted)
-		d.status.Failed(ctx, c, err)
+		d.Status.Failed(ctx, c, err)
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
 	}
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -118,8 +132,8 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		})
 		logger.Info("Prepared", "device", device.Key(), "uuid", device.UUID, "took", time.Since(start))
 	}
-	d.status.Prepared(ctx, c, record)
-	d.publisher.Events.WarnSeveralMIG(ctx, before, record)
+	d.Status.Prepared(ctx, c, record)
+	d.Publisher.Events.WarnSeveralMIG(ctx, before, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 
@@ -127,19 +141,19 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 // tainted for it. before is the claim's record before, record the one that was prepared. Failures
 // because of what the claim asks for or of other claims, or because it takes long, do not count.
 // Those because of a process do not count for rollouts either: users must not make one fail.
-func (d *driver) remember(ctx context.Context, c *resourceapi.ResourceClaim, before, record ledger.Record, err error) (tainted bool) {
+func (d *Driver) remember(ctx context.Context, c *resourceapi.ResourceClaim, before, record ledger.Record, err error) (tainted bool) {
 	failed := (*claim.StepError)(nil)
 	switch {
 	case err == nil:
-		d.trouble.Prepared(c.UID)
-	case errors.As(err, &failed) && failed.Op == plan.OpCreate && !passes(failed) && !errors.Is(failed, gpu.ErrInUse):
-		d.trouble.Unprepared(c, err)
+		d.Trouble.Prepared(c.UID)
+	case errors.As(err, &failed) && failed.Op == plan.OpCreate && !claim.IsTransient(failed) && !errors.Is(failed, gpu.ErrInUse):
+		d.Trouble.Unprepared(c, err)
 	}
 	if err != nil {
-		return d.failures.failed(ctx, err)
+		return d.Failures.Failed(ctx, err)
 	}
 	if before.State != ledger.Prepared {
-		d.failures.worked(ctx, record)
+		d.Failures.Worked(ctx, record)
 	}
 	return false
 }
@@ -153,7 +167,7 @@ func shareID(d ledger.Device) *types.UID {
 }
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	d.calls.RLock()
 	defer d.calls.RUnlock()
 	errs := make([]error, len(claims))
@@ -170,13 +184,13 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return byUID, nil
 }
 
-func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
+func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
 	start := time.Now()
-	held, _ := d.claims.Ledger.Get(c.UID)
-	err := d.claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
-	d.metrics.Operation("unprepare", start, err)
-	d.trouble.Prepared(c.UID)
+	held, _ := d.Claims.Ledger.Get(c.UID)
+	err := d.Claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
+	d.Metrics.Operation("unprepare", start, err)
+	d.Trouble.Prepared(c.UID)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
@@ -189,40 +203,58 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 
 // tellLeftovers writes events about the node and the pods of a claim that was released although
 // its devices could not be removed from the hardware.
-func (d *driver) tellLeftovers(ctx context.Context, held ledger.Record) {
-	all := d.claims.Leftovers(held.Claim)
+func (d *Driver) tellLeftovers(ctx context.Context, held ledger.Record) {
+	all := d.Claims.Leftovers(held.Claim)
 	if len(all) > 0 {
-		d.failures.publishFailures(ctx)
+		d.Failures.PublishFailures(ctx)
 	}
 	for _, left := range all {
-		d.publisher.Events.Warn(ctx, names.EventReleaseNotFinished, claim.WhyLeft(left))
+		d.Publisher.Events.Warn(ctx, names.EventReleaseNotFinished, claim.WhyLeft(left))
 		for _, pod := range held.Pods {
-			d.publisher.Events.WarnPod(ctx, held.Claim.Namespace, pod, names.EventReleaseNotFinished, claim.WhyLeft(left))
+			d.Publisher.Events.WarnPod(ctx, held.Claim.Namespace, pod, names.EventReleaseNotFinished, claim.WhyLeft(left))
 		}
 	}
 }
 
 // tellDetail writes an event about the node for administrators. It names objects of other
 // namespaces that conflict with a claim, which users of the claim must not see.
-func (d *driver) tellDetail(ctx context.Context, err error) {
+func (d *Driver) tellDetail(ctx context.Context, err error) {
 	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
-		d.publisher.Events.Warn(ctx, names.EventClaimConflict, conflict.Detail())
+		d.Publisher.Events.Warn(ctx, names.EventClaimConflict, conflict.Detail())
 	}
 }
 
 // tellPods writes an event about the pods whose claim cannot be released: the kubelet reports
 // that only in its log.
-func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
-	record, _ := d.claims.Ledger.Get(uid)
+func (d *Driver) tellPods(ctx context.Context, uid types.UID, err error) {
+	record, _ := d.Claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
-		d.publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, names.EventReleaseFailed,
+		d.Publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, names.EventReleaseFailed,
 			fmt.Sprintf("The GPU of claim %s cannot be released, which is retried: %v", record.Claim.Name, err))
 	}
 }
 
 // HandleError implements kubeletplugin.DRAPlugin: it handles background errors of the helper.
-func (d *driver) HandleError(ctx context.Context, err error, msg string) {
-	if err := d.publisher.HandleError(ctx, err, msg); err != nil {
-		d.stop(err)
+func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
+	if err := d.Publisher.HandleError(ctx, err, msg); err != nil {
+		d.Stop(err)
 	}
 }
+
+// WaitForCalls blocks new calls of the kubelet, and waits until calls in progress have ended.
+// Otherwise stopping the server would interrupt them, and the kubelet retries late.
+func (d *Driver) WaitForCalls(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		d.calls.Lock()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(callPatience):
+		klog.FromContext(ctx).Info("A call of the kubelet does not end, so the plugin ends without waiting for it", "waited", fmt.Sprint(callPatience))
+	}
+}
+
+// callPatience is longer than a call may take, and shorter than the pod's grace period.
+const callPatience = 45 * time.Second

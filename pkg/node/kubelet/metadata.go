@@ -1,4 +1,4 @@
-package node
+package kubelet
 
 import (
 	"strconv"
@@ -24,8 +24,8 @@ const (
 )
 
 // metadata describes a device to the workload, in the format that all DRA drivers share.
-func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
-	for _, g := range d.gpus.List() {
+func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
+	for _, g := range d.GPUs.List() {
 		if g.PCIAddress != device.Placement.GPU {
 			continue
 		}

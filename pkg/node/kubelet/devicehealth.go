@@ -1,4 +1,4 @@
-package node
+package kubelet
 
 import (
 	"context"
@@ -18,11 +18,11 @@ const healthInterval = 10 * time.Second
 
 // WatchHealthStatus implements kubeletplugin.DRAPlugin. A change of an MPS daemon is reported
 // at once.
-func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
 	for {
-		changed := d.daemons.WhenChanged()
+		changed := d.Daemons.WhenChanged()
 		select {
 		case reports <- d.health():
 		case <-ctx.Done():
@@ -37,22 +37,22 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	}
 }
 
-// daemonDied is the health message of a device whose MPS daemon has died. Users of other
+// DaemonDied is the health message of a device whose MPS daemon has died. Users of other
 // namespaces who have a share of the device see it, so it does not name the daemon, whose name
 // is the UID of a claim.
-const daemonDied = "an MPS daemon that serves shares of this device has died and is restarted; the pods that it serves have an event"
+const DaemonDied = "an MPS daemon that serves shares of this device has died and is restarted; the pods that it serves have an event"
 
 // health reports the health of the devices that claims hold. The kubelet knows no health of
 // shares, so that of a device is the worst of its shares.
-func (d *driver) health() kubeletplugin.DeviceHealthReport {
+func (d *Driver) health() kubeletplugin.DeviceHealthReport {
 	known := map[string]inventory.GPU{}
-	for _, g := range d.gpus.List() {
+	for _, g := range d.GPUs.List() {
 		known[g.PCIAddress] = g
 	}
 	var report kubeletplugin.DeviceHealthReport
 	now := time.Now()
 	places := map[string]int{}
-	for _, r := range claim.InUse(d.claims.Ledger.List()) {
+	for _, r := range claim.InUse(d.Claims.Ledger.List()) {
 		for _, device := range r.Devices {
 			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
 			if g, ok := known[device.Placement.GPU]; ok {
@@ -85,20 +85,20 @@ func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 
 // healthOf returns the health of a device that a claim holds. Obstacles to a mode change do not
 // matter, because the GPU already has the mode.
-func (d *driver) healthOf(g *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
+func (d *Driver) healthOf(g *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
 	if g.Problem != "" {
 		return kubeletplugin.HealthStatusUnhealthy, "GPU " + g.Name() + ": " + g.Problem
 	}
 	if gone, ok := g.Lacks()[device.Name]; ok {
 		return kubeletplugin.HealthStatusUnhealthy, gone.Reason
 	}
-	for _, o := range d.publisher.ObstaclesOn(g.PCIAddress) {
+	for _, o := range d.Publisher.ObstaclesOn(g.PCIAddress) {
 		if o.Placement == device.Placement.Base().Name() && o.Kind == gpu.ObstacleMissing {
 			return kubeletplugin.HealthStatusUnhealthy, o.Reason
 		}
 	}
-	if d.daemons.Problem(claim, device) != "" {
-		return kubeletplugin.HealthStatusUnhealthy, daemonDied
+	if d.Daemons.Problem(claim, device) != "" {
+		return kubeletplugin.HealthStatusUnhealthy, DaemonDied
 	}
 	return kubeletplugin.HealthStatusHealthy, ""
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
-	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/node/usage"
 	"github.com/tranche-dev/tranche/pkg/partition"
@@ -55,9 +54,9 @@ type plugin struct {
 	node         *nodewatch.Node
 	// sharing decides how the GPUs are shared, desired has the desired state, and daemons
 	// are the MPS daemons of shares.
-	sharing *sharing.State
+	sharing *share.State
 	desired desiredState
-	daemons *sharing.Daemons
+	daemons *share.Daemons
 	shares  *share.Sharer
 	// profile applies layouts to the GPUs, follow does what the controller asks.
 	profile *partition.Node

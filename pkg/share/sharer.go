@@ -16,8 +16,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
-// Daemons runs MPS daemons. *mps.Supervisor documents the methods.
-type Daemons interface {
+// Runner runs MPS daemons. *mps.Supervisor documents the methods, and *Daemons is one.
+type Runner interface {
 	Start(ctx context.Context, spec mps.Spec) error
 	Status(id string) mps.Status
 	Wait(ctx context.Context, id string) error
@@ -32,7 +32,7 @@ type Config struct {
 	// Driver returns the driver of a GPU.
 	Driver hardware.Lookup
 	// Daemons runs MPS daemons. Nil: MPS is not available.
-	Daemons Daemons
+	Daemons Runner
 	// NoMPS says why MPS daemons do not work on this node, nil if they do. The function may
 	// be nil.
 	NoMPS func() error

@@ -20,8 +20,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
-	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 // Driver answers the calls of the kubelet. It implements kubeletplugin.DRAPlugin.
@@ -39,7 +39,7 @@ type Config struct {
 	GPUs      *inventory.GPUs
 	Publisher *publisher.Publisher
 	Metrics   *telemetry.Metrics
-	Daemons   *sharing.Daemons
+	Daemons   *share.Daemons
 	Status    *telemetry.ClaimStatus
 	// Nudge is called after claims were prepared or released.
 	Nudge func()

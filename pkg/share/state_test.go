@@ -1,4 +1,4 @@
-package sharing
+package share
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func newSharingCase(t *testing.T, path string) *sharingCase {
 	events, err := telemetry.OpenEvents(nodetest.Quiet(context.Background()), api, node)
 	require.NoError(t, err)
 	t.Cleanup(events.Close)
-	c.State, err = Open(path, Config{
+	c.State, err = OpenState(path, StateConfig{
 		Events: events,
 		Held:   func(context.Context, string) ([]gpu.Placement, error) { return c.held, c.err },
 		HeldBy: func(string) string { return "; held" },
@@ -122,7 +122,7 @@ func TestAnotherProfileWithTheSameSharing(t *testing.T) {
 func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sharing.json")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
-	_, err := Open(path, Config{})
+	_, err := OpenState(path, StateConfig{})
 	require.ErrorContains(t, err, "read how the GPUs are shared from "+path)
 	require.NoError(t, os.Remove(path))
 
@@ -143,7 +143,7 @@ func TestSettingsThatCannotBeReadYet(t *testing.T) {
 	c := newSharingCase(t, path)
 	require.NoError(t, os.Mkdir(path, 0o700)) // reading it fails, also for root
 	var err error
-	c.State, err = Open(path, c.Config)
+	c.State, err = OpenState(path, c.StateConfig)
 	require.ErrorContains(t, err, "read how the GPUs are shared from "+path)
 	c.expect(with(5), 5, true)
 	require.DirExists(t, path)

@@ -1,38 +1,37 @@
-package sharing
+package share
 
 import (
 	"context"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-var _ share.Daemons = (*Daemons)(nil)
+var _ Runner = (*Daemons)(nil)
 
-// Start implements share.Daemons, like the methods below, with the supervisor of the current
+// Start implements Runner, like the methods below, with the supervisor of the current
 // driver.
 func (d *Daemons) Start(ctx context.Context, spec mps.Spec) error {
 	return d.supervisor.Load().Start(ctx, spec)
 }
 
-// Status implements share.Daemons.
+// Status implements Runner.
 func (d *Daemons) Status(id string) mps.Status { return d.supervisor.Load().Status(id) }
 
-// Wait implements share.Daemons.
+// Wait implements Runner.
 func (d *Daemons) Wait(ctx context.Context, id string) error {
 	return d.supervisor.Load().Wait(ctx, id)
 }
 
-// Stop implements share.Daemons.
+// Stop implements Runner.
 func (d *Daemons) Stop(ctx context.Context, id string) error {
 	return d.supervisor.Load().Stop(ctx, id)
 }
 
-// List implements share.Daemons.
+// List implements Runner.
 func (d *Daemons) List() ([]string, error) { return d.supervisor.Load().List() }
 
-// PipeDir implements share.Daemons.
+// PipeDir implements Runner.
 func (d *Daemons) PipeDir(id string) string { return d.supervisor.Load().PipeDir(id) }
 
-// ShmDir implements share.Daemons.
+// ShmDir implements Runner.
 func (d *Daemons) ShmDir(id string) string { return d.supervisor.Load().ShmDir(id) }

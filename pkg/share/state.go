@@ -1,4 +1,4 @@
-package sharing
+package share
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/offer"
 )
 
-// Config has what a State works with.
-type Config struct {
+// StateConfig has what a State works with.
+type StateConfig struct {
 	Events *telemetry.Events
 	// Held lists the shares of a GPU that claims hold, or are getting.
 	Held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
@@ -32,7 +32,7 @@ type Config struct {
 // when no claim holds a share of it. They are kept in a file: when the plugin restarts, claims
 // may hold shares, and the desired settings may have changed.
 type State struct {
-	Config
+	StateConfig
 	// told has the last message by GPU and subject, so that each is reported once. Only the
 	// goroutine that checks the GPUs uses it.
 	told map[string]string
@@ -46,12 +46,12 @@ type State struct {
 	later map[string]string
 }
 
-// Open reads the settings that were in force when the last plugin ended. If that fails, it returns
+// OpenState reads the settings that were in force when the last plugin ended. If that fails, it returns
 // the error and a State that takes the settings of held shares from the ledger. AddShares tries again
 // to read a file that is not broken.
-func Open(path string, c Config) (*State, error) {
+func OpenState(path string, c StateConfig) (*State, error) {
 	s := &State{
-		Config: c, file: durable.State[map[string]profile.Desired]{Path: path},
+		StateConfig: c, file: durable.State[map[string]profile.Desired]{Path: path},
 		told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{},
 	}
 	_, err := s.read()

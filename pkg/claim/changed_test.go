@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,24 +19,22 @@ import (
 func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 	p, m := startNode(t, 1)
 	var changed atomic.Bool
-	asked := make(chan struct{}, 10)
 	before := m.GPUs
 	m.GPUs = func() []gpu.GPU {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
+		assert.True(t, changed.Load(), "it looks at a GPU that is being changed")
 		gpus := slices.Clone(before())
-		if changed.Load() {
-			gpus[0].Placements = []gpu.Placement{claims.Whole(0)}
-		}
+		gpus[0].Placements = []gpu.Placement{claims.Whole(0)}
 		return gpus
 	}
 	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	var failed <-chan error
 	err := m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
 		failed = prepareMeanwhile(t.Context(), m, c)
-		<-asked // it has looked at what the GPU was before
+		require.Eventually(t, func() bool {
+			m.prepares.mu.Lock()
+			defer m.prepares.mu.Unlock()
+			return len(m.prepares.calls) > 0
+		}, time.Minute, time.Millisecond)
 		changed.Store(true)
 		return nil
 	})

@@ -41,7 +41,7 @@ func TestClaimsOnDifferentGPUsProceedTogether(t *testing.T) {
 	}
 	p.hardware.onCreate = meet
 	both(func(n int) error {
-		_, err := m.Prepare(t.Context(), claims.For(fmt.Sprint(n), claims.MIG(n, "1g.10gb", 5, 1)))
+		_, _, err := m.Prepare(t.Context(), claims.For(fmt.Sprint(n), claims.MIG(n, "1g.10gb", 5, 1)))
 		return err
 	})
 	inside.Add(gpus)
@@ -65,7 +65,7 @@ func TestClaimsOnOneGPUTakeTurns(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range 7 {
 		wg.Go(func() {
-			_, err := m.Prepare(t.Context(), claims.For(fmt.Sprint(n), claims.MIG(0, "1g.10gb", n, 1)))
+			_, _, err := m.Prepare(t.Context(), claims.For(fmt.Sprint(n), claims.MIG(0, "1g.10gb", n, 1)))
 			assert.NoError(t, err)
 			assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(fmt.Sprint(n))))
 		})
@@ -99,7 +99,7 @@ func TestPrepareGivesUpOnHolder(t *testing.T) {
 	seen := &signal{on: "prepare plan", c: make(chan struct{})}
 	m.Observer = seen
 	go func() { <-seen.c; cancel() }()
-	_, err := m.Prepare(ctx, claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
+	_, _, err := m.Prepare(ctx, claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
 	require.ErrorContains(t, err, "claim team/claim-old (pod pod-old) still holds gpu-0000-01-00-0-mig-3g-40gb-0")
 	assert.Len(t, m.Ledger.List(), 1)
 }
@@ -117,7 +117,7 @@ func TestManyClaimsAtRandom(t *testing.T) {
 				n, start := (w+round)%gpus, (w*5+round*3)%7
 				places[n][start].Lock()
 				uid := fmt.Sprintf("%d-%d", w, round)
-				_, err := m.Prepare(t.Context(), claims.For(uid, claims.MIG(n, "1g.10gb", start, 1)))
+				_, _, err := m.Prepare(t.Context(), claims.For(uid, claims.MIG(n, "1g.10gb", start, 1)))
 				assert.NoError(t, err)
 				assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(uid)))
 				places[n][start].Unlock()

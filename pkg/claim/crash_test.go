@@ -49,7 +49,7 @@ func TestCrashDuringPrepare(t *testing.T) {
 			t.Run(fmt.Sprintf("before step %d, wanted %t", n, wanted), func(t *testing.T) {
 				p, m := startNode(t, 2)
 				dieBefore(m, n)
-				died = crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", first, second)) })
+				died = crash(func() { _, _, _ = m.Prepare(t.Context(), claims.For("a", first, second)) })
 				assert.True(t, died || n > 5, "it dies before each of its steps")
 
 				m = p.start()
@@ -64,7 +64,7 @@ func TestCrashDuringPrepare(t *testing.T) {
 					m.Reconcile(t.Context(), noClaims)
 				}
 				p.nothingHeld(m)
-				_, err := m.Prepare(t.Context(), claims.For("b", first, second))
+				_, _, err := m.Prepare(t.Context(), claims.For("b", first, second))
 				require.NoError(t, err, "the place is free for the next")
 			})
 		}
@@ -147,7 +147,7 @@ func TestCrashAndTheNextRunIsBlind(t *testing.T) {
 					dieBefore(m, n)
 					died = crash(func() {
 						if operation == "Prepare" {
-							_, _ = m.Prepare(t.Context(), claims.For("a", one))
+							_, _, _ = m.Prepare(t.Context(), claims.For("a", one))
 						} else {
 							_ = m.Unprepare(t.Context(), claims.Ref("a"))
 						}

@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
@@ -57,7 +60,7 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 			seen := &phases{}
 			m.Observer = seen
 			tt.fail(p)
-			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
+			_, _, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			require.ErrorContains(t, err, tt.message)
 			assert.NotContains(t, err.Error(), "could not be undone")
 			assert.Equal(t, tt.phases, seen.seen[3:])
@@ -79,7 +82,7 @@ func TestPrepareUndoFails(t *testing.T) {
 	first, second := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
 	for name, next := range map[string]func(*testing.T, *Manager) error{
 		"then Prepare": func(t *testing.T, m *Manager) error {
-			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
+			_, _, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			return err
 		},
 		"then Unprepare": func(t *testing.T, m *Manager) error { return m.Unprepare(t.Context(), claims.Ref("a")) },
@@ -88,7 +91,7 @@ func TestPrepareUndoFails(t *testing.T) {
 			p, m := startNode(t, 1)
 			p.hardware.onCreate = at(second, errScripted)
 			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", gpu.ErrInUse))
-			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
+			_, _, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			require.ErrorIs(t, err, errScripted)
 			require.ErrorContains(t, err, "could not be undone, which the next attempt retries: destroy "+first.Name()+": in use by process 7")
 			r, ok := m.Ledger.Get("a")
@@ -113,7 +116,7 @@ func TestPrepareDoneCannotBeWritten(t *testing.T) {
 			require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
 		}
 	}
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
+	_, _, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "write the record of claim team/claim-a")
 	assert.Empty(t, p.hardware.names())
 	assert.NoFileExists(t, p.cdiFile("a"))
@@ -127,7 +130,7 @@ func TestPrepareDoneCannotBeWritten(t *testing.T) {
 func TestPrepareIntentCannotBeWritten(t *testing.T) {
 	p, m := startNode(t, 1)
 	require.NoError(t, os.RemoveAll(p.ledgerDir()))
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
+	_, _, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "is the disk full or read-only?")
 	require.Zero(t, p.hardware.made, "nothing was made before it was written down")
 
@@ -138,8 +141,8 @@ func TestPrepareIntentCannotBeWritten(t *testing.T) {
 // Hardware that makes something else than it was asked for is not believed.
 func TestPrepareVerifiesWhatWasMade(t *testing.T) {
 	p, m := startNode(t, 1)
-	m.Hardware = liar{p.hardware}
-	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
+	m.Driver = func(string) (hardware.Driver, error) { return liar{p.hardware}, nil }
+	_, _, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "the hardware reports gpu-0000-01-00-0-mig-1g-10gb-6 (complete: true) instead")
 	assert.Empty(t, m.Ledger.List())
 }
@@ -149,6 +152,33 @@ type liar struct{ *fakeHardware }
 func (liar) Create(_ context.Context, p gpu.Placement) (gpu.Partition, error) {
 	p.Start++
 	return claims.PartitionAt(p, "MIG-1"), nil
+}
+
+// A container gets what the drivers of its own GPUs ask for, each once.
+func TestCommonEditsOfTwoVendors(t *testing.T) {
+	p, m := startNode(t, 3)
+	amd := amdLike{p.hardware}
+	m.Driver = func(address string) (hardware.Driver, error) {
+		if address == claims.Address(1) {
+			return amd, nil
+		}
+		return p.hardware, nil
+	}
+	mustPrepare(t, m, claims.For("a", claims.MIG(1, "1g.10gb", 0, 1), claims.MIG(0, "1g.10gb", 0, 1), claims.MIG(2, "1g.10gb", 0, 1)))
+	spec := p.spec("a")
+	assert.Contains(t, spec, `["AMD=0000:02:00.0","NVIDIA_VISIBLE_DEVICES=void"]`)
+	mustPrepare(t, m, claims.For("b", claims.MIG(1, "1g.10gb", 1, 1)))
+	assert.NotContains(t, p.spec("b"), "NVIDIA_VISIBLE_DEVICES")
+
+	p.hardware.onCommon = func() error { return errScripted }
+	_, _, err := m.Prepare(t.Context(), claims.For("c", claims.MIG(1, "1g.10gb", 2, 1), claims.MIG(0, "1g.10gb", 2, 1)))
+	require.ErrorIs(t, err, errScripted)
+}
+
+type amdLike struct{ *fakeHardware }
+
+func (amdLike) CommonEdits(_ context.Context, gpus []string) (*cdispecs.ContainerEdits, error) {
+	return &cdispecs.ContainerEdits{Env: []string{"AMD=" + strings.Join(gpus, ",")}}, nil
 }
 
 func TestUnprepareFails(t *testing.T) {
@@ -246,7 +276,7 @@ func TestPrepareCancelled(t *testing.T) {
 		return ctx.Err()
 	}
 	p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error { return ctx.Err() }
-	_, err := m.Prepare(ctx, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1), second))
+	_, _, err := m.Prepare(ctx, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1), second))
 	require.ErrorIs(t, err, context.Canceled)
 	p.nothingHeld(m)
 }

@@ -10,12 +10,14 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // fakeHardware keeps partitions in memory. Hooks run before a call takes effect
 // and make it fail; they may block, to hold a call in its place.
 type fakeHardware struct {
+	hardware.Driver
 	gpus []gpu.GPU
 
 	mu    sync.Mutex
@@ -41,6 +43,8 @@ func newFakeHardware(gpus int) *fakeHardware {
 	}
 	return h
 }
+
+func (h *fakeHardware) driver(string) (hardware.Driver, error) { return h, nil }
 
 func (h *fakeHardware) loadOf(gpuID string) string { return cmp.Or(h.loads[gpuID], h.loadID) }
 

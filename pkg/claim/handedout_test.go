@@ -21,29 +21,29 @@ func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
 		"the plugin dies after the intent": func(t *testing.T, p *place) {
 			m := p.start()
 			dieBefore(m, 1)
-			require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), c) }))
+			require.True(t, crash(func() { _, _, _ = m.Prepare(t.Context(), c) }))
 		},
 		"the plugin dies after it made the lost one": func(t *testing.T, p *place) {
 			m := p.start()
 			dieBefore(m, 3)
-			require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), c) }))
+			require.True(t, crash(func() { _, _, _ = m.Prepare(t.Context(), c) }))
 			p.hardware.parts = p.hardware.parts[:1]
 		},
 		"it fails": func(t *testing.T, p *place) {
 			p.hardware.onCreate = at(lost, errScripted)
-			_, err := p.start().Prepare(t.Context(), c)
+			_, _, err := p.start().Prepare(t.Context(), c)
 			require.ErrorIs(t, err, errScripted)
 		},
 		"it fails twice": func(t *testing.T, p *place) {
 			p.hardware.onCreate = at(lost, errScripted)
 			for range 2 {
-				_, err := p.start().Prepare(t.Context(), c)
+				_, _, err := p.start().Prepare(t.Context(), c)
 				require.ErrorIs(t, err, errScripted)
 			}
 		},
 		"it cannot be undone": func(t *testing.T, p *place) {
 			p.hardware.onEdits, p.hardware.onDestroy = func(gpu.Placement) error { return errScripted }, at(lost, errScripted)
-			_, err := p.start().Prepare(t.Context(), c)
+			_, _, err := p.start().Prepare(t.Context(), c)
 			require.ErrorContains(t, err, "could not be undone")
 			p.hardware.onEdits, p.hardware.onDestroy = nil, nil
 			p.hardware.parts = p.hardware.parts[:1]
@@ -58,7 +58,7 @@ func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
 			interrupt(t, p)
 			m := p.start()
 			p.hardware.onCreate = at(lost, errScripted)
-			_, err := m.Prepare(t.Context(), c)
+			_, _, err := m.Prepare(t.Context(), c)
 			require.ErrorIs(t, err, errScripted)
 			assert.NotContains(t, p.hardware.destroyed, before.Devices[0].UUID)
 			assert.Equal(t, []string{stays.Name()}, p.hardware.names())
@@ -90,7 +90,7 @@ func TestRepairThatWaitsInVainReleasesNothing(t *testing.T) {
 	p.shares.onWait = func(context.Context) error { return errScripted }
 
 	m := p.start()
-	_, err := m.Prepare(t.Context(), c)
+	_, _, err := m.Prepare(t.Context(), c)
 	require.ErrorIs(t, err, errScripted)
 	assert.Empty(t, p.hardware.destroyed)
 	r, ok := m.Ledger.Get("a")

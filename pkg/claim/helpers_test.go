@@ -80,7 +80,7 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	files, err := cdi.Open(p.cdiDir())
 	require.NoError(p.t, err)
 	config := Config{
-		Node: claims.Node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
+		Node: claims.Node, Driver: p.hardware.driver, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
 		GPUs: func() []gpu.GPU { return p.hardware.gpus },
 	}
 	if p.shares != nil {
@@ -133,7 +133,7 @@ func quote(data []byte) string {
 
 func mustPrepare(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
 	t.Helper()
-	r, err := m.Prepare(t.Context(), c)
+	r, _, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	return r
 }
@@ -154,7 +154,7 @@ func wantedOf(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Rec
 func prepareMeanwhile(ctx context.Context, m *Manager, c *resourceapi.ResourceClaim) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(ctx, c)
+		_, _, err := m.Prepare(ctx, c)
 		done <- err
 	}()
 	return done
@@ -163,14 +163,14 @@ func prepareMeanwhile(ctx context.Context, m *Manager, c *resourceapi.ResourceCl
 // prepareOnce is a Prepare that waits for nobody's release.
 func prepareOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
 	t.Helper()
-	_, err := m.prepare(t.Context(), c, wantedOf(t, m, c), false)
+	_, err := (&preparation{Manager: m, claim: c}).attempt(t.Context())
 	return err
 }
 
 // planOnce finds out whether a claim could be prepared, and changes nothing.
 func planOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
 	t.Helper()
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, c))
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, c), nil)
 	return err
 }
 

@@ -82,7 +82,7 @@ func (m *Manager) prepareAgain(ctx context.Context, claim *resourceapi.ResourceC
 	if slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return m.LoadID(d.Placement.GPU) == "" }) {
 		return nil // without a driver, containers cannot start
 	}
-	_, err := m.prepareClaim(ctx, claim, true)
+	_, _, err := m.prepareClaim(ctx, claim, true)
 	if errors.Is(err, errReleasedMeanwhile) {
 		return nil
 	}
@@ -101,13 +101,12 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, podsTimeout, errors.New("its GPUs are busy"))
 	defer cancel()
-	unlock, err := m.lock(ctx, "reconcile", gpusOf(wanted))
+	held, unlock, err := m.lockRecord(ctx, "reconcile", wanted.Claim.UID, gpusOf(wanted))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	held, ok := m.Ledger.Get(wanted.Claim.UID)
-	if !ok || !plan.SameDevices(held, wanted) {
+	if held == nil || !plan.SameDevices(*held, wanted) {
 		return nil
 	}
 	left := slices.DeleteFunc(slices.Clone(held.Pods), func(p ledger.Pod) bool { return slices.Contains(wanted.Pods, p) })
@@ -121,7 +120,7 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 		return nil
 	}
 	held.Pods = pods
-	return m.Ledger.Put(held)
+	return m.Ledger.Put(*held)
 }
 
 func samePods(a, b []ledger.Pod) bool {

@@ -113,7 +113,7 @@ func TestWithoutTheLock(t *testing.T) {
 	late.Status.ReservedFor = append(late.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "late", UID: "late"})
 	for name, do := range map[string]func(context.Context, *Manager) error{
 		"Prepare": func(ctx context.Context, m *Manager) error {
-			_, err := m.Prepare(ctx, claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
+			_, _, err := m.Prepare(ctx, claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
 			return err
 		},
 		"Unprepare":  func(ctx context.Context, m *Manager) error { return m.Unprepare(ctx, claims.Ref("a")) },

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
@@ -35,14 +36,15 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config has what a Manager works with. Shares, Static, Running, IsWhole, LockDir,
-// Observer and BeforeStep are optional.
+// Config has what a Manager works with. Shares, Static, Running, IsWhole, Refuse,
+// LockDir, Observer and BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
-	Node     string
-	Hardware hardware.Partitioner
-	Ledger   *ledger.Ledger
-	CDI      *cdi.Dir
+	Node string
+	// Driver returns the driver of a GPU.
+	Driver hardware.Lookup
+	Ledger *ledger.Ledger
+	CDI    *cdi.Dir
 	// Shares sets up shares. Nil: claims of shares are refused.
 	Shares Sharer
 	// GPUs returns the GPUs of the node, as they are published.
@@ -60,6 +62,8 @@ type Config struct {
 	// Running returns the pods that still have processes on this node. Nil: no pod counts
 	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
+	// Refuse says why no claims are prepared that have no record; nil: they are.
+	Refuse func() error
 	// LockDir is the folder of lock files that two plugins on one node share. Empty: there
 	// is no other plugin.
 	LockDir string
@@ -136,7 +140,11 @@ func (m *Manager) live(ctx context.Context, gpus []string) (map[string][]gpu.Par
 // the GPU as a whole, which has no partitions and cannot be used so, the whole GPU is listed as an
 // incomplete partition.
 func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	partitions, err := m.Hardware.Live(ctx, pciAddress)
+	driver, err := m.Driver(pciAddress)
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := driver.Live(ctx, pciAddress)
 	isWhole := func(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeGPU }
 	if err != nil || len(partitions) > 0 || m.IsWhole == nil ||
 		!slices.ContainsFunc(ledger.DevicesOn(m.Ledger.On([]string{pciAddress}), pciAddress), isWhole) {
@@ -148,16 +156,45 @@ func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partiti
 	return []gpu.Partition{{GPU: pciAddress, Type: gpu.TypeGPU}}, nil
 }
 
-func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (func(), error) {
+// destroy removes a partition from its GPU.
+func (m *Manager) destroy(ctx context.Context, p gpu.Placement) error {
+	driver, err := m.Driver(p.GPU)
+	if err != nil {
+		return err
+	}
+	return driver.Destroy(ctx, p)
+}
+
+// lock takes the locks of the GPUs, and reads the changes of the ledger by other processes.
+func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (unlock func(), err error) {
+	_, unlock, err = m.lockRecord(ctx, operation, "", gpus)
+	return unlock, err
+}
+
+// lockRecord takes the locks of the GPUs and of those in a claim's record. It returns the record as
+// it is under these locks; nil if there is none.
+func (m *Manager) lockRecord(ctx context.Context, operation string, claim types.UID, gpus []string) (held *ledger.Record, unlock func(), err error) {
 	start := time.Now()
-	unlock, err := m.locks.lock(ctx, gpus)
-	if err == nil {
+	defer func() { m.observe(operation, "lock", start, err) }()
+	for {
+		if unlock, err = m.locks.lock(ctx, gpus); err != nil {
+			return nil, nil, err
+		}
 		if err = m.Refresh(ctx); err != nil {
 			unlock()
+			return nil, nil, err
 		}
+		r, ok := m.Ledger.Get(claim)
+		if !ok {
+			return nil, unlock, nil
+		}
+		more := slices.DeleteFunc(gpusOf(r), func(gpuID string) bool { return slices.Contains(gpus, gpuID) })
+		if len(more) == 0 {
+			return &r, unlock, nil
+		}
+		unlock()
+		gpus = slices.Concat(gpus, more)
 	}
-	m.observe(operation, "lock", start, err)
-	return unlock, err
 }
 
 // Refresh reads the changes of the ledger by other processes.

@@ -45,7 +45,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 
 	// Its own claim is neither prepared nor released.
 	newer := (*ledger.UnusableError)(nil)
-	_, err := m.Prepare(t.Context(), claims.For("n", theirs))
+	_, _, err := m.Prepare(t.Context(), claims.For("n", theirs))
 	require.ErrorAs(t, err, &newer)
 	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("n")), &newer)
 

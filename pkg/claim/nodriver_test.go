@@ -42,7 +42,7 @@ func TestPreparedAgainAfterReleaseWithoutTheDriver(t *testing.T) {
 	mustPrepare(t, m, c)
 	back := p.withoutTheDriver()
 	mustRelease(t, m, "a")
-	_, err := m.Prepare(t.Context(), c)
+	_, _, err := m.Prepare(t.Context(), c)
 	require.ErrorContains(t, err, "its library is missing", "what was released is not prepared on paper")
 	back()
 	assert.Empty(t, m.FinishReleases(t.Context()))
@@ -64,7 +64,7 @@ func TestPrepareWithoutTheDriver(t *testing.T) {
 	p.withoutTheDriver()
 	again := mustPrepare(t, m, c)
 	assert.Equal(t, before, again)
-	_, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 1, 1)))
+	_, _, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 1, 1)))
 	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.NameOf(claims.Address(0))))
 	assert.Len(t, m.Ledger.List(), 1)
 }

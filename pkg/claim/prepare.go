@@ -14,58 +14,54 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Prepare creates the devices that were allocated to the claim, and returns its record. It is
-// idempotent, and completes an earlier call that failed.
-func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (ledger.Record, error) {
+// Prepare creates the devices that were allocated to the claim, and returns its record now and
+// before. It is idempotent, and completes an earlier call that failed.
+func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (now, before ledger.Record, err error) {
 	return m.prepareClaim(ctx, claim, false)
 }
 
 // prepareClaim is Prepare. With onlyHeld, it fails with errReleasedMeanwhile if the claim is not
 // in the ledger.
-func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim, onlyHeld bool) (ledger.Record, error) {
+func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim, onlyHeld bool) (now, before ledger.Record, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Prepare are used up", Budget))
 	defer cancel()
-
 	ctx, over, err := m.prepares.begin(ctx, claim.UID)
 	if err != nil {
-		return ledger.Record{}, err
+		return now, before, err
 	}
 	defer over()
-	wanted, err := m.want(claim)
-	if err != nil {
-		return ledger.Record{}, err
-	}
 	patience := time.NewTimer(lateRelease)
 	defer patience.Stop()
-	started := onlyHeld
+	p := &preparation{Manager: m, claim: claim, started: onlyHeld}
 	for {
 		released := m.whenReleased()
-		record, err := m.prepare(ctx, claim, wanted, started)
+		now, err := p.attempt(ctx)
 		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
-			if failed := m.await(ctx, wanted, notReady); failed != nil {
-				return ledger.Record{}, blameAlso(err, failed)
+			if failed := m.await(ctx, p.wanted, notReady); failed != nil {
+				return ledger.Record{}, p.before, blameAlso(err, failed)
 			}
-			started = true
+			p.started = true
 			continue
 		}
 		if conflict := (*plan.ConflictError)(nil); !errors.As(err, &conflict) {
-			if err != nil && started {
-				err = errors.Join(err, m.abandon(ctx, wanted))
+			if err != nil && p.started && p.wanted.Claim.UID != "" {
+				err = errors.Join(err, m.abandon(ctx, p.wanted))
 			}
-			return record, err
+			return now, p.before, err
 		}
 		select {
 		case <-released:
 		case <-time.After(otherProcessRelease):
 		case <-patience.C:
-			return ledger.Record{}, err
+			return ledger.Record{}, p.before, err
 		case <-ctx.Done():
-			return ledger.Record{}, err
+			return ledger.Record{}, p.before, err
 		}
 	}
 }
 
-// want returns the record that the claim should have.
+// want returns the record that the claim should have. The caller holds the locks of its GPUs, or
+// computes it again under them.
 func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
 	devices, err := plan.Allocated(claim, m.Node, m.GPUs())
 	if err != nil {
@@ -89,45 +85,64 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	return record, nil
 }
 
-// prepare is one attempt of Prepare. wanted was computed before the locks of the GPUs were
-// taken, so it is computed again. started: an earlier attempt has written the record and has
-// released the locks.
-func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, wanted ledger.Record, started bool) (ledger.Record, error) {
-	gpus := gpusOf(wanted)
-	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {
-		gpus = append(gpus, gpusOf(held)...)
-	}
-	unlock, err := m.lock(ctx, "prepare", gpus)
+// preparation is one call of Prepare.
+type preparation struct {
+	*Manager
+	claim *resourceapi.ResourceClaim
+	// before is the record of the claim before the first attempt.
+	before ledger.Record
+	// wanted is the record that the claim should have, by the last attempt that could tell.
+	wanted ledger.Record
+	// started: the record must exist, because an earlier attempt has written it and has
+	// released the locks.
+	started bool
+	// read: before was read.
+	read bool
+}
+
+// attempt tries to prepare the claim under the locks of its GPUs.
+func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
+	held, unlock, err := p.lockRecord(ctx, "prepare", p.claim.UID, plan.GPUs(p.claim, p.Node))
 	if err != nil {
 		return ledger.Record{}, err
 	}
 	defer unlock()
-	if wanted, err = m.want(claim); err != nil {
+	if held != nil && !p.read {
+		p.before = held.Clone()
+	}
+	p.read = true
+	wanted, err := p.want(p.claim)
+	if err != nil {
 		return ledger.Record{}, err
 	}
-	if err := m.checkUnusable(wanted); err != nil {
+	p.wanted = wanted
+	if err := p.checkUnusable(wanted); err != nil {
 		return ledger.Record{}, err
 	}
-
-	held, ok := m.Ledger.Get(wanted.Claim.UID)
-	if started && (!ok || !plan.SameDevices(held, wanted)) {
+	isHeld := held != nil && plan.SameDevices(*held, wanted)
+	switch {
+	case p.started && !isHeld:
 		// It was released meanwhile, and would not be released again.
 		return ledger.Record{}, errReleasedMeanwhile
-	}
-	if ok && !plan.SameDevices(held, wanted) {
+	case held == nil && p.Refuse != nil:
+		if err := p.Refuse(); err != nil {
+			return ledger.Record{}, err
+		}
+	case held != nil && !isHeld:
 		// The claim was allocated again, and the old allocation was not released.
-		if err := m.releaseAsAsked(ctx, held); err != nil {
+		if err := p.releaseAsAsked(ctx, *held); err != nil {
 			return ledger.Record{}, fmt.Errorf("release what claim %s held before: %w", wanted.Claim, err)
 		}
+		held = nil
 	}
 	start := time.Now()
-	run, steps, err := m.planRun(ctx, wanted)
-	m.observe("prepare", "plan", start, err)
+	run, steps, err := p.planRun(ctx, wanted, held)
+	p.observe("prepare", "plan", start, err)
 	if err != nil {
 		return ledger.Record{}, err
 	}
 	if len(steps) > 0 {
-		if err := m.removeStaleFiles(wanted); err != nil {
+		if err := p.removeStaleFiles(wanted); err != nil {
 			return ledger.Record{}, err
 		}
 	}
@@ -163,16 +178,15 @@ func preparedOnPaper(s plan.Situation) bool {
 	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && plan.SameDevices(*s.Held, s.Wanted)
 }
 
-// planRun reads the ledger and the hardware, and plans the steps.
-func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []plan.Step, error) {
+// planRun reads the hardware, and plans the steps. held is the claim's record; nil if it has none.
+func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledger.Record) (*run, []plan.Step, error) {
 	wanted = wanted.Clone()
 	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.static}
 	s.Others, s.Sharers = m.others(wanted)
-	var before *ledger.Record
-	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
-		before, s.Held = &r, m.current(&r)
+	if held != nil {
+		s.Held = m.current(held)
 		carryOver(s.Held, wanted)
-		wanted.KeepUnknown(r)
+		wanted.KeepUnknown(*held)
 	}
 	gpus := m.GPUs()
 	for i := range gpus {
@@ -195,7 +209,7 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []pl
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Manager: m, operation: "prepare", record: wanted, before: before, live: s.Live, sharers: s.Sharers}
+	r := &run{Manager: m, operation: "prepare", record: wanted, before: held, live: s.Live, sharers: s.Sharers}
 	if len(steps) == 0 {
 		r.record = *s.Held
 	}

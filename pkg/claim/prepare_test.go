@@ -77,7 +77,7 @@ func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
 	p.hardware.loadID = "boot-2"
 
 	m := p.start()
-	_, err := m.Prepare(t.Context(), c)
+	_, _, err := m.Prepare(t.Context(), c)
 	require.ErrorContains(t, err, "that Tranche did not make")
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
@@ -109,7 +109,7 @@ func TestPrepareReallocatedClaim(t *testing.T) {
 
 	// While a process uses the old one, the new one is not made.
 	p.hardware.onDestroy = at(now, usedBy7)
-	_, err := m.Prepare(t.Context(), claims.For("a", before))
+	_, _, err := m.Prepare(t.Context(), claims.For("a", before))
 	require.ErrorContains(t, err, "release what claim team/claim-a held before")
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
 
@@ -125,7 +125,7 @@ func TestPrepareRefusesBeforeTouching(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p, m := startNode(t, 1)
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err := m.Prepare(t.Context(), claims.For("a", one))
+	_, _, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorContains(t, err, "list the partitions of GPU gpu-0000-01-00-0: scripted failure")
 	p.nothingHeld(m)
 

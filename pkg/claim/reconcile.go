@@ -262,11 +262,15 @@ func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 	if err := m.Ledger.CheckGPUs([]string{p.GPU}); err != nil {
 		return err
 	}
-	live, err := m.Hardware.Live(ctx, p.GPU)
+	driver, err := m.Driver(p.GPU)
+	if err != nil {
+		return err
+	}
+	live, err := driver.Live(ctx, p.GPU)
 	if err != nil || !slices.Contains(m.foreign(live), p) {
 		return err
 	}
-	return m.Hardware.Destroy(ctx, gpu.Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size})
+	return driver.Destroy(ctx, gpu.Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size})
 }
 
 // foreign returns the partitions that belong neither to a record nor to a profile. The caller

@@ -86,7 +86,7 @@ func TestReconcileSparesNewAllocation(t *testing.T) {
 	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", before))
 	m.Reconcile(t.Context(), func(ctx context.Context, _, _ string) (*resourceapi.ResourceClaim, error) {
-		_, err := m.Prepare(ctx, claims.For("a", now))
+		_, _, err := m.Prepare(ctx, claims.For("a", now))
 		return nil, err
 	})
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())

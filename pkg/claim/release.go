@@ -28,26 +28,21 @@ func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool, release func(context.Context, ledger.Record) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
-
-	if err := m.Refresh(ctx); err != nil {
-		return err
-	}
-	if err := m.Ledger.CheckClaim(claim.UID); err != nil {
-		return err
-	}
-	held, ok := m.Ledger.Get(claim.UID)
-	if !ok {
-		return m.CDI.Remove(claim.UID)
-	}
-	unlock, err := m.lock(ctx, "unprepare", gpusOf(held))
+	held, unlock, err := m.lockRecord(ctx, "unprepare", claim.UID, nil)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if held, ok = m.Ledger.Get(claim.UID); !ok || !meant(held) {
+	if err := m.Ledger.CheckClaim(claim.UID); err != nil {
+		return err
+	}
+	if held == nil {
+		return m.CDI.Remove(claim.UID)
+	}
+	if !meant(*held) {
 		return nil
 	}
-	return release(ctx, held)
+	return release(ctx, *held)
 }
 
 // release undoes a record that nobody asked to release. The caller holds the locks of its GPUs.

@@ -10,12 +10,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // inUsePatience is how long a release waits for the last process of a container to end.
@@ -115,7 +117,7 @@ func (r *run) undoStep(ctx context.Context, step plan.Step) error {
 		if !d.Made || d.HandedOut || plan.HeldByOthers(d, r.sharers) {
 			return nil
 		}
-		return named("destroy", d.Placement.Base(), r.Hardware.Destroy(ctx, d.Placement.Base()))
+		return named("destroy", d.Placement.Base(), r.Manager.destroy(ctx, d.Placement.Base()))
 	case plan.OpJoin:
 		if r.record.Devices[step.Device].HandedOut {
 			return nil
@@ -172,7 +174,11 @@ func (r *run) dropIntent() error {
 
 func (r *run) create(ctx context.Context, d *ledger.Device) error {
 	base := d.Placement.Base()
-	part, err := r.Hardware.Create(ctx, base)
+	driver, err := r.Driver(base.GPU)
+	if err != nil {
+		return named("create", base, err)
+	}
+	part, err := driver.Create(ctx, base)
 	if err != nil {
 		return named("create", base, err)
 	}
@@ -218,13 +224,13 @@ func (r *run) destroy(ctx context.Context, device int) error {
 	}
 	p := r.record.Devices[device].Placement.Base()
 	if r.record.Released {
-		return named("destroy", p, r.Hardware.Destroy(ctx, p)) // the next look tries again
+		return named("destroy", p, r.Manager.destroy(ctx, p)) // the next look tries again
 	}
 	var inUse error
 	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(context.Context) (bool, error) {
 		// The call has the context of the whole release: if the patience ended it, its
 		// error would not say which process uses the partition.
-		err := r.Hardware.Destroy(ctx, p)
+		err := r.Manager.destroy(ctx, p)
 		if errors.Is(err, gpu.ErrInUse) {
 			inUse = err
 			return false, nil
@@ -246,7 +252,7 @@ func named(verb string, p gpu.Placement, err error) error {
 }
 
 func (r *run) writeCDI(ctx context.Context) error {
-	common, err := r.Hardware.CommonEdits(ctx, gpusOf(r.record))
+	common, err := r.commonEdits(ctx)
 	if err != nil {
 		return fmt.Errorf("find out what containers need from the driver: %w", err)
 	}
@@ -270,10 +276,39 @@ func (r *run) writeCDI(ctx context.Context) error {
 	return r.CDI.Write(r.record.Claim.UID, record, common, devices)
 }
 
+// commonEdits is what a container needs beside its devices. With GPUs of two vendors, it needs what
+// both drivers say.
+func (r *run) commonEdits(ctx context.Context) (*cdispecs.ContainerEdits, error) {
+	var drivers []hardware.Driver
+	gpus := map[hardware.Driver][]string{}
+	for _, gpuID := range gpusOf(r.record) {
+		driver, err := r.Driver(gpuID)
+		if err != nil {
+			return nil, err
+		}
+		if gpus[driver] == nil {
+			drivers = append(drivers, driver)
+		}
+		gpus[driver] = append(gpus[driver], gpuID)
+	}
+	all := make([]*cdispecs.ContainerEdits, len(drivers))
+	for i, driver := range drivers {
+		var err error
+		if all[i], err = driver.CommonEdits(ctx, gpus[driver]); err != nil {
+			return nil, err
+		}
+	}
+	return merge(all...), nil
+}
+
 // edits is what a container needs for one device of the record.
 func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, error) {
 	d := r.record.Devices[device]
-	edits, err := r.Hardware.Edits(ctx, d.Placement.Base())
+	driver, err := r.Driver(d.Placement.GPU)
+	if err != nil {
+		return nil, err
+	}
+	edits, err := driver.Edits(ctx, d.Placement.Base())
 	if err != nil || !d.IsShare() {
 		return edits, err
 	}
@@ -281,7 +316,7 @@ func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, 
 	if err != nil {
 		return nil, err
 	}
-	return both(edits, more), nil
+	return merge(edits, more), nil
 }
 
 // withEnv adds an environment variable that describes the device. The device is part of the
@@ -291,7 +326,7 @@ func withEnv(edits *cdispecs.ContainerEdits, d ledger.Device) *cdispecs.Containe
 	if d.UUID != "" {
 		env += " " + d.UUID
 	}
-	return both(edits, &cdispecs.ContainerEdits{Env: []string{env}})
+	return merge(edits, &cdispecs.ContainerEdits{Env: []string{env}})
 }
 
 // describe says what a device is: "gpu", "1g.10gb", "memory-share 2000Mi",
@@ -311,17 +346,11 @@ func describe(d ledger.Device) string {
 	return string(p.Type)
 }
 
-// both merges two edits without changing them.
-func both(a, b *cdispecs.ContainerEdits) *cdispecs.ContainerEdits {
-	out := *a
-	out.Env = slices.Concat(a.Env, b.Env)
-	out.DeviceNodes = slices.Concat(a.DeviceNodes, b.DeviceNodes)
-	out.NetDevices = slices.Concat(a.NetDevices, b.NetDevices)
-	out.Hooks = slices.Concat(a.Hooks, b.Hooks)
-	out.Mounts = slices.Concat(a.Mounts, b.Mounts)
-	out.AdditionalGIDs = slices.Concat(a.AdditionalGIDs, b.AdditionalGIDs)
-	if b.IntelRdt != nil {
-		out.IntelRdt = b.IntelRdt
+// merge returns all edits as one, and changes none of them.
+func merge(all ...*cdispecs.ContainerEdits) *cdispecs.ContainerEdits {
+	merged := &cdiapi.ContainerEdits{}
+	for _, edits := range all {
+		merged.Append(&cdiapi.ContainerEdits{ContainerEdits: edits})
 	}
-	return &out
+	return merged.ContainerEdits
 }

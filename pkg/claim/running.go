@@ -82,20 +82,16 @@ func (m *Manager) explained(name string) bool {
 func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for restarting the daemons of a claim are used up", Budget))
 	defer cancel()
-	held, ok := m.Ledger.Get(uid)
-	if !ok || m.Shares == nil {
-		return nil
-	}
-	unlock, err := m.lock(ctx, "reconcile", gpusOf(held))
+	held, unlock, err := m.lockRecord(ctx, "reconcile", uid, nil)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if held, ok = m.Ledger.Get(uid); !ok || held.State != ledger.Prepared {
+	if held == nil || held.State != ledger.Prepared || m.Shares == nil {
 		return nil
 	}
-	r := &run{Manager: m, operation: "reconcile", record: held}
-	_, r.sharers = m.others(held)
+	r := &run{Manager: m, operation: "reconcile", record: *held}
+	_, r.sharers = m.others(*held)
 	for i, d := range held.Devices {
 		if !d.IsShare() || m.Lapsed(d) {
 			continue

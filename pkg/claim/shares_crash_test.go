@@ -100,7 +100,7 @@ func TestCrashWithShare(t *testing.T) {
 					t.Parallel()
 					for n := 0; ; n++ {
 						p, m := c.start(t)
-						interrupted := func() { _, _ = m.Prepare(t.Context(), c.mine()) }
+						interrupted := func() { _, _, _ = m.Prepare(t.Context(), c.mine()) }
 						if operation == "Unprepare" {
 							mustPrepare(t, m, c.mine())
 							interrupted = func() { _ = m.Unprepare(t.Context(), claims.Ref("a")) }
@@ -129,7 +129,7 @@ func TestCrashWhileDaemonStarts(t *testing.T) {
 			c := crashCase{claims.MemoryShare(0), before, true}
 			p, m := c.start(t)
 			p.shares.onWait = func(context.Context) error { runtime.Goexit(); return nil }
-			require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), c.mine()) }))
+			require.True(t, crash(func() { _, _, _ = m.Prepare(t.Context(), c.mine()) }))
 			p.shares.onWait = nil
 			m = p.start()
 			c.notTwice(t, m)
@@ -148,7 +148,7 @@ func TestCrashDuringUndoOfShare(t *testing.T) {
 				p, m := c.start(t)
 				p.shares.onJoin = func(Holder) error { return errScripted }
 				m.Observer = dyingAt(phase)
-				require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), c.mine()) }))
+				require.True(t, crash(func() { _, _, _ = m.Prepare(t.Context(), c.mine()) }))
 				p.shares.onJoin = nil
 				m = p.start()
 				c.notTwice(t, m)

@@ -45,7 +45,7 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 func TestSettingsCannotBeRead(t *testing.T) {
 	p, m := startSharingNode(t, 1)
 	p.shares.onSettings = func() error { return errScripted }
-	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	_, _, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
 	require.ErrorContains(t, err, "read the settings of GPU gpu-0000-01-00-0 before gpu-0000-01-00-0-memory-share changes them")
 	p.nothingShared(m)
@@ -103,7 +103,7 @@ func TestJoinFailsAndIsUndone(t *testing.T) {
 			return nil
 		}
 		c := claims.Of("a", claims.ShareResult("one", claims.MIGShare(0), "memory", "10Gi"), claims.ShareResult("two", claims.MemoryShare(1), "memory", "10Gi"))
-		_, err := m.Prepare(t.Context(), c)
+		_, _, err := m.Prepare(t.Context(), c)
 		require.ErrorIs(t, err, errScripted)
 		require.ErrorContains(t, err, "set up gpu-0000-02-00-0-memory-share")
 		if others > 0 {
@@ -127,7 +127,7 @@ func TestRepairFails(t *testing.T) {
 			require.NoError(t, os.Remove(p.cdiFile("a")))
 			p.hardware.onCommon = func() error { return errScripted }
 			p.shares.onLeave = func(Holder) error { t.Error("it was made to leave"); return nil }
-			_, err := m.Prepare(t.Context(), c)
+			_, _, err := m.Prepare(t.Context(), c)
 			require.ErrorIs(t, err, errScripted)
 			assert.Empty(t, p.hardware.destroyed)
 			r, _ := m.Ledger.Get("a")
@@ -191,7 +191,7 @@ func TestSharesWithoutSharer(t *testing.T) {
 	p, m := startSharingNode(t, 1)
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	m.Shares = nil
-	_, err := m.Prepare(t.Context(), claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
+	_, _, err := m.Prepare(t.Context(), claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
 	require.ErrorContains(t, err, "gpu-0000-01-00-0-memory-share is a share, and this plugin was started without sharing")
 	require.Empty(t, m.Reconcile(t.Context(), api(claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))))
 	require.NoError(t, m.Rejoin(t.Context(), "a"))

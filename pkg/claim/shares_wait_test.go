@@ -70,7 +70,7 @@ func TestDaemonDoesNotStart(t *testing.T) {
 			p.shares.onWait = func(context.Context) error { return errScripted }
 			seen := &phases{}
 			m.Observer = seen
-			_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+			_, _, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 			require.ErrorIs(t, err, errScripted)
 			require.ErrorContains(t, err, "wait for daemon a: scripted failure")
 			assert.Contains(t, seen.seen, "prepare ready!")
@@ -90,7 +90,7 @@ func TestPrepareEndsWhileDaemonStarts(t *testing.T) {
 	m := p.start()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { <-started; cancel(errScripted) }()
-	_, err := m.Prepare(ctx, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	_, _, err := m.Prepare(ctx, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
 	p.nothingShared(m)
 }
@@ -101,7 +101,7 @@ func TestDaemonDoesNotStartAndCannotBeUndone(t *testing.T) {
 	p.shares.slow = true
 	p.shares.onWait = func(context.Context) error { return errors.New("it died") }
 	p.shares.onLeave = func(Holder) error { return errScripted }
-	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	_, _, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorContains(t, err, "it died")
 	require.ErrorContains(t, err, "and it could not be undone, which the next attempt retries: release gpu-0000-01-00-0-memory-share: scripted failure")
 	assert.Len(t, m.Ledger.List(), 1)
@@ -199,7 +199,7 @@ func TestManySharesOnOneGPU(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range most {
 		wg.Go(func() {
-			_, err := m.Prepare(t.Context(), claims.ShareClaim(fmt.Sprint(n), claims.MemoryShare(0), "1Gi"))
+			_, _, err := m.Prepare(t.Context(), claims.ShareClaim(fmt.Sprint(n), claims.MemoryShare(0), "1Gi"))
 			assert.NoError(t, err)
 		})
 	}
@@ -222,7 +222,7 @@ func TestTwoClaimsRaceForTheLastShare(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, uid := range []string{"a", "b"} {
 		wg.Go(func() {
-			_, err := m.Prepare(t.Context(), claims.ShareClaim(uid, claims.MemoryShare(0), "30Gi"))
+			_, _, err := m.Prepare(t.Context(), claims.ShareClaim(uid, claims.MemoryShare(0), "30Gi"))
 			assert.NoError(t, err)
 			won <- uid
 		})
@@ -246,7 +246,7 @@ func TestSharesOfAPartitionAtRandom(t *testing.T) {
 		wg.Go(func() {
 			for round := range 10 {
 				uid := fmt.Sprintf("%d-%d", w, round)
-				r, err := m.Prepare(t.Context(), claims.ShareClaim(uid, claims.MIGShare(0), "10Gi"))
+				r, _, err := m.Prepare(t.Context(), claims.ShareClaim(uid, claims.MIGShare(0), "10Gi"))
 				assert.NoError(t, err)
 				live, _ := p.hardware.Live(t.Context(), claims.Address(0))
 				assert.True(t, len(live) == 1 && live[0].UUID == r.Devices[0].UUID, "%v is not %v", live, r.Devices)

@@ -39,7 +39,7 @@ func TestStaticPartitionIsHandedOutAndLeft(t *testing.T) {
 	again := mustPrepare(t, m, claims.For("a", one))
 	assert.Equal(t, record.Devices, again.Devices)
 
-	_, err := m.Prepare(t.Context(), claims.For("b", one))
+	_, _, err := m.Prepare(t.Context(), claims.For("b", one))
 	require.ErrorContains(t, err, "claim team/claim-a (pod pod-a) still holds", "it is one claim's at a time")
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
@@ -60,7 +60,7 @@ func TestMissingStaticPartitionIsMade(t *testing.T) {
 	p = newPlace(t, 1)
 	m = p.startStatic(one)
 	p.hardware.onCommon = func() error { return errScripted }
-	_, err := m.Prepare(t.Context(), claims.For("a", one))
+	_, _, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorIs(t, err, errScripted)
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, m.Ledger.List())
@@ -82,7 +82,7 @@ func TestStaticPartitionInTheWay(t *testing.T) {
 	three, one := claims.MIG(0, "3g.40gb", 4, 4), claims.MIG(0, "1g.10gb", 5, 1)
 	for _, wanted := range []gpu.Placement{three, claims.Whole(0)} {
 		p := newPlaceWith(t, "MIG-x", one)
-		_, err := p.startStatic(one).Prepare(t.Context(), claims.For("a", wanted))
+		_, _, err := p.startStatic(one).Prepare(t.Context(), claims.For("a", wanted))
 		require.ErrorContains(t, err, "the profile of the node keeps partition "+one.Name()+" on GPU gpu-0000-01-00-0 in its place; delete the pod")
 		var conflict *plan.ConflictError
 		assert.NotErrorAs(t, err, &conflict, "waiting is no use")
@@ -105,7 +105,7 @@ func TestPartitionThatBecomesStaticOrStopsBeingSo(t *testing.T) {
 			mustPrepare(t, p.startStatic(tt.before...), claims.For("a", one))
 			m := p.startStatic(tt.after...)
 			assert.Empty(t, foreignOn(t, m, claims.Address(0)))
-			record, err := m.Prepare(t.Context(), claims.For("a", one))
+			record, _, err := m.Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err, "a second container of the pod")
 			assert.Equal(t, "MIG-1", record.Devices[0].UUID)
 			mustRelease(t, m, "a")
@@ -121,7 +121,7 @@ func TestCrashWithStaticPartition(t *testing.T) {
 		p := newPlace(t, 1)
 		m := p.startStatic(one)
 		dieBefore(m, n)
-		require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", one)) }))
+		require.True(t, crash(func() { _, _, _ = m.Prepare(t.Context(), claims.For("a", one)) }))
 		m = p.startStatic(one)
 		m.Reconcile(t.Context(), noClaims)
 		assert.Empty(t, m.Ledger.List(), "step %d", n)
@@ -151,7 +151,7 @@ func TestExclusive(t *testing.T) {
 		require.Len(t, held, 1)
 		assert.Equal(t, claims.Ref("a"), held[0].Claim)
 		const why = "GPU gpu-0000-01-00-0 is being changed to profile all-balanced; this is retried"
-		_, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
+		_, _, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
 		require.EqualError(t, err, why)
 		require.EqualError(t, m.Unprepare(t.Context(), claims.Ref("a")), why)
 

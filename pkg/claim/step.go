@@ -1,10 +1,12 @@
 package claim
 
 import (
+	"context"
 	"errors"
 
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
 
 // StepError says that a step of a Prepare failed, although nothing is wrong with the claim: the
@@ -21,6 +23,12 @@ func (e *StepError) Error() string { return e.err.Error() }
 
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.err }
+
+// IsTransient tells whether an error says nothing about the hardware: the call was cancelled or took
+// too long.
+func IsTransient(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*gate.ClosedError))
+}
 
 // RefusedError says that what a claim asks for cannot be prepared on any node like this one.
 type RefusedError struct{ Err error }

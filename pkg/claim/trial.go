@@ -22,14 +22,14 @@ import (
 func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one trial are used up", Budget))
 	defer cancel()
-	unlock, err := m.lock(ctx, "reconcile", []string{p.GPU})
+	trial := m.trialOf(p)
+	left, unlock, err := m.lockRecord(ctx, "reconcile", trial.Claim.UID, []string{p.GPU})
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	trial := m.trialOf(p)
-	if left, ok := m.Ledger.Get(trial.Claim.UID); ok {
-		if err := m.release(ctx, left); err != nil {
+	if left != nil {
+		if err := m.release(ctx, *left); err != nil {
 			return false, err
 		}
 	}
@@ -37,7 +37,11 @@ func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err err
 		return false, err
 	}
 	for {
-		r, steps, err := m.planRun(ctx, trial)
+		var held *ledger.Record
+		if earlier, ok := m.Ledger.Get(trial.Claim.UID); ok {
+			held = &earlier // a daemon has become ready
+		}
+		r, steps, err := m.planRun(ctx, trial, held)
 		if err != nil {
 			return tried, err
 		}

@@ -121,7 +121,7 @@ func TestStepError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			tt.fail(p)
-			_, err := p.start().Prepare(t.Context(), claims.ShareClaim("a", share, "1Gi"))
+			_, _, err := p.start().Prepare(t.Context(), claims.ShareClaim("a", share, "1Gi"))
 			require.ErrorIs(t, err, errScripted)
 			failed := (*StepError)(nil)
 			if tt.op == "" {
@@ -161,7 +161,7 @@ func TestWholeGPUInMIGMode(t *testing.T) {
 		whole = false
 		assert.Equal(t, []string{c.Name()}, missing())
 		p.hardware.onCreate = func(context.Context, gpu.Placement) error { return errScripted }
-		_, err := m.Prepare(t.Context(), claim)
+		_, _, err := m.Prepare(t.Context(), claim)
 		require.ErrorIs(t, err, errScripted)
 		p.hardware.onCreate = func(context.Context, gpu.Placement) error { whole = true; return nil }
 		mustPrepare(t, m, claim)

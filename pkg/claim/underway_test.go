@@ -35,7 +35,7 @@ func TestReleaseEndsPrepare(t *testing.T) {
 			<-reached
 			released <- m.Unprepare(t.Context(), claims.Ref("a"))
 		}()
-		_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
+		_, _, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 		if err != nil {
 			require.ErrorIs(t, err, errReleasedMeanwhile, "step %d", n)
 		}
@@ -52,7 +52,7 @@ func TestPrepareThatNobodyWaitsFor(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	_, err := m.Prepare(ctx, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
+	_, _, err := m.Prepare(ctx, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	require.ErrorIs(t, err, gone)
 	p.nothingHeld(m)
 }

@@ -31,7 +31,7 @@ func NameOf(pciAddress string) string {
 
 var gpuSlug = strings.NewReplacer(":", "-", ".", "-")
 
-var deviceName = regexp.MustCompile(`^gpu-[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7](-.*)?$`)
+var deviceName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])(-.*)?$`)
 
 // OfDevice is the name of the GPU that a device belongs to, found by the name of
 // the device alone. It is empty for names that are not ours.
@@ -40,7 +40,17 @@ func OfDevice(device string) string {
 	if m == nil {
 		return ""
 	}
-	return strings.TrimSuffix(device, m[1])
+	return strings.TrimSuffix(device, m[5])
+}
+
+// AddressOf is the PCI address of the GPU that a device belongs to, found by the name of the
+// device alone. It is empty for names that are not ours.
+func AddressOf(device string) string {
+	m := deviceName.FindStringSubmatch(device)
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s:%s:%s.%s", m[1], m[2], m[3], m[4])
 }
 
 // partitionName leaves out the type where the profile is a mode: "…-cpx-3".

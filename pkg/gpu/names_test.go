@@ -79,10 +79,12 @@ func TestGPUOfDevice(t *testing.T) {
 			{GPU: address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3},
 		} {
 			assert.Equal(t, gpu.NameOf(address), gpu.OfDevice(p.Name()), p.Name())
+			assert.Equal(t, address, gpu.AddressOf(p.Name()), p.Name())
 		}
 	}
 	for _, odd := range []string{"", "gpu-0", "gpu-0000-c1-00-0x", "gpu-0000-c1-00-8", "mig-gpu-0000-c1-00-0"} {
 		assert.Empty(t, gpu.OfDevice(odd), odd)
+		assert.Empty(t, gpu.AddressOf(odd), odd)
 	}
 }
 

@@ -5,8 +5,8 @@
 //
 //   - vendor.go: [Vendor] names the vendor, opens its driver and recognises what
 //     other software on the node does with its GPUs; owners.go has what that takes.
-//   - driver.go: [Driver] is what every driver does, with optional interfaces for
-//     what only some GPUs can do.
+//   - driver.go: [Driver] is what drivers do, [Basic] what those answer whose GPUs
+//     cannot do something.
 //   - machine.go: [Machine] is what the plugin runs on: the vendors and what is
 //     asked of the machine itself, real or simulated.
 package hardware

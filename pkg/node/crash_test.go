@@ -245,7 +245,7 @@ func (m *machine) dieAt(c *resourceapi.ResourceClaim, n int) {
 
 // granted tries for a moment to prepare a claim, and tells whether it got its
 // device. Prepare waits for late releases; the kubelet's own time would be 45 s.
-func (k *kubelet) granted(c *resourceapi.ResourceClaim) bool {
+func (k *fakeKubelet) granted(c *resourceapi.ResourceClaim) bool {
 	k.m.t.Helper()
 	ctx, cancel := context.WithTimeout(k.m.t.Context(), 200*time.Millisecond)
 	defer cancel()

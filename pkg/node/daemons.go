@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
-	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -43,11 +42,11 @@ func (p *plugin) openShares(ctx context.Context) {
 	for _, o := range p.hardware.All() {
 		root = cmp.Or(root, o.ProgramRoot)
 	}
-	p.daemons = sharing.NewDaemons(p.supervisor(ctx, root), p.events)
-	p.shares = share.New(share.Config{GPUs: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.WhyNot})
+	p.daemons = share.NewDaemons(p.supervisor(ctx, root), p.events)
+	p.shares = share.New(share.Config{Driver: p.hardware.Of, Daemons: p.daemons, NoMPS: p.daemons.WhyNot})
 	p.daemons.SetServes(p.shares.Serves)
 	var err error
-	p.sharing, err = sharing.Open(p.sharingFile(), sharing.Config{Events: p.events, Held: p.heldShares, HeldBy: p.heldBy})
+	p.sharing, err = share.OpenState(p.sharingFile(), share.StateConfig{Events: p.events, Held: p.heldShares, HeldBy: p.heldBy})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the settings of sharing; newer ones may apply although claims hold shares")
 	}

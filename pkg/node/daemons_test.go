@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
+	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
@@ -137,7 +138,7 @@ func TestDaemonDies(t *testing.T) {
 
 	neighbor := m.daemonPID("b")
 	require.NoError(t, syscall.Kill(m.daemonPID("a"), syscall.SIGKILL), "as the kernel does when memory is short")
-	assert.Equal(t, daemonDied, m.awaitHealth(stream, fraction0, drahealth.HealthStatus_UNHEALTHY))
+	assert.Equal(t, kubelet.DaemonDied, m.awaitHealth(stream, fraction0, drahealth.HealthStatus_UNHEALTHY))
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "MPSDaemonDied", ""), "Nothing limits the memory of the shares of claim team/claim-a, pod pod-a: ")
 	nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "MPSDaemonDied", "share of claim claim-a")
 	nodetest.AwaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a was restarted; it serves claim team/claim-a, pod pod-a")

@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
@@ -26,9 +25,9 @@ const firstRetry = 15 * time.Second
 // tainted at once, with all that need the same. The kubelet goes on asking for the claim; a
 // success removes the taint. The pod may be deleted, so the node also tries by itself.
 
-// failed records that a claim could not be prepared, and tells whether its devices are tainted for
+// Failed records that a claim could not be prepared, and tells whether its devices are tainted for
 // it.
-func (p *plugin) failed(ctx context.Context, err error) bool {
+func (p *plugin) Failed(ctx context.Context, err error) bool {
 	step, device := failedStep(err)
 	if step == "" {
 		return false
@@ -39,7 +38,7 @@ func (p *plugin) failed(ctx context.Context, err error) bool {
 		return true // the next checks find it, too, and notice its end
 	}
 	p.failures.Failed(step, device, err.Error(), time.Now())
-	p.publishFailures(ctx)
+	p.PublishFailures(ctx)
 	return true
 }
 
@@ -49,7 +48,7 @@ func (p *plugin) failed(ctx context.Context, err error) bool {
 func failedStep(err error) (inventory.Step, gpu.Placement) {
 	failed := (*claim.StepError)(nil)
 	switch {
-	case !errors.As(err, &failed), passes(failed), errors.Is(failed, cdi.ErrDeleted), errors.Is(failed, gpu.ErrLost), errors.As(failed, new(*gpu.DriverError)):
+	case !errors.As(err, &failed), claim.IsTransient(failed), errors.Is(failed, cdi.ErrDeleted), errors.Is(failed, gpu.ErrLost), errors.As(failed, new(*gpu.DriverError)):
 		return "", gpu.Placement{}
 	case failed.Any:
 		return inventory.StepClaim, failed.Device
@@ -61,25 +60,19 @@ func failedStep(err error) (inventory.Step, gpu.Placement) {
 	return inventory.StepCreate, failed.Device
 }
 
-// passes tells whether an error says nothing about the hardware: the call was cancelled or took
-// too long.
-func passes(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*gate.ClosedError))
-}
-
-// worked records that the devices of a claim were prepared.
-func (p *plugin) worked(ctx context.Context, r ledger.Record) {
+// Worked records that the devices of a claim were prepared.
+func (p *plugin) Worked(ctx context.Context, r ledger.Record) {
 	for _, d := range r.Devices {
 		if !d.Admin {
 			p.failures.Worked(d.Placement)
 		}
 	}
-	p.publishFailures(ctx)
+	p.PublishFailures(ctx)
 }
 
-// publishFailures taints the devices that need what failed, or whose place is not free after a
+// PublishFailures taints the devices that need what failed, or whose place is not free after a
 // release, and reports them.
-func (p *plugin) publishFailures(ctx context.Context) {
+func (p *plugin) PublishFailures(ctx context.Context) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	all := map[string][]gpu.Obstacle{}
@@ -110,7 +103,7 @@ func (p *plugin) retry(ctx context.Context, f inventory.Failure) {
 	}
 	if _, ok := gpus[i].Placement(f.Name()); !ok {
 		p.failures.Forget(f) // the GPU has another mode or driver now
-		p.publishFailures(ctx)
+		p.PublishFailures(ctx)
 		return
 	}
 	if !p.publisher.IsFree(&gpus[i], f.Name()) {
@@ -128,5 +121,5 @@ func (p *plugin) retry(ctx context.Context, f inventory.Failure) {
 		p.failures.Failed(f.Step, f.Placement, f.Reason, time.Now())
 	}
 	klog.FromContext(ctx).V(2).Info("Tried a device that could not be prepared", "device", f.Name(), "tried", tried, "err", err)
-	p.publishFailures(ctx)
+	p.PublishFailures(ctx)
 }

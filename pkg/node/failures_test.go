@@ -36,7 +36,7 @@ type failing struct {
 
 // attractNobody checks that devices that cannot be prepared are tainted, and that the taint goes
 // without a further claim when they can be.
-func (m *machine) attractNobody(k *kubelet, all []failing, end func()) {
+func (m *machine) attractNobody(k *fakeKubelet, all []failing, end func()) {
 	m.t.Helper()
 	for i, f := range all {
 		m.t.Log(f.name)

@@ -312,7 +312,7 @@ func TestUnhealthyGPUsAreReported(t *testing.T) {
 
 // steadyBasis checks that a claim, and what it changes on its GPU, does not change the
 // basis of plans.
-func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
+func (s *steered) steadyBasis(k *fakeKubelet, device, modeWith string) string {
 	t := s.t
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now

@@ -20,15 +20,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
-	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-// pluginOf is a plugin that has begun, as far as drivers are concerned.
-func pluginOf(t *testing.T, c *Config) *plugin {
+// driversOf are the drivers of a plugin that has begun.
+func driversOf(t *testing.T, c *Config) *drivers.Set {
 	t.Helper()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName}}
 	api := fake.NewClientset(object)
@@ -39,10 +38,9 @@ func pluginOf(t *testing.T, c *Config) *plugin {
 	vendors, err := c.Machine.Vendors()
 	require.NoError(t, err)
 	node.Vendors = vendors
-	return &plugin{
-		Config: c, node: node, drivers: &drivers.Missing{}, hardware: &drivers.Set{}, roster: &inventory.Roster{}, events: events,
-		openers: drivers.OpenersOf(vendors),
-	}
+	return drivers.New(drivers.Config{
+		Vendors: vendors, Upgrades: node.Upgrades, Warn: events.Warn, HadGPUs: func(gpu.Vendor) bool { return false },
+	})
 }
 
 // absentVendor is a vendor whose driver is not installed.
@@ -54,32 +52,32 @@ func (absentVendor) Open(context.Context) (*hardware.Opened, error) {
 
 func TestOpenHardwareWithoutDriver(t *testing.T) {
 	absent := func() ([]hardware.Vendor, error) { return []hardware.Vendor{absentVendor{}}, nil }
-	p := pluginOf(t, &Config{Machine: hardware.Machine{Vendors: absent}})
-	assert.Empty(t, p.openDrivers(nodetest.Quiet(t.Context())))
-	require.NoError(t, p.drivers.Problem(), "the plugin idles")
-	assert.Contains(t, p.whyIdle(), "install it")
+	h := driversOf(t, &Config{Machine: hardware.Machine{Vendors: absent}})
+	assert.Empty(t, h.Open(nodetest.Quiet(t.Context())))
+	require.NoError(t, h.Problem(), "the plugin idles")
+	assert.Contains(t, h.WhyNone(), "install it")
 }
 
 // A driver that is loaded and cannot be opened is one that the node should have.
 func TestOpenHardwareDriverNotOpened(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	require.NoError(t, os.MkdirAll(m.config.DataDir(), 0o750))
-	p := pluginOf(t, m.config)
-	added := p.openDrivers(nodetest.Quiet(t.Context()))
+	h := driversOf(t, m.config)
+	added := h.Open(nodetest.Quiet(t.Context()))
 	require.Len(t, added, 1)
 	load := added[0].Load()
 	assert.NotEmpty(t, load)
-	require.NoError(t, p.hardware.Close(t.Context()))
+	require.NoError(t, h.Close(t.Context()))
 
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "Init", GPU: "*", Error: 18}}})
-	p = pluginOf(t, m.config)
-	assert.Empty(t, p.openDrivers(nodetest.Quiet(t.Context())))
-	require.ErrorContains(t, p.drivers.Problem(), "the NVIDIA driver of this node cannot be used: open NVML")
-	assert.Equal(t, load, p.hardware.Find(gpu.NVIDIA).Load(), "what it holds stays held")
+	h = driversOf(t, m.config)
+	assert.Empty(t, h.Open(nodetest.Quiet(t.Context())))
+	require.ErrorContains(t, h.Problem(), "the NVIDIA driver of this node cannot be used: open NVML")
+	assert.Equal(t, load, h.Find(gpu.NVIDIA).Load(), "what it holds stays held")
 	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root))
-	p = pluginOf(t, m.config)
-	assert.Empty(t, p.openDrivers(nodetest.Quiet(t.Context())))
-	require.NoError(t, p.drivers.Problem(), "one that is not loaded is waited for")
+	h = driversOf(t, m.config)
+	assert.Empty(t, h.Open(nodetest.Quiet(t.Context())))
+	require.NoError(t, h.Problem(), "one that is not loaded is waited for")
 }
 
 func TestHardwareReport(t *testing.T) {

@@ -51,7 +51,7 @@ func (p *plugin) ask(ctx context.Context, pciAddress string, g *hardwarereport.G
 		g.Errors = append(g.Errors, err.Error())
 	}
 	for _, f := range foreign {
-		g.Devices = append(g.Devices, hardwarereport.Device{Name: f.Name(), UUID: f.UUID, Owner: "not made by Tranche: " + p.hardware.RemovalCommand(f)})
+		g.Devices = append(g.Devices, hardwarereport.Device{Name: f.Name(), UUID: f.UUID, Owner: "not made by Tranche: " + p.removalCommand(f)})
 	}
 	slices.SortStableFunc(g.Devices, func(a, b hardwarereport.Device) int { return strings.Compare(a.Name, b.Name) })
 }

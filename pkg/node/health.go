@@ -40,7 +40,13 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 	found := make([]error, len(answer))
 	var wg sync.WaitGroup
 	for i := range answer {
-		wg.Go(func() { found[i] = p.hardware.CheckHealth(ctx, answer[i].PCIAddress) })
+		wg.Go(func() {
+			driver, err := p.hardware.Of(answer[i].PCIAddress)
+			if err == nil {
+				err = driver.CheckHealth(ctx, answer[i].PCIAddress)
+			}
+			found[i] = err
+		})
 	}
 	wg.Wait()
 	problems := map[string]string{}
@@ -50,7 +56,11 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 		}
 	}
 	for _, e := range p.troubles.List() {
-		if over, err := p.hardware.Recovered(ctx, e); over && err == nil {
+		driver, err := p.hardware.Of(e.PCIAddress)
+		if err != nil {
+			continue
+		}
+		if over, err := driver.Recovered(ctx, e); over && err == nil {
 			p.troubles.Over(ctx, e)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
 )
 
 // isPartitioned tells whether claims hold partitions or shares of a GPU.
@@ -109,7 +108,11 @@ func (p *plugin) isHeld(pciAddress string) bool {
 
 // isWhole tells whether programs can use a GPU as a whole.
 func (p *plugin) isWhole(ctx context.Context, pciAddress string) (bool, error) {
-	modes, err := drivers.Modes{Set: p.hardware}.Modes(ctx, pciAddress)
+	driver, err := p.hardware.Of(pciAddress)
+	if err != nil {
+		return false, err
+	}
+	modes, err := driver.Modes(ctx, pciAddress)
 	return modes.MIG != gpu.MIGOn, err
 }
 
@@ -151,7 +154,7 @@ func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
 	}
 	amount := fmt.Sprintf("%d MiB", d.Amount.Memory>>20)
 	if d.Amount.Fraction > 0 {
-		amount = fraction(d.Amount.Fraction)
+		amount = fmt.Sprint(float64(d.Amount.Fraction) / gpu.WholeFraction)
 	}
 	if daemon := p.shares.Serves(claim, d); daemon != "" {
 		amount += ", MPS daemon " + daemon

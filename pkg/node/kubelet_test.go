@@ -139,7 +139,7 @@ func (m *machine) run() error {
 }
 
 // start runs the plugin and registers it. stop ends it and waits.
-func (m *machine) start() (k *kubelet, stop func()) {
+func (m *machine) start() (k *fakeKubelet, stop func()) {
 	m.t.Helper()
 	ctx, cancel := context.WithCancel(nodetest.Quiet(context.Background()))
 	ended := make(chan error, 1)
@@ -169,10 +169,10 @@ func (m *machine) hasSocket() bool {
 }
 
 // register does what the kubelet does when it finds the plugin's socket.
-func (m *machine) register() *kubelet {
+func (m *machine) register() *fakeKubelet {
 	m.t.Helper()
 	require.Eventually(m.t, m.hasSocket, nodetest.Patience, nodetest.Tick, "the plugin makes no socket")
-	k := &kubelet{m: m, registration: registerapi.NewRegistrationClient(dial(m.t, m.registrySocket()))}
+	k := &fakeKubelet{m: m, registration: registerapi.NewRegistrationClient(dial(m.t, m.registrySocket()))}
 	var info *registerapi.PluginInfo
 	require.Eventually(m.t, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -209,7 +209,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 }
 
 // kubelet speaks to a running plugin.
-type kubelet struct {
+type fakeKubelet struct {
 	m            *machine
 	registration registerapi.RegistrationClient
 	conn         *grpc.ClientConn
@@ -217,14 +217,14 @@ type kubelet struct {
 	services     []string
 }
 
-func (k *kubelet) registered() {
+func (k *fakeKubelet) registered() {
 	k.m.t.Helper()
 	_, err := k.registration.NotifyRegistrationStatus(context.Background(), &registerapi.RegistrationStatus{PluginRegistered: true})
 	require.NoError(k.m.t, err)
 }
 
 // prepare asks for claims and returns what is wrong with each.
-func (k *kubelet) prepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+func (k *fakeKubelet) prepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	k.m.t.Helper()
 	request := &drapb.NodePrepareResourcesRequest{}
 	for _, c := range claims {
@@ -242,7 +242,7 @@ func refTo(c *resourceapi.ResourceClaim) *drapb.Claim {
 
 // mustPrepare prepares a claim and returns the CDI ids of its devices, without
 // those of the metadata, which the helper library adds.
-func (k *kubelet) mustPrepare(c *resourceapi.ResourceClaim) []string {
+func (k *fakeKubelet) mustPrepare(c *resourceapi.ResourceClaim) []string {
 	k.m.t.Helper()
 	answer := k.prepare(c)[string(c.UID)]
 	require.Empty(k.m.t, answer.Error)
@@ -254,7 +254,7 @@ func (k *kubelet) mustPrepare(c *resourceapi.ResourceClaim) []string {
 }
 
 // refused prepares a claim that is refused and returns the message.
-func (k *kubelet) refused(c *resourceapi.ResourceClaim) string {
+func (k *fakeKubelet) refused(c *resourceapi.ResourceClaim) string {
 	k.m.t.Helper()
 	answer := k.prepare(c)[string(c.UID)]
 	require.NotEmpty(k.m.t, answer.Error)
@@ -263,7 +263,7 @@ func (k *kubelet) refused(c *resourceapi.ResourceClaim) string {
 }
 
 // unprepare releases a claim and returns what is wrong.
-func (k *kubelet) unprepare(c *resourceapi.ResourceClaim) string {
+func (k *fakeKubelet) unprepare(c *resourceapi.ResourceClaim) string {
 	k.m.t.Helper()
 	response, err := k.dra.NodeUnprepareResources(k.m.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
 	require.NoError(k.m.t, err)
@@ -272,7 +272,7 @@ func (k *kubelet) unprepare(c *resourceapi.ResourceClaim) string {
 
 // works checks that a claim can be prepared and released, and that nothing is
 // left of it or anything before it.
-func (k *kubelet) works(c *resourceapi.ResourceClaim) {
+func (k *fakeKubelet) works(c *resourceapi.ResourceClaim) {
 	k.m.t.Helper()
 	require.NotEmpty(k.m.t, k.mustPrepare(c))
 	require.Empty(k.m.t, k.unprepare(c))

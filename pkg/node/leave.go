@@ -11,13 +11,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/node/handoff"
+	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 )
 
 // leave removes all files of Tranche from the node, when the last plugin ends. If claims hold
 // GPUs, everything stays, so that the next installation can release them.
 func (c *Config) leave(ctx context.Context) error {
-	unlock, err := handoff.LockAlone(ctx, c.DataDir())
+	unlock, err := kubelet.LockAlone(ctx, c.DataDir())
 	if unlock == nil {
 		return err
 	}

@@ -185,6 +185,15 @@ func (p *plugin) noteMissing(ctx context.Context, missing map[string][]ledger.De
 	}
 }
 
+// removalCommand is what a person types on the node to remove a partition; empty if nothing does.
+func (p *plugin) removalCommand(f gpu.Partition) string {
+	driver, err := p.hardware.Of(f.GPU)
+	if err != nil {
+		return ""
+	}
+	return driver.RemovalCommand(f)
+}
+
 // tellForeign reports a foreign partition once.
 func (p *plugin) tellForeign(ctx context.Context, g *inventory.GPU, f gpu.Partition, adoption error) {
 	for _, known := range p.publisher.ForeignOn(g.PCIAddress) {
@@ -193,7 +202,7 @@ func (p *plugin) tellForeign(ctx context.Context, g *inventory.GPU, f gpu.Partit
 		}
 	}
 	p.metrics.Finding(names.EventForeignPartition, nil)
-	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", g.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
+	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", g.Name(), f.Name(), f.ID, p.removalCommand(f))
 	if adoption != nil {
 		message += fmt.Sprintf(" (Tranche could not remove it: %v)", adoption)
 	}

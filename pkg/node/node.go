@@ -24,11 +24,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
-	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
-	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -47,23 +46,17 @@ type plugin struct {
 	gpus     *inventory.GPUs
 	troubles *inventory.Troubles
 	hardware *drivers.Set
-	// drivers are the drivers that should be open and are not.
-	drivers *drivers.Missing
 	// serving is set once the node has GPUs, claims or a driver.
-	serving bool
-	// openers open the drivers of the node's GPUs. toldFailures has the reported reasons
-	// why some are not open. Only the goroutine that opens drivers uses these.
-	openers      []*drivers.Opener
-	toldFailures map[gpu.Vendor]string
+	serving      bool
 	claims       *claim.Manager
 	publisher    *publisher.Publisher
-	registration handoff.Registration
+	registration kubelet.Registration
 	node         *nodewatch.Node
 	// sharing decides how the GPUs are shared, desired has their desired state by PCI address, and daemons
 	// are the MPS daemons of shares.
-	sharing *sharing.State
+	sharing *share.State
 	desired map[string]profile.Desired
-	daemons *sharing.Daemons
+	daemons *share.Daemons
 	shares  *share.Sharer
 	// profile applies layouts to the GPUs, follow does what the controller asks.
 	profile *partition.Node
@@ -94,15 +87,15 @@ type plugin struct {
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unlock, err := handoff.Lock(ctx, c.DataDir(), c.Installation)
+	unlock, err := kubelet.Lock(ctx, c.DataDir(), c.Installation)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := handoff.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
+	if err := kubelet.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
 		return err
 	}
-	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
+	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, stop: stop}
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -144,7 +137,7 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	defer stopHTTP()
 	p.openRoster(ctx)
-	if err := p.learnVendors(ctx); err != nil {
+	if err := p.findVendors(ctx); err != nil {
 		return err
 	}
 	if len(p.node.Upgrades()) > 0 {
@@ -173,7 +166,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endTurn, err := handoff.TakeTurn(ctx, p.DataDir(), func() {
+	endTurn, err := kubelet.TakeTurn(ctx, p.DataDir(), func() {
 		p.claims.Ledger.ReadAgain()
 		p.follow.FirstOrder(ctx)
 		p.publisher.TakeOver(ctx)
@@ -205,7 +198,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	p.failures.FirstRetry = cmp.Or(p.firstRetry, firstRetry)
 	p.claims = claim.NewManager(claim.Config{
 		Node:     p.NodeName,
-		Hardware: p.hardware,
+		Driver:   p.hardware.Of,
 		Ledger:   records,
 		CDI:      files,
 		GPUs:     p.preparable,
@@ -240,7 +233,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 func (p *plugin) newPublisher() *publisher.Publisher {
 	return publisher.New(publisher.Config{
 		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
-		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
+		IsUpgrading: p.hardware.IsUpgrading, Unknown: func() bool { return p.hardware.Problem() != nil },
 		LegacyResources: p.LegacyResources, MIGResources: p.LegacyMIGResources, Settings: p.sharing.Of,
 		Layout: p.profile.Layout, IsPartitioned: p.isPartitioned, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
 	})
@@ -280,11 +273,11 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	if p.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
 	}
-	driver := &driver{
-		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
-		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		nudge: p.follow.Nudge, trouble: p.follow, failures: p, stop: p.stop,
-	}
+	driver := kubelet.New(kubelet.Config{
+		Claims: p.claims, GPUs: p.gpus, Publisher: p.publisher, Metrics: p.metrics,
+		Daemons: p.daemons, Status: telemetry.NewClaimStatus(p.client),
+		Nudge: p.follow.Nudge, Trouble: p.follow, Failures: p, Stop: p.stop,
+	})
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
@@ -292,7 +285,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	sent.Begin(p.publisher, helper.PublishResources)
 	return func() {
 		sent.Stop()
-		driver.waitForCalls(ctx)
+		driver.WaitForCalls(ctx)
 		helper.Stop()
 	}, nil
 }
@@ -335,7 +328,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.watchVendors(ctx) })
-	wg.Go(func() { p.resumeDrivers(ctx) })
+	wg.Go(func() { wait.UntilWithContext(ctx, p.hardware.Resume, p.idleInterval()) })
 	wg.Go(func() { p.watchGPUs(ctx) })
 	wg.Go(func() { p.retryFailed(ctx) })
 	wg.Go(func() { p.follow.Run(ctx) })

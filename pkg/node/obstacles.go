@@ -47,7 +47,7 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 	}
 	p.seenObstacles = seen
 	p.publisher.SetObstacles(ctx, all)
-	p.publishFailures(ctx)
+	p.PublishFailures(ctx)
 }
 
 // lastingObstacles returns the obstacles that count. The process of a deleted pod uses the GPU
@@ -64,7 +64,11 @@ func lastingObstacles(before, now []gpu.Obstacle) []gpu.Obstacle {
 func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obstacle, error) {
 	ctx, cancel := context.WithTimeout(ctx, obstaclesTimeout)
 	defer cancel()
-	return p.hardware.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
+	driver, err := p.hardware.Of(pciAddress)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
 }
 
 // tellObstacles reports new obstacles on a GPU, and those that are over. Devices with the same

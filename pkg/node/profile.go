@@ -10,7 +10,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -33,9 +32,9 @@ func (p *plugin) openProfile(ctx context.Context) {
 		File:           p.profileFile(),
 		GPUs:           p.roster.All,
 		Lost:           p.roster.Lost,
-		Hardware:       drivers.Modes{Set: p.hardware},
+		Driver:         p.hardware.Of,
 		Resolve:        profile.Resolve,
-		RemovalCommand: p.hardware.RemovalCommand,
+		RemovalCommand: p.removalCommand,
 		MemoryModes:    p.MemoryModes,
 	})
 	if err != nil {

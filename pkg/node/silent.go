@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -16,16 +14,14 @@ func (p *plugin) ready() error {
 	if err := p.registration.Ready(); err != nil {
 		return err
 	}
-	return p.drivers.Problem()
+	return p.hardware.Problem()
 }
 
 // expectSilent handles drivers that cannot be used, or list no GPU: failed says why. It returns
 // the problems of their GPUs, by PCI address. Those that the plugin has not seen since it started
 // are added with their last devices: claims may hold them.
 func (p *plugin) expectSilent(ctx context.Context, failed map[gpu.Vendor]error) map[string]string {
-	for _, vendor := range p.drivers.SetUnlisted(failed) {
-		p.events.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the %s GPUs of this node, which is retried: %v", vendor.Title(), failed[vendor]))
-	}
+	p.hardware.SetUnlisted(ctx, failed)
 	problems, known := map[string]string{}, map[string]bool{}
 	isSilent := func(g *gpu.GPU) bool {
 		if err := p.hardware.WhyNot(g.Vendor); err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // acme is a vendor with one GPU that has no modes and no partitions. It implements
-// what hardware.Vendor and hardware.Driver ask for, and no optional interface.
+// what hardware.Vendor and hardware.Driver ask for, and nothing that only some GPUs can do.
 type acme struct {
 	// ill tells whether the GPU is broken, events are its errors.
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ var (
 func (*acme) Name() gpu.Vendor { return "acme" }
 
 func (a *acme) Open(context.Context) (*hardware.Opened, error) {
-	return &hardware.Opened{Driver: acmeDriver{a}, LoadID: "boot/acme"}, nil
+	return &hardware.Opened{Driver: acmeDriver{acme: a}, LoadID: "boot/acme"}, nil
 }
 
 func (*acme) OwnerDRADrivers() []string { return []string{"gpu.acme.example"} }
@@ -69,7 +69,10 @@ func (*acme) NodeLabels(gpus []hardware.OfferedGPU) map[string]string {
 
 func (*acme) IsNodeLabel(key string) bool { return key == "acme.example/present" }
 
-type acmeDriver struct{ *acme }
+type acmeDriver struct {
+	hardware.Basic
+	*acme
+}
 
 func (acmeDriver) Inventory(context.Context) ([]gpu.GPU, error) {
 	counters := gpu.Counters{"memory": 16 << 30}

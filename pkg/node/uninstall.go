@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -96,21 +95,3 @@ func (p *plugin) clearProfile(ctx context.Context) error {
 	}
 	return err
 }
-
-// waitForCalls blocks new calls of the kubelet, and waits until calls in progress have ended.
-// Otherwise stopping the server would interrupt them, and the kubelet retries late.
-func (d *driver) waitForCalls(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() {
-		d.calls.Lock()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(callTimeout):
-		klog.FromContext(ctx).Info("A call of the kubelet does not end, so the plugin ends without waiting for it", "waited", fmt.Sprint(callTimeout))
-	}
-}
-
-// callTimeout is longer than a call may take, and shorter than the pod's grace period.
-const callTimeout = 45 * time.Second

@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/node/handoff"
+	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -136,7 +136,7 @@ func TestLeaveIdleNode(t *testing.T) {
 	c := &Config{NodeName: nodetest.NodeName, KubeletDir: filepath.Join(dir, "kubelet"), CDIDir: filepath.Join(dir, "cdi")}
 	ctx := nodetest.Quiet(t.Context())
 	require.NoError(t, c.leave(ctx), "there is nothing")
-	unlock, err := handoff.Lock(ctx, c.DataDir(), "a/b")
+	unlock, err := kubelet.Lock(ctx, c.DataDir(), "a/b")
 	require.NoError(t, err)
 	require.NoError(t, c.leave(ctx))
 	assert.DirExists(t, c.DataDir())

@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 )
 
@@ -21,12 +20,6 @@ const defaultReleasePatience = 30 * time.Second
 
 func (c *Config) patience() time.Duration {
 	return cmp.Or(c.releasePatience, defaultReleasePatience)
-}
-
-// isUpgrading tells whether a vendor's driver was released for its upgrade.
-func (p *plugin) isUpgrading(v gpu.Vendor) bool {
-	_, ok := p.hardware.WhyNot(v).(*drivers.UpgradeError) //nolint:errorlint // it is never wrapped
-	return ok
 }
 
 // vendorWatch watches the drivers of all vendors: the health of their GPUs, drivers that are to
@@ -74,7 +67,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 			w.release(ctx, o, signal)
 		}
 	}
-	added := w.openDrivers(ctx)
+	added := w.hardware.Open(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
 		w.events.DriverFound(ctx, o.Name)
@@ -127,10 +120,8 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 	w.stopWatch(ctx, o.Name)
 	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
-	var err error
-	if r, ok := o.Driver.(hardware.Releaser); ok {
-		err = r.Release(closing)
-	} else {
+	err := o.Release(closing)
+	if err == nil {
 		err = o.Close(closing)
 	}
 	if err != nil && ctx.Err() == nil {

@@ -18,13 +18,21 @@ func (p *plugin) openUsage(ctx context.Context) {
 	p.usage = telemetry.NewSampler(telemetry.SamplerConfig{
 		Interval:   p.UsageInterval,
 		GPUs:       p.measurable,
-		Read:       p.hardware.Usage,
+		Read:       p.readUsage,
 		Records:    func() []ledger.Record { return p.ledgerNow(ctx) },
 		PodOf:      p.tenantOf,
 		Containers: telemetry.ContainersFromKubelet(p.podResources()),
 		CheckPods:  p.checkPods,
 	})
 	p.metrics.Register(p.NodeName, p.usage)
+}
+
+func (p *plugin) readUsage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
+	driver, err := p.hardware.Of(pciAddress)
+	if err != nil {
+		return gpu.Usage{}, err
+	}
+	return driver.Usage(ctx, pciAddress)
 }
 
 // ledgerNow lists the records of the ledger. During a rolling update, the other plugin

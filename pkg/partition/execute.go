@@ -321,17 +321,21 @@ func (g *group) take(ctx context.Context, s Step) error {
 }
 
 func (g *group) do(ctx context.Context, s Step) error {
+	driver, err := g.Driver(s.GPU)
+	if err != nil {
+		return err
+	}
 	switch s.Op {
 	case OpMemory:
-		return g.Hardware.SetMemoryPartition(ctx, s.Vendor, s.Mode)
+		return driver.SetMemoryPartition(ctx, s.Mode)
 	case OpCompute:
-		return g.Hardware.SetComputePartition(ctx, s.GPU, s.Mode)
+		return driver.SetComputePartition(ctx, s.GPU, s.Mode)
 	case OpMIG:
-		return g.Hardware.SetMIG(ctx, s.GPU, s.Mode == string(gpu.MIGOn), g.leavePending)
+		return driver.SetMIG(ctx, s.GPU, s.Mode == string(gpu.MIGOn), g.leavePending)
 	case OpDestroy:
-		return g.Hardware.Destroy(ctx, s.Placement)
+		return driver.Destroy(ctx, s.Placement)
 	case OpCreate:
-		_, err := g.Hardware.Create(ctx, s.Placement)
+		_, err := driver.Create(ctx, s.Placement)
 		return err
 	}
 	return fmt.Errorf("unknown step %q", s.Op)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // The GPUs of these tests.
@@ -102,6 +103,7 @@ func newGPU(address string) *fakeGPU {
 // fakeHardware keeps GPUs in memory. before and after are called around the effect of
 // each call that changes something, and make it fail.
 type fakeHardware struct {
+	hardware.Driver
 	// mu protects the GPUs.
 	mu    sync.Mutex
 	gpus  []*fakeGPU
@@ -112,6 +114,8 @@ type fakeHardware struct {
 	// loses makes a request for a memory mode get lost.
 	loses bool
 }
+
+func (h *fakeHardware) driver(string) (hardware.Driver, error) { return h, nil }
 
 func (h *fakeHardware) gpu(address string) *fakeGPU {
 	for _, c := range h.gpus {
@@ -244,7 +248,8 @@ func (h *fakeHardware) SetComputePartition(ctx context.Context, gpuID, mode stri
 	})
 }
 
-func (h *fakeHardware) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode string) error {
+func (h *fakeHardware) SetMemoryPartition(ctx context.Context, mode string) error {
+	const vendor = gpu.AMD // the only one with memory modes
 	return h.changes(ctx, fmt.Sprintf("memory %s %s", vendor, mode), func() error {
 		for _, c := range h.gpus {
 			if c.Vendor != vendor || c.modes.Memory == "" {

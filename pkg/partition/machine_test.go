@@ -41,7 +41,7 @@ var errKilled = errors.New("killed")
 // machine is a simulated machine with the plugin's drivers, its claims and what it
 // follows.
 type machine struct {
-	hardware.Partitioner
+	hardware.Driver
 	t        *testing.T
 	root     string
 	nvidia   *nvidia.Driver
@@ -80,7 +80,7 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 		})
 		require.NoError(t, err)
 		require.NoError(t, m.nvidia.Open(t.Context()))
-		m.Partitioner = m.nvidia
+		m.Driver = m.nvidia
 	}
 	m.restart()
 	t.Cleanup(func() { _ = m.nvidia.Close(context.Background()) })
@@ -108,7 +108,7 @@ func amdMachine(t *testing.T, name string) *machine {
 		})
 		require.NoError(t, err)
 		require.NoError(t, m.amd.Open(t.Context()))
-		m.Partitioner = m.amd
+		m.Driver = m.amd
 	}
 	m.restart()
 	return m
@@ -137,7 +137,7 @@ func (m *machine) restart() {
 	files, err := cdi.Open(filepath.Join(m.root, "cdi"))
 	require.NoError(m.t, err)
 	m.node, err = partition.New(partition.Config{
-		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Hardware: m, MemoryModes: true, At: m.point,
+		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Driver: func(string) (hardware.Driver, error) { return m, nil }, MemoryModes: true, At: m.point,
 		Resolve: func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
 			s, err := profile.FromRules(w.Profile, w.Rules)
 			if err != nil {
@@ -149,7 +149,7 @@ func (m *machine) restart() {
 	})
 	require.NoError(m.t, err)
 	m.manager = claim.NewManager(claim.Config{
-		Node: "node-a", Hardware: m.Partitioner, Ledger: records, CDI: files, GPUs: m.gpus, Static: m.node.Static,
+		Node: "node-a", Driver: func(string) (hardware.Driver, error) { return m.Driver, nil }, Ledger: records, CDI: files, GPUs: m.gpus, Static: m.node.Static,
 		LoadID: func(string) string { return m.load() },
 	})
 	m.node.Claims = m.manager
@@ -188,32 +188,25 @@ func (m *machine) gpus() []gpu.GPU {
 	return gpus
 }
 
-func (m *machine) Modes(ctx context.Context, gpuID string) (gpu.Modes, error) {
-	if m.nvidia != nil {
-		return m.nvidia.Modes(ctx, gpuID)
-	}
-	return m.amd.Modes(ctx, gpuID)
-}
-
 func (m *machine) SetMIG(ctx context.Context, gpuID string, on, leavePending bool) error {
-	return errors.Join(m.nvidia.SetMIG(ctx, gpuID, on, leavePending), m.point("after"))
+	return errors.Join(m.Driver.SetMIG(ctx, gpuID, on, leavePending), m.point("after"))
 }
 
 func (m *machine) SetComputePartition(ctx context.Context, gpuID, mode string) error {
-	return errors.Join(m.amd.SetComputePartition(ctx, gpuID, mode), m.point("after"))
+	return errors.Join(m.Driver.SetComputePartition(ctx, gpuID, mode), m.point("after"))
 }
 
-func (m *machine) SetMemoryPartition(ctx context.Context, _ gpu.Vendor, mode string) error {
-	return errors.Join(m.amd.SetMemoryPartition(ctx, mode), m.point("after"))
+func (m *machine) SetMemoryPartition(ctx context.Context, mode string) error {
+	return errors.Join(m.Driver.SetMemoryPartition(ctx, mode), m.point("after"))
 }
 
 func (m *machine) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	part, err := m.Partitioner.Create(ctx, p)
+	part, err := m.Driver.Create(ctx, p)
 	return part, errors.Join(err, m.point("after"))
 }
 
 func (m *machine) Destroy(ctx context.Context, p gpu.Placement) error {
-	return errors.Join(m.Partitioner.Destroy(ctx, p), m.point("after"))
+	return errors.Join(m.Driver.Destroy(ctx, p), m.point("after"))
 }
 
 // state is what the GPUs are like, in short.

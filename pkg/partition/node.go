@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -42,10 +43,12 @@ type Config struct {
 	GPUs func() []gpu.GPU
 	// Lost tells whether a GPU is known not to answer. It is skipped, and Restore applies
 	// the profile to it later. Nil: none is lost.
-	Lost     func(pciAddress string) bool
-	Hardware Hardware
-	Claims   Claims
-	Resolve  Resolve
+	Lost func(pciAddress string) bool
+	// Driver returns the driver of a GPU. A Node calls it with the locks of the GPU, or of
+	// all GPUs of the vendor to change the memory mode.
+	Driver  hardware.Lookup
+	Claims  Claims
+	Resolve Resolve
 	// RemovalCommand returns the shell command that removes a partition.
 	RemovalCommand func(gpu.Partition) string
 	// MemoryModes: AMD's driver may be reloaded.
@@ -243,11 +246,14 @@ func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, 
 		GPU: g, Before: in.Before[g.PCIAddress], Ours: in.ours(g.PCIAddress), Now: in.Layouts[g.PCIAddress],
 		Held: holdersOf(g.PCIAddress, held),
 	}
-	var err error
-	if read.Modes, err = n.Hardware.Modes(ctx, g.PCIAddress); err != nil {
+	driver, err := n.Driver(g.PCIAddress)
+	if err != nil {
 		return read, fmt.Errorf("read how GPU %s is set: %w", g.Name(), err)
 	}
-	if read.Live, err = n.Hardware.Live(ctx, g.PCIAddress); err != nil {
+	if read.Modes, err = driver.Modes(ctx, g.PCIAddress); err != nil {
+		return read, fmt.Errorf("read how GPU %s is set: %w", g.Name(), err)
+	}
+	if read.Live, err = driver.Live(ctx, g.PCIAddress); err != nil {
 		return read, fmt.Errorf("list the partitions of GPU %s: %w", g.Name(), err)
 	}
 	return read, nil

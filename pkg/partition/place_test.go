@@ -106,7 +106,7 @@ func (p *place) start() *Node {
 
 func (p *place) open() (*Node, error) {
 	return New(Config{
-		File: p.file, GPUs: p.hardware.snapshot, Hardware: p.hardware, Claims: p.claims, Resolve: p.resolve,
+		File: p.file, GPUs: p.hardware.snapshot, Driver: p.hardware.driver, Claims: p.claims, Resolve: p.resolve,
 		RemovalCommand: func(q gpu.Partition) string { return "remove " + q.ID }, MemoryModes: p.memoryModes,
 	})
 }

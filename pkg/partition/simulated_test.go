@@ -111,14 +111,14 @@ func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 	g := m.gpus()[0]
 	i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" && p.Start == 2 })
 	c := claimFor("a", g.Placements[i])
-	held, err := m.manager.Prepare(t.Context(), c)
+	held, _, err := m.manager.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	balanced := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
 	task := m.node.Plan(t.Context(), balanced)
 	require.Len(t, task.Changes, 2)
 	assert.Contains(t, task.Changes[0].Keeps, g.Placements[i].Name())
 	m.follow(balanced)
-	again, err := m.manager.Prepare(t.Context(), c)
+	again, _, err := m.manager.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	assert.Equal(t, held.Devices[0].UUID, again.Devices[0].UUID)
 	require.NoError(t, m.manager.Unprepare(t.Context(), held.Claim))
@@ -176,7 +176,7 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 					continue
 				}
 				c := claimFor(fmt.Sprintf("%d-%d", worker, i), p)
-				record, err := m.manager.Prepare(t.Context(), c)
+				record, _, err := m.manager.Prepare(t.Context(), c)
 				if err != nil {
 					continue // another has it, or the profile has changed since
 				}

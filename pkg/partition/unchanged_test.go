@@ -39,7 +39,7 @@ func TestUnchangedOnSimulatedMIG(t *testing.T) {
 			layout := m.node.Layout(second)
 			before := m.state()[1]
 			c := claimFor("a", layout.Static[0])
-			held, err := m.manager.Prepare(t.Context(), c)
+			held, _, err := m.manager.Prepare(t.Context(), c)
 			require.NoError(t, err)
 
 			wish := ruleWish("first", v1alpha1.Rule{GPUs: at(first), MIG: disabled}, keep)

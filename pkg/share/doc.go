@@ -1,6 +1,10 @@
-// Package share sets up shares: devices that several claims can hold. Package offer below it
+// Package share sets up shares: devices that several claims can hold. Package offer of publish
 // computes which shares a GPU has.
 //
 // sharer.go changes the settings of GPUs for claims, daemon.go configures their MPS daemons,
 // edits.go describes shares to containers. check.go finds daemons that have died.
+//
+// state.go decides how the GPUs of the node are shared: it applies new settings to a GPU when no
+// claim holds a share of it. daemonhealth.go has the state of the daemons, supervisor.go passes calls
+// to the supervisor of the current driver.
 package share

@@ -12,22 +12,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
-// GPUs changes settings of NVIDIA's GPUs.
-type GPUs interface {
-	// SetTimeSlice sets the time slice of a GPU. It fails with gpu.ErrNotSupported if the
-	// GPU has no such setting.
-	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
-	// Settings reads the settings of a GPU.
-	Settings(ctx context.Context, pciAddress string) (gpu.Settings, error)
-	// SetComputeMode sets one of the compute modes of gpu.Settings.
-	SetComputeMode(ctx context.Context, pciAddress, mode string) error
-}
-
-// Daemons runs MPS daemons. *mps.Supervisor documents the methods.
-type Daemons interface {
+// Runner runs MPS daemons. *mps.Supervisor documents the methods, and *Daemons is one.
+type Runner interface {
 	Start(ctx context.Context, spec mps.Spec) error
 	Status(id string) mps.Status
 	Wait(ctx context.Context, id string) error
@@ -39,10 +29,10 @@ type Daemons interface {
 
 // Config has what a Sharer works with.
 type Config struct {
-	// GPUs changes settings of NVIDIA's GPUs. Nil: there is no driver.
-	GPUs GPUs
+	// Driver returns the driver of a GPU.
+	Driver hardware.Lookup
 	// Daemons runs MPS daemons. Nil: MPS is not available.
-	Daemons Daemons
+	Daemons Runner
 	// NoMPS says why MPS daemons do not work on this node, nil if they do. The function may
 	// be nil.
 	NoMPS func() error
@@ -80,10 +70,11 @@ func (s *Sharer) Settings(ctx context.Context, p gpu.Placement) (*gpu.Settings, 
 	if !changesMode(p) {
 		return nil, nil
 	}
-	if s.cfg.GPUs == nil {
-		return nil, errNoDriver(p)
+	driver, err := s.cfg.Driver(p.GPU)
+	if err != nil {
+		return nil, err
 	}
-	settings, err := s.cfg.GPUs.Settings(ctx, p.GPU)
+	settings, err := driver.Settings(ctx, p.GPU)
 	if err != nil {
 		return nil, err
 	}
@@ -156,22 +147,20 @@ func (s *Sharer) setGPU(ctx context.Context, h claim.Holder) error {
 	if !changesMode(p) {
 		return nil
 	}
-	if s.cfg.GPUs == nil {
-		return errNoDriver(p)
-	}
 	if h.Device.Before == nil {
 		return fmt.Errorf("the previous settings of GPU %s are not known, so its compute mode is not changed; delete the pod so that it is scheduled again", p.GPUName())
 	}
-	return s.cfg.GPUs.SetComputeMode(ctx, p.GPU, gpu.ComputeExclusive)
+	driver, err := s.cfg.Driver(p.GPU)
+	if err != nil {
+		return err
+	}
+	return driver.SetComputeMode(ctx, p.GPU, gpu.ComputeExclusive)
 }
 
 // setSlice sets the time slice, unless this process has done so for another current share: it
 // runs a program of NVIDIA's driver.
 func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
-	if s.cfg.GPUs == nil {
-		return errNoDriver(p)
-	}
 	now := slice{p.Share.TimeSlice, h.Device.LoadID}
 	s.mu.Lock()
 	done := len(h.Others) > 0 && s.slices[p.GPU] == now
@@ -179,7 +168,11 @@ func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	if done {
 		return nil
 	}
-	err := s.cfg.GPUs.SetTimeSlice(ctx, p.GPU, p.Share.TimeSlice)
+	driver, err := s.cfg.Driver(p.GPU)
+	if err != nil {
+		return err
+	}
+	err = driver.SetTimeSlice(ctx, p.GPU, p.Share.TimeSlice)
 	if errors.Is(err, gpu.ErrNotSupported) {
 		klog.FromContext(ctx).Info("The GPU does not support time slices, so its driver chooses their length", "gpu", p.GPUName(), "timeSlice", p.Share.TimeSlice, "reason", err.Error())
 		err = nil
@@ -200,18 +193,24 @@ func (s *Sharer) resetGPU(ctx context.Context, h claim.Holder) error {
 	s.mu.Lock()
 	delete(s.slices, p.GPU)
 	s.mu.Unlock()
-	if h.Lapsed || s.cfg.GPUs == nil {
+	before := h.Device.Before
+	setsSlice, setsMode := setsSlice(p) && p.Share.TimeSlice != gpu.DefaultSlice, changesMode(p) && before != nil
+	if h.Lapsed || !setsSlice && !setsMode {
 		return nil
 	}
-	if setsSlice(p) && p.Share.TimeSlice != gpu.DefaultSlice {
-		if err := s.cfg.GPUs.SetTimeSlice(ctx, p.GPU, gpu.DefaultSlice); err != nil && !errors.Is(err, gpu.ErrNotSupported) {
+	driver, err := s.cfg.Driver(p.GPU)
+	if err != nil {
+		return err
+	}
+	if setsSlice {
+		if err := driver.SetTimeSlice(ctx, p.GPU, gpu.DefaultSlice); err != nil && !errors.Is(err, gpu.ErrNotSupported) {
 			return err
 		}
 	}
-	if before := h.Device.Before; changesMode(p) && before != nil {
+	if setsMode {
 		// An empty mode was read by an earlier version while MIG was enabled. The
 		// driver starts in the default mode.
-		err := s.cfg.GPUs.SetComputeMode(ctx, p.GPU, cmp.Or(before.ComputeMode, gpu.ComputeDefault))
+		err := driver.SetComputeMode(ctx, p.GPU, cmp.Or(before.ComputeMode, gpu.ComputeDefault))
 		if errors.Is(err, gpu.ErrNotSupported) {
 			klog.FromContext(ctx).Info("The compute mode is not restored, because the GPU has none now", "gpu", p.GPUName(), "reason", err.Error())
 			return nil
@@ -231,10 +230,6 @@ func setsSlice(p gpu.Placement) bool {
 
 func changesMode(p gpu.Placement) bool {
 	return ofWholeGPU(p) && p.Share.Strategy == gpu.MPS && p.Share.ExclusiveProcess
-}
-
-func errNoDriver(p gpu.Placement) error {
-	return fmt.Errorf("cannot change the settings of GPU %s for sharing: NVIDIA's driver is not loaded", p.GPUName())
 }
 
 // isShare tells whether a claim holds a share of a device, with a known amount.

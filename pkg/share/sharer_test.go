@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -26,11 +27,19 @@ var errScripted = errors.New("scripted failure")
 
 // fakeGPUs writes down how GPUs are set.
 type fakeGPUs struct {
+	hardware.Driver
 	mu    sync.Mutex
 	calls []string
 	mode  string
 	err   error
 }
+
+func (c *fakeGPUs) driver(string) (hardware.Driver, error) { return c, nil }
+
+// noDriver is a node whose driver cannot be used.
+func noDriver(string) (hardware.Driver, error) { return nil, errNoDriver }
+
+var errNoDriver = errors.New("the driver cannot be used")
 
 func (c *fakeGPUs) call(format string, args ...any) error {
 	c.mu.Lock()
@@ -112,7 +121,7 @@ func (d *fakeDaemons) ShmDir(id string) string  { return "/mps/" + id + "/shm" }
 
 func newSharer() (*share.Sharer, *fakeGPUs, *fakeDaemons) {
 	gpus, daemons := &fakeGPUs{mode: gpu.ComputeDefault}, newDaemons()
-	return share.New(share.Config{GPUs: gpus, Daemons: daemons, NoMPS: func() error { return nil }}), gpus, daemons
+	return share.New(share.Config{Driver: gpus.driver, Daemons: daemons, NoMPS: func() error { return nil }}), gpus, daemons
 }
 
 func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
@@ -218,8 +227,10 @@ func TestTimeSliceFails(t *testing.T) {
 	gpus.err = errScripted
 	require.ErrorIs(t, s.Join(t.Context(), h), errScripted)
 	require.ErrorIs(t, s.Leave(t.Context(), h), errScripted)
-	s = share.New(share.Config{})
-	require.ErrorContains(t, s.Join(t.Context(), h), "cannot change the settings of GPU gpu-0000-01-00-0 for sharing: NVIDIA's driver is not loaded")
+	s = share.New(share.Config{Driver: noDriver})
+	require.ErrorIs(t, s.Join(t.Context(), h), errNoDriver)
+	require.ErrorIs(t, s.Leave(t.Context(), h), errNoDriver)
+	h.Lapsed = true
 	require.NoError(t, s.Leave(t.Context(), h), "there is nothing to set back")
 }
 
@@ -312,8 +323,8 @@ func TestExclusiveProcess(t *testing.T) {
 	gpus.err = errScripted
 	_, err = s.Settings(t.Context(), h.Device.Placement)
 	require.ErrorIs(t, err, errScripted)
-	_, err = share.New(share.Config{}).Settings(t.Context(), h.Device.Placement)
-	require.ErrorContains(t, err, "NVIDIA's driver is not loaded")
+	_, err = share.New(share.Config{Driver: noDriver}).Settings(t.Context(), h.Device.Placement)
+	require.ErrorIs(t, err, errNoDriver)
 }
 
 func TestDaemonIsNotReady(t *testing.T) {

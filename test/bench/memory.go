@@ -15,8 +15,9 @@ import (
 )
 
 // memory is hardware that answers at once, out of memory. It implements
-// hardware.Partitioner.
+// hardware.Driver.
 type memory struct {
+	hardware.Driver
 	gpus []gpu.GPU
 	// creation is how long it takes to make a partition.
 	creation time.Duration
@@ -28,8 +29,6 @@ type memory struct {
 	parts map[string][]gpu.Partition
 	made  int
 }
-
-var _ hardware.Partitioner = (*memory)(nil)
 
 // inMode are GPUs of AMD's that are in the mode of a profile already.
 func inMode(gpus []gpu.GPU, profile string) *memory {
@@ -47,17 +46,16 @@ func inMode(gpus []gpu.GPU, profile string) *memory {
 	return h
 }
 
-// Inventory implements hardware.Partitioner.
+func (h *memory) driver(string) (hardware.Driver, error) { return h, nil }
+
 func (h *memory) Inventory(context.Context) ([]gpu.GPU, error) { return h.gpus, nil }
 
-// Live implements hardware.Partitioner.
 func (h *memory) Live(_ context.Context, gpuID string) ([]gpu.Partition, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.parts[gpuID]), nil
 }
 
-// Create implements hardware.Partitioner.
 func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, error) {
 	time.Sleep(h.creation)
 	h.mu.Lock()
@@ -85,7 +83,6 @@ func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, erro
 	return part, nil
 }
 
-// Destroy implements hardware.Partitioner.
 func (h *memory) Destroy(_ context.Context, p gpu.Placement) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +93,6 @@ func (h *memory) Destroy(_ context.Context, p gpu.Placement) error {
 	return nil
 }
 
-// Edits implements hardware.Partitioner.
 func (h *memory) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	if p.Type.FollowsMode() {
 		return renderNodeEdits(p.Start), nil
@@ -104,7 +100,6 @@ func (h *memory) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerE
 	return partitionEdits(), nil
 }
 
-// CommonEdits implements hardware.Partitioner.
 func (h *memory) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
 	if h.gpus[0].Vendor == gpu.AMD {
 		return kfdEdits(), nil

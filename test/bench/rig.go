@@ -52,7 +52,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 		return nil, err
 	}
 	r.claims = claim.NewManager(claim.Config{
-		Node: nodeName, Hardware: hardware, Ledger: book, CDI: files,
+		Node: nodeName, Driver: hardware.driver, Ledger: book, CDI: files,
 		GPUs:    func() []gpu.GPU { return slices.Clone(hardware.gpus) },
 		LoadID:  func(string) string { return "5f0c0ed8-30ab-4a4b-9a4b-000000000000" },
 		LockDir: dir,
@@ -109,7 +109,7 @@ func (r *rig) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.R
 
 func (r *rig) prepareOne(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
-	record, err := r.claims.Prepare(klog.NewContext(ctx, logger), c)
+	record, _, err := r.claims.Prepare(klog.NewContext(ctx, logger), c)
 	if err != nil {
 		return kubeletplugin.PrepareResult{Err: err}
 	}

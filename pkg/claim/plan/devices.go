@@ -56,6 +56,21 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 	return devices, nil
 }
 
+// GPUs returns the PCI addresses of the GPUs whose devices are allocated to the claim, by the names
+// of the devices alone.
+func GPUs(claim *resourceapi.ResourceClaim, node string) []string {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	var gpus []string
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if address := gpu.AddressOf(result.Device); address != "" && result.Driver == names.DriverName && names.NodeOfPool(result.Pool) == node {
+			gpus = append(gpus, address)
+		}
+	}
+	return gpus
+}
+
 // ShareID returns the ID of a share; empty for a device that is not a share.
 func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 	if result.ShareID == nil {

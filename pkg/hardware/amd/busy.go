@@ -5,7 +5,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -13,17 +12,17 @@ import (
 func (c *gpuHandle) explainBusy(want xcp.Mode, cause error) error {
 	who, err := c.who()
 	if err != nil {
-		who = kfd.Processes{}
+		who = amdgpu.Processes{}
 		c.driver.cfg.Logger.Info("Who uses a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
 	}
 	var reason string
 	switch {
 	case len(who.OnGPU) > 0:
-		reason = fmt.Sprintf("%s it; end or move them, and this is retried", kfd.Listed(who.OnGPU, "uses", "use"))
+		reason = fmt.Sprintf("%s it; end or move them, and this is retried", amdgpu.Listed(who.OnGPU, "uses", "use"))
 	case len(who.Others) > 0:
 		c.learnHostBusy()
 		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s; end them or install a newer amdgpu on the node, and this is retried",
-			kfd.Listed(who.Others, "does", "do"))
+			amdgpu.Listed(who.Others, "does", "do"))
 	default:
 		// A process leaves the list before KFD has cleaned up after it, and older kernels
 		// switch one GPU at a time.
@@ -50,12 +49,12 @@ func (e *BusyError) Error() string {
 func (e *BusyError) Unwrap() []error { return []error{gpu.ErrInUse, e.cause} }
 
 // who lists the processes of the GPU as it is now.
-func (c *gpuHandle) who() (kfd.Processes, error) {
+func (c *gpuHandle) who() (amdgpu.Processes, error) {
 	l, err := c.Look()
 	if err != nil {
-		return kfd.Processes{}, err
+		return amdgpu.Processes{}, err
 	}
-	return kfd.ProcessesOf(c.Task, l.GPUIDs())
+	return amdgpu.ProcessesOf(c.Task, l.GPUIDs())
 }
 
 func (d *Driver) setHostBusy(load string) {

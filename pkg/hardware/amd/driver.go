@@ -16,12 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
-var _ interface {
-	hardware.Driver
-	hardware.PartitionModes
-	hardware.UsageReader
-	hardware.Obstructed
-} = (*Driver)(nil)
+var _ hardware.Driver = (*Driver)(nil)
 
 // busyPatience is how long a switch waits for processes that hold the GPU, when
 // Config does not say.
@@ -56,6 +51,7 @@ type Config struct {
 // belongs to one load and is read again under the next. While amdgpu is not loaded, calls
 // fail with fs.ErrNotExist, and known GPUs are reported as gone.
 type Driver struct {
+	hardware.Basic
 	cfg     Config
 	machine *amdgpu.Machine
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 )
 
 // Obstacles lists the placements of a GPU that cannot be prepared now: partitions of the
@@ -49,12 +48,12 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 // Processes of other GPUs count only on a kernel that was seen to refuse a switch because of
 // them.
 func (c *gpuHandle) busy(l amdgpu.Live) (string, error) {
-	who, err := kfd.ProcessesOf(c.Task, l.GPUIDs())
+	who, err := amdgpu.ProcessesOf(c.Task, l.GPUIDs())
 	if err != nil {
 		return "", err
 	}
 	if len(who.OnGPU) > 0 {
-		return fmt.Sprintf("the GPU stays in mode %s as long as %s it", l.Mode, kfd.Listed(who.OnGPU, "uses", "use")), nil
+		return fmt.Sprintf("the GPU stays in mode %s as long as %s it", l.Mode, amdgpu.Listed(who.OnGPU, "uses", "use")), nil
 	}
 	if len(who.Others) == 0 {
 		return "", nil
@@ -68,5 +67,5 @@ func (c *gpuHandle) busy(l amdgpu.Live) (string, error) {
 	if c.driver.hostBusy != load {
 		return "", nil
 	}
-	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s; the GPU stays in mode %s", kfd.Listed(who.Others, "does", "do"), l.Mode), nil
+	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s; the GPU stays in mode %s", amdgpu.Listed(who.Others, "does", "do"), l.Mode), nil
 }

@@ -11,7 +11,7 @@ import (
 
 // Create puts the GPU into the mode of the placement, if it is in another, and waits until
 // the partition can be used. An attempt that was interrupted is finished by the next. See
-// hardware.Partitioner.
+// hardware.Driver.
 //
 // Between two tries the GPU's gate is open, so that reads need not wait for processes to
 // end. Nobody else switches the GPU meanwhile: the caller holds its lock.

@@ -10,12 +10,11 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// Usage implements hardware.UsageReader. amdgpu measures whole GPUs; KFD tells what the processes
+// Usage implements hardware.Driver. amdgpu measures whole GPUs; KFD tells what the processes
 // use of each partition. Files: docs.kernel.org/gpu/amdgpu/driver-misc.html and thermal.html.
 func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
 	return forGPU(ctx, d, pciAddress, (*gpuHandle).usage)
@@ -30,7 +29,7 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	uses, told, err := kfd.Uses(c.Task, l.GPUIDs())
+	uses, told, err := amdgpu.Uses(c.Task, l.GPUIDs())
 	if err != nil {
 		return u, err
 	}
@@ -54,14 +53,14 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 				return u, err
 			}
 			if told {
-				sum(mine, []kfd.Node{*p.Node}, part.Measured)
+				sum(mine, []amdgpu.Node{*p.Node}, part.Measured)
 			}
 			name = part.Name()
 			u.Partitions = append(u.Partitions, part)
 		}
 		for _, use := range mine {
 			measured := gpu.Measured{}
-			sum([]kfd.Use{use}, []kfd.Node{*p.Node}, measured)
+			sum([]amdgpu.Use{use}, []amdgpu.Node{*p.Node}, measured)
 			delete(measured, gpu.ProcessCount)
 			u.Processes = append(u.Processes, gpu.ProcessUsage{PID: use.PID, Device: name, Measured: measured})
 		}
@@ -78,7 +77,7 @@ func (c *gpuHandle) partUsage(l amdgpu.Live, p amdgpu.Partition) (gpu.PartitionU
 	return part, err
 }
 
-func usesOf(uses []kfd.Use, gpuID string) (mine []kfd.Use) {
+func usesOf(uses []amdgpu.Use, gpuID string) (mine []amdgpu.Use) {
 	for _, u := range uses {
 		if u.GPUID == gpuID {
 			mine = append(mine, u)
@@ -90,7 +89,7 @@ func usesOf(uses []kfd.Use, gpuID string) (mine []kfd.Use) {
 // sum adds what processes use of nodes. Without processes, whether the chip tells the compute units
 // is known of those for computing only: their KFD has get_cu_occupancy (Linux'
 // amdgpu_amdkfd_arcturus.c, _aldebaran.c and _gc_9_4_3.c).
-func sum(uses []kfd.Use, nodes []kfd.Node, to gpu.Measured) {
+func sum(uses []amdgpu.Use, nodes []amdgpu.Node, to gpu.Measured) {
 	units, tells := int64(0), true
 	for _, n := range nodes {
 		units += n.ComputeUnits

@@ -11,20 +11,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/container"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/usage"
 )
 
-var _ interface {
-	hardware.Driver
-	hardware.MIGSwitcher
-	hardware.TimeSlicer
-	hardware.UsageReader
-	hardware.Obstructed
-	hardware.ForeignRemover
-	hardware.Releaser
-} = (*Driver)(nil)
+var _ hardware.Driver = (*Driver)(nil)
 
 // Config says where the driver is. Paths come in pairs: this process, in its container, may
 // see a folder under another name than the host does.
@@ -61,10 +51,11 @@ type Config struct {
 
 // Driver is the machine's NVIDIA GPUs. It implements hardware.Driver.
 type Driver struct {
+	hardware.Basic
 	cfg     Config
 	session *session.Session
 	files   *container.Files
-	usage   usage.Reader
+	usage   usageReader
 
 	// mu protects memory.
 	mu sync.Mutex
@@ -98,7 +89,7 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{
 		cfg:     cfg,
 		session: opened,
-		usage:   usage.Reader{Session: opened},
+		usage:   usageReader{session: opened},
 		files: container.New(container.Config{
 			DriverRoot: cfg.DriverRoot, HostDriverRoot: cfg.HostDriverRoot,
 			DevRoot: cfg.DevRoot, HostDevRoot: cfg.HostDevRoot,
@@ -120,23 +111,23 @@ func (d *Driver) Open(ctx context.Context) error { return d.session.Open(ctx) }
 // Close closes NVML. It does not wait for calls that hang.
 func (d *Driver) Close(ctx context.Context) error { return d.session.Close(ctx) }
 
-// Release implements hardware.Releaser. See session.Session.
+// Release implements hardware.Driver. See session.Session.
 func (d *Driver) Release(ctx context.Context) error { return d.session.Release(ctx) }
 
-// Usage implements hardware.UsageReader.
+// Usage implements hardware.Driver.
 func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
 	return d.usage.Read(ctx, pciAddress)
 }
 
 // handle is one GPU during one task.
 type handle struct {
-	*instance.GPU
+	*session.GPU
 	driver *Driver
 }
 
 // onGPU runs f for one GPU, alone.
 func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*handle) (T, error)) (T, error) {
 	return session.OnGPU(ctx, d.session, pciAddress, func(g *session.GPU) (T, error) {
-		return f(&handle{GPU: instance.On(g), driver: d})
+		return f(&handle{GPU: g, driver: d})
 	})
 }

@@ -4,16 +4,16 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // operatorRoot is the root file system of the GPU operator's driver container, which
 // contains nvidia-smi.
 const operatorRoot = "/run/nvidia/driver"
 
-// RemovalCommand implements hardware.ForeignRemover. It is empty for a whole GPU.
+// RemovalCommand implements hardware.Driver. It is empty for a whole GPU.
 func (d *Driver) RemovalCommand(p gpu.Partition) string {
-	id, ok := instance.ID(p)
+	id, ok := session.ID(p)
 	if !ok {
 		return ""
 	}

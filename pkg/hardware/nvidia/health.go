@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 )
 
-// CheckHealth implements hardware.HealthChecker: it fails if the GPU does not answer or the
+// CheckHealth implements hardware.Driver: it fails if the GPU does not answer or the
 // driver requests a recovery action. It takes two short calls, and finds errors whose event
 // was missed, except those after which the GPU answers as before and which older drivers do
 // not keep track of.
@@ -43,7 +43,7 @@ func (h *handle) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bo
 	return nvml.DeviceGpuRecoveryAction(value), known, err
 }
 
-// Recovered implements hardware.HealthChecker. The GPU must answer, and the driver must not
+// Recovered implements hardware.Driver. The GPU must answer, and the driver must not
 // request a recovery action. That is enough for a GPU that was lost, and for the XIDs that a
 // driver with recovery actions (R565) keeps track of. Otherwise the GPU must have been
 // restarted since the event: the machine was booted, the driver was loaded (LoadID) or the

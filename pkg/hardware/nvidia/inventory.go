@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Inventory implements hardware.Partitioner. It reads all GPUs at once, so that one that
+// Inventory implements hardware.Driver. It reads all GPUs at once, so that one that
 // hangs does not delay the others.
 func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	count, err := d.session.Count(ctx)

@@ -6,10 +6,10 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Obstacles implements hardware.Obstructed: placements that need the other MIG mode cannot
+// Obstacles implements hardware.Driver: placements that need the other MIG mode cannot
 // be allocated while a process uses the GPU. Without this, every pod that requests one would
 // be scheduled to the same GPU and fail there. If a claim holds part of the GPU there are
 // none: the processes are the claim's, and the GPU stays in its mode anyway.
@@ -31,7 +31,7 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 			return nil, err
 		}
 		placements, _ := mig.Devices(facts, profiles)
-		reason := fmt.Sprintf("MIG stays %s as long as %s, which no claim explains, %s the GPU", instance.OnOff(mode.On), instance.PIDList(pids), use(pids))
+		reason := fmt.Sprintf("MIG stays %s as long as %s, which no claim explains, %s the GPU", session.OnOff(mode.On), session.PIDList(pids), use(pids))
 		var all []gpu.Obstacle
 		for _, p := range placements {
 			if (p.Type == gpu.TypeMIG) != mode.On {

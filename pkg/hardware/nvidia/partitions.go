@@ -8,21 +8,20 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Live implements hardware.Partitioner.
+// Live implements hardware.Driver.
 func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	return onGPU(ctx, d, pciAddress, func(h *handle) ([]gpu.Partition, error) { return h.Live() })
 }
 
-// Create implements hardware.Partitioner.
+// Create implements hardware.Driver.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
 	return onGPU(ctx, d, p.GPU, func(h *handle) (gpu.Partition, error) { return h.Create(p) })
 }
 
-// Destroy implements hardware.Partitioner. A whole GPU has nothing to remove, and its MIG
+// Destroy implements hardware.Driver. A whole GPU has nothing to remove, and its MIG
 // mode stays: the next claim may need it either way.
 func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 	if p.Type == gpu.TypeGPU {
@@ -32,21 +31,21 @@ func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 	return err
 }
 
-// Edits implements hardware.Partitioner.
+// Edits implements hardware.Driver.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	return onGPU(ctx, d, p.GPU, func(h *handle) (*cdispecs.ContainerEdits, error) {
 		if p.Type == gpu.TypeGPU {
-			return d.files.GPU(h.GPU.GPU)
+			return d.files.GPU(h.GPU)
 		}
 		gi, ci, err := h.Find(p)
 		if err != nil {
 			return nil, err
 		}
-		return d.files.Instance(h.GPU.GPU, gi, ci, mig.VariantIn(p.Profile) == mig.WithGraphics)
+		return d.files.Instance(h.GPU, gi, ci, mig.VariantIn(p.Profile) == mig.WithGraphics)
 	})
 }
 
-// CommonEdits implements hardware.Partitioner. They are the same for all GPUs.
+// CommonEdits implements hardware.Driver. They are the same for all GPUs.
 func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.ContainerEdits, error) {
 	edits, err := session.OnLibrary(ctx, d.session, d.files.Common)
 	if err != nil {
@@ -55,13 +54,13 @@ func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.Contain
 	return edits, nil
 }
 
-// Modes implements hardware.ModeReader.
+// Modes implements hardware.Driver.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	return onGPU(ctx, d, pciAddress, func(h *handle) (gpu.Modes, error) { return h.Modes() })
 }
 
-// SetMIG implements hardware.MIGSwitcher.
+// SetMIG implements hardware.Driver.
 func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
-	s := instance.Switcher{Session: d.session, Run: d.cfg.Run, Logger: d.cfg.Logger}
+	s := session.Switcher{Session: d.session, Run: d.cfg.Run, Logger: d.cfg.Logger}
 	return s.SetMIG(ctx, pciAddress, on, leavePending)
 }

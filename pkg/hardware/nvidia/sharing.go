@@ -51,7 +51,7 @@ func smiError(err error, pciAddress, what string) error {
 // --help). NVML cannot set them.
 var sliceNumbers = []gpu.TimeSlice{gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice}
 
-// SetTimeSlice implements hardware.TimeSlicer. GPUs with a fixed time slice (before Pascal's
+// SetTimeSlice implements hardware.Driver. GPUs with a fixed time slice (before Pascal's
 // largest) fail with gpu.ErrNotSupported. The setting lasts until the driver is reloaded.
 func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	number := slices.Index(sliceNumbers, slice)
@@ -104,7 +104,7 @@ var computeModes = map[string]nvml.ComputeMode{
 	gpu.ComputeProhibited: nvml.COMPUTEMODE_PROHIBITED,
 }
 
-// Settings implements hardware.TimeSlicer. A GPU in MIG mode fails with gpu.ErrNotSupported:
+// Settings implements hardware.Driver. A GPU in MIG mode fails with gpu.ErrNotSupported:
 // only its MIG devices have compute modes.
 func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings, error) {
 	return onGPU(ctx, d, pciAddress, func(h *handle) (gpu.Settings, error) {
@@ -124,7 +124,7 @@ func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings,
 	})
 }
 
-// SetComputeMode implements hardware.TimeSlicer, and reads the mode back. A GPU in MIG mode
+// SetComputeMode implements hardware.Driver, and reads the mode back. A GPU in MIG mode
 // fails with gpu.ErrNotSupported. The setting lasts until the driver is reloaded.
 func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	want, ok := computeModes[mode]

@@ -33,7 +33,7 @@ const (
 	shunFor = time.Minute
 )
 
-// WatchHealth implements hardware.HealthChecker. It reports fatal and informative errors, not
+// WatchHealth implements hardware.Driver. It reports fatal and informative errors, not
 // those of applications. A GPU that is lost, or that cannot be watched, is reported once.
 // Reports come one at a time; report should be quick.
 //

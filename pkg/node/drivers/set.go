@@ -5,30 +5,63 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/klog/v2"
-	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// Set has the drivers of all vendors on the node. It implements hardware.Partitioner: a call for
-// a GPU goes to the driver of its vendor.
+// Set has the drivers of all vendors on the node, and knows which GPU has which.
 type Set struct {
+	cfg Config
+	// openers open the drivers. reported has the reported reasons why some are not open. Only
+	// the goroutine that opens drivers uses these.
+	openers  []*opener
+	reported map[gpu.Vendor]string
+
 	// mu protects the fields below.
 	mu sync.RWMutex
 	// vendors has the drivers that were opened or could not be opened.
 	vendors []*Opened
 	// owners has the driver of each GPU, by PCI address. Lost GPUs stay in it.
 	owners map[string]*Opened
+	// failed is why drivers that are expected cannot be used.
+	failed map[gpu.Vendor]error
+	// unlisted is why drivers that are open do not list their GPUs.
+	unlisted map[gpu.Vendor]error
 }
 
-var _ hardware.Partitioner = (*Set)(nil)
+// Config has what a Set works with.
+type Config struct {
+	// Vendors are those whose GPUs the node may have.
+	Vendors []hardware.Vendor
+	// Upgrades returns the vendors whose drivers are being replaced, with the signal that says
+	// so.
+	Upgrades func() map[gpu.Vendor]string
+	// HadGPUs tells whether the node has had GPUs of a vendor.
+	HadGPUs func(gpu.Vendor) bool
+	// Warn writes an event about the node.
+	Warn func(ctx context.Context, reason, message string)
+	// Stop ends the process with an error that only a restart can fix.
+	Stop func(error)
+
+	// patience is how long opening one driver may take; zero: openPatience.
+	patience time.Duration
+}
+
+// New returns a Set without drivers. See Open.
+func New(c Config) *Set {
+	h := &Set{cfg: c}
+	for _, v := range c.Vendors {
+		h.openers = append(h.openers, &opener{name: v.Name(), open: v.Open})
+	}
+	return h
+}
 
 // add adds the driver of a vendor, or replaces it.
 func (h *Set) add(o *Opened) {
@@ -117,8 +150,8 @@ func (h *Set) own(pciAddress string, o *Opened) {
 	}
 }
 
-// of returns the driver of a GPU.
-func (h *Set) of(pciAddress string) (*Opened, error) {
+// Of returns the driver of a GPU. It is a hardware.Lookup.
+func (h *Set) Of(pciAddress string) (hardware.Driver, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	o := h.owners[pciAddress]
@@ -128,7 +161,7 @@ func (h *Set) of(pciAddress string) (*Opened, error) {
 	if o.Driver == nil {
 		return nil, &gpu.DriverError{PCIAddress: pciAddress, Vendor: o.Name, Err: o.err}
 	}
-	return o, nil
+	return o.Driver, nil
 }
 
 // Expect records the drivers of known GPUs whose driver cannot be used.
@@ -155,8 +188,13 @@ func (h *Set) LoadID(pciAddress string) string {
 	return o.Load()
 }
 
-// Close closes all drivers.
+// closePatience is how long closing the drivers may take.
+const closePatience = 5 * time.Second
+
+// Close closes all drivers. It does not wait for calls that hang.
 func (h *Set) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer cancel()
 	var errs []error
 	for _, o := range h.All() {
 		errs = append(errs, o.Close(ctx))
@@ -178,30 +216,7 @@ type Listing struct {
 
 // List lists the GPUs. A driver that fails or hangs takes only its own GPUs out.
 func (h *Set) List(ctx context.Context) Listing {
-	l, broken := h.list(ctx)
-	for _, g := range broken {
-		if g.PCIAddress == "" {
-			klog.FromContext(ctx).Error(g.Err, "A GPU of unknown address does not answer", "gpu", g.ID)
-			continue
-		}
-		l.Problems[g.PCIAddress] = g.Err.Error()
-	}
-	return l
-}
-
-// Inventory implements hardware.Partitioner.
-func (h *Set) Inventory(ctx context.Context) ([]gpu.GPU, error) {
-	l, broken := h.list(ctx)
-	errs := slices.Collect(maps.Values(l.Failed))
-	if len(broken) > 0 {
-		errs = append(errs, &gpu.InventoryError{GPUs: broken})
-	}
-	return l.Found, errors.Join(errs...)
-}
-
-// list is List without problems. broken are the GPUs that did not answer.
-func (h *Set) list(ctx context.Context) (l Listing, broken []*gpu.Error) {
-	l = Listing{Problems: map[string]string{}, Failed: map[gpu.Vendor]error{}}
+	l := Listing{Problems: map[string]string{}, Failed: map[gpu.Vendor]error{}}
 	vendors := h.All()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
 	var wg sync.WaitGroup
@@ -215,14 +230,23 @@ func (h *Set) list(ctx context.Context) (l Listing, broken []*gpu.Error) {
 			l.Failed[o.Name] = errs[i]
 			continue
 		}
-		if !slices.ContainsFunc(part.GPUs, func(c *gpu.Error) bool { return c.PCIAddress == "" }) {
+		l.Found = append(l.Found, found[i]...)
+		isNamed := true
+		for _, g := range part.GPUs {
+			if g.PCIAddress == "" {
+				isNamed = false
+				klog.FromContext(ctx).Error(g.Err, "A GPU of unknown address does not answer", "gpu", g.ID)
+				continue
+			}
+			l.Problems[g.PCIAddress] = g.Err.Error()
+		}
+		if isNamed {
 			l.Told = append(l.Told, o.Name)
 		}
 		h.found(o, found[i], part.GPUs)
-		l.Found, broken = append(l.Found, found[i]...), append(broken, part.GPUs...)
 	}
 	gpu.SortGPUs(l.Found)
-	return l, broken
+	return l
 }
 
 // found records the driver of the GPUs of an inventory.
@@ -237,117 +261,13 @@ func (h *Set) found(o *Opened, gpus []gpu.GPU, broken []*gpu.Error) {
 	}
 }
 
-// Live implements hardware.Partitioner.
-func (h *Set) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	o, err := h.of(pciAddress)
-	if err != nil {
-		return nil, err
-	}
-	return o.Live(ctx, pciAddress)
-}
-
-// Create implements hardware.Partitioner.
-func (h *Set) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	o, err := h.of(p.GPU)
-	if err != nil {
-		return gpu.Partition{}, err
-	}
-	return o.Create(ctx, p)
-}
-
-// Destroy implements hardware.Partitioner.
-func (h *Set) Destroy(ctx context.Context, p gpu.Placement) error {
-	o, err := h.of(p.GPU)
-	if err != nil {
-		return err
-	}
-	return o.Destroy(ctx, p)
-}
-
-// Edits implements hardware.Partitioner.
-func (h *Set) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	o, err := h.of(p.GPU)
-	if err != nil {
-		return nil, err
-	}
-	return o.Edits(ctx, p)
-}
-
-// CommonEdits implements hardware.Partitioner. A container with GPUs of two vendors gets the
-// edits of both.
-func (h *Set) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
-	byVendor := map[*Opened][]string{}
-	for _, address := range pciAddresses {
-		o, err := h.of(address)
-		if err != nil {
-			return nil, err
-		}
-		byVendor[o] = append(byVendor[o], address)
-	}
-	all := &cdispecs.ContainerEdits{}
+// LoadWithMPS returns the vendor whose driver has MPS, and the load of that driver; both are
+// empty if there is no usable one.
+func (h *Set) LoadWithMPS() (vendor gpu.Vendor, load string) {
 	for _, o := range h.All() {
-		if len(byVendor[o]) == 0 {
-			continue
+		if o.ProgramRoot != "" {
+			return o.Name, o.Load()
 		}
-		edits, err := o.CommonEdits(ctx, byVendor[o])
-		if err != nil {
-			return nil, err
-		}
-		addEdits(all, edits)
 	}
-	return all, nil
-}
-
-// addEdits adds the edits of one vendor.
-func addEdits(to, more *cdispecs.ContainerEdits) {
-	to.Env = append(to.Env, more.Env...)
-	to.DeviceNodes = append(to.DeviceNodes, more.DeviceNodes...)
-	to.Hooks = append(to.Hooks, more.Hooks...)
-	to.Mounts = append(to.Mounts, more.Mounts...)
-	to.AdditionalGIDs = append(to.AdditionalGIDs, more.AdditionalGIDs...)
-}
-
-// CheckHealth returns the problem of a GPU; nil if it is healthy.
-func (h *Set) CheckHealth(ctx context.Context, pciAddress string) error {
-	o, err := h.of(pciAddress)
-	if err != nil {
-		return err
-	}
-	return o.CheckHealth(ctx, pciAddress)
-}
-
-// Recovered tells whether the problem of a fatal event is over.
-func (h *Set) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
-	o, err := h.of(e.PCIAddress)
-	if err != nil {
-		return false, err
-	}
-	return o.Recovered(ctx, e)
-}
-
-// Obstacles returns what cannot be allocated of a GPU now; nothing for GPUs without modes.
-func (h *Set) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
-	o, err := h.of(pciAddress)
-	if err != nil {
-		return nil, err
-	}
-	s, ok := o.Driver.(hardware.Obstructed)
-	if !ok {
-		return nil, nil
-	}
-	return s.Obstacles(ctx, pciAddress, held)
-}
-
-// RemovalCommand returns the command that removes a partition on the node; empty if there is
-// none.
-func (h *Set) RemovalCommand(p gpu.Partition) string {
-	o, err := h.of(p.GPU)
-	if err != nil {
-		return ""
-	}
-	r, ok := o.Driver.(hardware.ForeignRemover)
-	if !ok {
-		return ""
-	}
-	return r.RemovalCommand(p)
+	return "", ""
 }

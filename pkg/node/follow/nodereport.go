@@ -19,7 +19,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -97,7 +96,11 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 func (f *Follower) modesNow(ctx context.Context, g *inventory.GPU) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
-	m, err := drivers.Modes{Set: f.Hardware}.Modes(ctx, g.PCIAddress)
+	driver, err := f.Hardware.Of(g.PCIAddress)
+	m := gpu.Modes{}
+	if err == nil {
+		m, err = driver.Modes(ctx, g.PCIAddress)
+	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot read the modes of a GPU", "gpu", g.Name(), "err", err)
 		return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
@@ -45,7 +44,7 @@ func (c *GPU) capacity() (*capacity, error) {
 // xccs is the number of XCCs of the GPU. It comes from the first of these that has it: KFD,
 // if the mode has a fixed number of partitions; the table of chips; the driver's description
 // of the modes; the sum of KFD's nodes, which is too low if a node is missing.
-func (c *GPU) xccs(mode xcp.Mode, nodes []kfd.Node) (int, error) {
+func (c *GPU) xccs(mode xcp.Mode, nodes []Node) (int, error) {
 	s, err := c.capacity()
 	if err != nil {
 		return 0, err

@@ -8,4 +8,7 @@
 // Which GPUs: those that can be partitioned (amdgpu has partition files for them), and of
 // the others those whose KFD node is of a compute generation (CDNA: gfx908, gfx90a, gfx94x,
 // gfx95x). Graphics GPUs, the graphics of processors and GPUs without KFD are left out.
+//
+// topology.go, node.go and kfdpartitions.go read KFD, the compute part of the driver, in which each
+// GPU or partition is a node; processes.go and uses.go the processes that use it.
 package amdgpu

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
@@ -144,12 +143,12 @@ func (c *GPU) ours() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	a, err := kfd.ParseAddress(c.PCIAddress)
+	a, err := ParseAddress(c.PCIAddress)
 	if err != nil {
 		return false, err
 	}
 	_, known := c.machine.Known(c.PCIAddress)
-	return known || slices.ContainsFunc(top.Of(a), kfd.Node.Computes), nil
+	return known || slices.ContainsFunc(top.Of(a), Node.Computes), nil
 }
 
 // CheckBound makes sure that amdgpu still drives the GPU.

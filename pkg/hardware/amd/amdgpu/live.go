@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
@@ -16,7 +15,7 @@ import (
 type Partition struct {
 	Index int
 	// Node is nil when KFD has none: nothing can run there.
-	Node *kfd.Node
+	Node *Node
 }
 
 // Live is the mode that a GPU is in, and its partitions.
@@ -28,8 +27,8 @@ type Live struct {
 }
 
 // Nodes are the nodes that KFD has for the GPU, in the order of the partitions.
-func (l Live) Nodes() []kfd.Node {
-	var out []kfd.Node
+func (l Live) Nodes() []Node {
+	var out []Node
 	for _, p := range l.Partitions {
 		if p.Node != nil {
 			out = append(out, *p.Node)
@@ -59,12 +58,12 @@ func (l Live) GPUIDs() []string {
 }
 
 // live looks what the GPU is, by a topology.
-func (c *GPU) live(top *kfd.Topology) (Live, error) {
+func (c *GPU) live(top *Topology) (Live, error) {
 	mode, err := c.ComputeMode()
 	if err != nil {
 		return Live{}, err
 	}
-	a, err := kfd.ParseAddress(c.PCIAddress)
+	a, err := ParseAddress(c.PCIAddress)
 	if err != nil {
 		return Live{}, err
 	}
@@ -90,7 +89,7 @@ func (c *GPU) live(top *kfd.Topology) (Live, error) {
 	if err != nil {
 		return Live{}, err
 	}
-	found, err := kfd.Indexes(nodes, first, count)
+	found, err := Indexes(nodes, first, count)
 	if err != nil {
 		return Live{}, fmt.Errorf("GPU %s in mode %s: %w", c.PCIAddress, mode, err)
 	}
@@ -123,7 +122,7 @@ func (c *GPU) Confirmed() (Live, error) {
 		if p.Node == nil {
 			continue
 		}
-		again, ok, err := kfd.ReadNode(c.Task, p.Node.Number)
+		again, ok, err := ReadNode(c.Task, p.Node.Number)
 		if err != nil && !sysfs.Absent(err) {
 			return l, err
 		}
@@ -195,7 +194,7 @@ func (c *GPU) CheckMinor(p Partition) error {
 }
 
 // Live lists the partitions of the mode that the GPU is in, none for a GPU in
-// SPX. Those without a KFD node are incomplete. See hardware.Partitioner.
+// SPX. Those without a KFD node are incomplete. See hardware.Driver.
 func (m *Machine) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	return OnGPU(ctx, m, pciAddress, func(c *GPU) ([]gpu.Partition, error) {
 		l, err := c.Look()

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
@@ -52,10 +51,10 @@ func TestOneOfManyPartitionsIsMissing(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	node := kfd.Node{GPUID: "51110"}
+	node := Node{GPUID: "51110"}
 	live := Live{Partitions: []Partition{{Index: 0, Node: &node}, {Index: 1}, {Index: 2}}}
 	assert.Equal(t, []int{1, 2}, live.Missing())
-	assert.Equal(t, []kfd.Node{node}, live.Nodes())
+	assert.Equal(t, []Node{node}, live.Nodes())
 	assert.Equal(t, []string{"51110"}, live.GPUIDs())
 }
 
@@ -70,7 +69,7 @@ func TestModeThatTheChipDoesNotHave(t *testing.T) {
 
 func TestRecentTopologyIsReadAgainAfterAChange(t *testing.T) {
 	files, m := machineOf(t, amdtest.MI300XCPX())
-	recent := func() *kfd.Topology {
+	recent := func() *Topology {
 		top, err := sysfs.Through(t.Context(), m.host, files, m.recentTopology)
 		require.NoError(t, err)
 		return top

@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
@@ -28,7 +27,7 @@ type Machine struct {
 	mu    sync.Mutex
 	gates map[string]*gate.Gate
 	// topology is the last that was read.
-	topology *kfd.Topology
+	topology *Topology
 	// known are the GPUs by address, as Inventory last told them.
 	known      map[string]gpu.GPU
 	capacities map[string]*capacity
@@ -120,8 +119,8 @@ func (c *GPU) learn(f func()) {
 }
 
 // recentTopology is the last topology, read again if KFD says that it changed.
-func (m *Machine) recentTopology(t *sysfs.Task) (*kfd.Topology, error) {
-	generation, err := kfd.Generation(t)
+func (m *Machine) recentTopology(t *sysfs.Task) (*Topology, error) {
+	generation, err := Generation(t)
 	if err != nil && !sysfs.Absent(err) {
 		return nil, err
 	}
@@ -135,8 +134,8 @@ func (m *Machine) recentTopology(t *sysfs.Task) (*kfd.Topology, error) {
 }
 
 // readTopology reads the topology and keeps it for recentTopology.
-func (m *Machine) readTopology(t *sysfs.Task) (*kfd.Topology, error) {
-	fresh, err := kfd.ReadTopology(t)
+func (m *Machine) readTopology(t *sysfs.Task) (*Topology, error) {
+	fresh, err := ReadTopology(t)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
@@ -79,7 +78,7 @@ func (c *GPU) MemoryMode() (xcp.MemoryMode, error) {
 
 // ComputeModes are the compute modes that the GPU can be put into in its memory mode. A
 // virtual function has one: its hypervisor partitions the GPU.
-func (c *GPU) ComputeModes(now xcp.Mode, memory xcp.MemoryMode, nodes []kfd.Node) ([]xcp.Mode, error) {
+func (c *GPU) ComputeModes(now xcp.Mode, memory xcp.MemoryMode, nodes []Node) ([]xcp.Mode, error) {
 	switchable, err := c.switchable()
 	if err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (c *GPU) switchable() (bool, error) {
 }
 
 // legalModes is the kernel's rule, for drivers that do not list the modes.
-func (c *GPU) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []kfd.Node) ([]xcp.Mode, error) {
+func (c *GPU) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []Node) ([]xcp.Mode, error) {
 	xccs, err := c.xccs(now, nodes)
 	if err != nil {
 		return nil, err

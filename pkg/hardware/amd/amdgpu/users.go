@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
@@ -21,7 +20,7 @@ func Users(t *sysfs.Task) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	all, err := kfd.AllProcesses(t)
+	all, err := AllProcesses(t)
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +30,7 @@ func Users(t *sysfs.Task) (string, error) {
 	}
 	var who []string
 	if len(all) > 0 {
-		who = append(who, kfd.Listed(all, "uses KFD", "use KFD"))
+		who = append(who, Listed(all, "uses KFD", "use KFD"))
 	}
 	for _, name := range holders {
 		who = append(who, fmt.Sprintf("the kernel module %s uses it", name))
@@ -53,7 +52,7 @@ func Users(t *sysfs.Task) (string, error) {
 func nodeUsers(t *sysfs.Task) []string {
 	nodes := deviceNumbers(t)
 	pids, _ := t.List("/proc")
-	var all []kfd.Process
+	var all []Process
 	for _, name := range pids {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -64,7 +63,7 @@ func nodeUsers(t *sysfs.Task) []string {
 		for _, file := range files {
 			info, err := t.Stat(path.Join(dir, file))
 			if err == nil && info.Mode&fs.ModeCharDevice != 0 && nodes[[2]uint32{info.Major, info.Minor}] {
-				all = append(all, kfd.NewProcess(t, pid))
+				all = append(all, NewProcess(t, pid))
 				break
 			}
 		}
@@ -72,8 +71,8 @@ func nodeUsers(t *sysfs.Task) []string {
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b kfd.Process) int { return a.PID - b.PID })
-	return []string{kfd.Listed(all, "has its device nodes open", "have its device nodes open")}
+	slices.SortFunc(all, func(a, b Process) int { return a.PID - b.PID })
+	return []string{Listed(all, "has its device nodes open", "have its device nodes open")}
 }
 
 // deviceNumbers are those of amdgpu's device nodes: KFD's, and the DRM nodes of the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 // GPU is one GPU during one task.
@@ -17,6 +18,8 @@ type GPU struct {
 	*Task
 	PCIAddress string
 	Device     nvml.Device
+	// known are the GPU's profiles, once read.
+	known []mig.Profile
 }
 
 // OnGPU runs f for one GPU, alone. The handle is looked up each time: that costs little,

@@ -1,0 +1,153 @@
+package amdgpu
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/test/amdtest"
+)
+
+// mi300xNode2 is the properties of node 2 of ROCm/k8s-device-plugin
+// testdata/topo-mi300-cpx, without those that say the same of every GPU.
+const mi300xNode2 = `cpu_cores_count 0
+simd_count 152
+mem_banks_count 1
+caches_count 113
+array_count 4
+simd_arrays_per_engine 1
+cu_per_simd_array 10
+simd_per_cu 4
+gfx_target_version 90402
+vendor_id 4098
+device_id 29857
+location_id 1280
+domain 0
+drm_render_minor 128
+hive_id 15188982192727901047
+num_sdma_engines 2
+num_cp_queues 24
+max_engine_clk_fcompute 2100
+local_mem_size 0
+capability 2893521536
+unique_id 16404946649897475633
+num_xcc 1
+`
+
+func TestParseProperties(t *testing.T) {
+	n, ok := parseProperties(mi300xNode2).node(2, "24247")
+	require.True(t, ok)
+	assert.Equal(t, Node{
+		Number: 2, GPUID: "24247", Minor: 128, location: 1280,
+		ComputeUnits: 38, // not 40, which counts those that are fused off
+		XCCs:         1, GFX: 90402, device: 29857, banks: 1, Hive: 15188982192727901047,
+	}, n)
+	assert.Equal(t, "gfx942", n.Architecture())
+
+	n, ok = parseProperties(strings.Replace(mi300xNode2, "num_xcc 1\n", "", 1)).node(2, "1")
+	assert.True(t, ok, "an older kernel")
+	assert.Equal(t, 1, n.XCCs)
+
+	p := parseProperties("a 1\nb\n\nc x\nd 2 3\n e\t18446744073709551615 \nf -1\ng 18446744073709551616")
+	assert.Equal(t, properties{"a": 1, "e": 1<<64 - 1}, p)
+	for name, text := range map[string]string{
+		"a processor":           "cpu_cores_count 96\nsimd_count 0\n",
+		"no render node":        strings.Replace(mi300xNode2, "minor 128", "minor 0", 1),
+		"a division by zero":    strings.Replace(mi300xNode2, "simd_per_cu 4", "simd_per_cu 0", 1),
+		"a number beyond sense": strings.Replace(mi300xNode2, "simd_count 152", "simd_count 18446744073709551615", 1),
+		"a node in the making":  strings.Replace(mi300xNode2, "num_xcc 1", "num_xcc 0", 1),
+		"nothing":               "",
+	} {
+		_, ok := parseProperties(text).node(2, "1")
+		assert.False(t, ok, name)
+	}
+}
+
+func FuzzParseProperties(f *testing.F) {
+	f.Add(mi300xNode2)
+	f.Add("simd_count 1\nsimd_per_cu 9\ndrm_render_minor 4294967296\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		n, ok := parseProperties(text).node(7, "1")
+		if !ok {
+			return
+		}
+		require.Positive(t, n.Minor)
+		require.Positive(t, n.XCCs)
+		require.GreaterOrEqual(t, n.ComputeUnits, int64(0))
+		require.GreaterOrEqual(t, n.banks, 0)
+		require.NotEmpty(t, n.Architecture())
+		a := address{domain: n.domain, bus: n.location >> 8 & 0xff, device: n.location >> 3 & 0x1f}
+		require.Len(t, (&Topology{Nodes: []Node{n}}).Of(a), 1, "a node is found where it says it is")
+		found, err := Indexes([]Node{n}, n.Minor, 8)
+		require.True(t, err != nil || found[0] >= 0 && found[0] < 8)
+	})
+}
+
+func TestTopologyThatIsHidden(t *testing.T) {
+	files := amdtest.NewTree(amdtest.MI300XCPX())
+	files.Fails["read "+sysfs.NodesDir+"/3/properties"] = unix.EPERM
+	_, err := sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, ReadTopology)
+	assert.ErrorIs(t, err, unix.EPERM)
+	assert.ErrorContains(t, err, "the plugin must be privileged")
+}
+
+// amdgpu can be without KFD, as for graphics alone.
+func TestTopologyThatDoesNotExist(t *testing.T) {
+	files := amdtest.NewTree(amdtest.MI300XCPX())
+	files.Remove("/sys/class/kfd")
+	top, err := sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, ReadTopology)
+	require.NoError(t, err)
+	assert.Empty(t, top.Nodes)
+}
+
+func TestMemoryOfANode(t *testing.T) {
+	files := amdtest.NewTree(amdtest.MI300XCPX())
+	memory := func(banks ...string) (int64, error) {
+		for i, text := range banks {
+			files.Set(fmt.Sprintf("%s/2/mem_banks/%d/properties", sysfs.NodesDir, i), text)
+		}
+		return sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, func(task *sysfs.Task) (int64, error) {
+			return Node{Number: 2, banks: len(banks)}.Memory(task)
+		})
+	}
+	n, err := memory("heap_type 1\nsize_in_bytes 10\n", "heap_type 2\nsize_in_bytes 5\n", "heap_type 0\nsize_in_bytes 100\n")
+	require.NoError(t, err)
+	assert.EqualValues(t, 15, n, "the GPU's own, not the machine's")
+	_, err = memory("heap_type 1\nsize_in_bytes 18446744073709551615\n")
+	assert.ErrorContains(t, err, "which cannot be")
+	files.Remove(sysfs.NodesDir + "/2/mem_banks")
+	_, err = sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, func(task *sysfs.Task) (int64, error) { return Node{Number: 2, banks: 1}.Memory(task) })
+	assert.Error(t, err)
+}
+
+func TestTopologyThatChangesWhileItIsRead(t *testing.T) {
+	files := amdtest.NewTree(amdtest.MI300XCPX())
+	files.OnRead = func(name string) {
+		if name == sysfs.NodesDir+"/4/properties" {
+			files.Mu.Lock()
+			files.OnRead = nil
+			files.Mu.Unlock()
+			files.Replace(amdtest.MI300XSPX())
+		}
+	}
+	top, err := sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, ReadTopology)
+	require.NoError(t, err)
+	require.Len(t, top.Nodes, 1, "not some of the old ones and some of the new")
+	assert.EqualValues(t, 304, top.Nodes[0].ComputeUnits)
+
+	changes := 0
+	files.OnRead = func(name string) {
+		if name == sysfs.NodesDir+"/2/properties" {
+			changes++
+			files.Set(sysfs.TopologyDir+"/generation_id", fmt.Sprint("another ", changes))
+		}
+	}
+	_, err = sysfs.Through(t.Context(), gate.New("amdgpu", ""), files, ReadTopology)
+	assert.ErrorContains(t, err, "changes faster than it can be read")
+}

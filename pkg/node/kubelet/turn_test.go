@@ -1,0 +1,34 @@
+package kubelet
+
+import (
+	"context"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+)
+
+// Of two plugins, the older one publishes until it has ended.
+func TestTurns(t *testing.T) {
+	dir := t.TempDir()
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	mine := make(chan string, 3)
+	endFirst, err := TakeTurn(ctx, dir, func() { mine <- "first" })
+	require.NoError(t, err)
+	require.Equal(t, "first", <-mine, "at once")
+
+	endSecond, err := TakeTurn(ctx, dir, func() { mine <- "second" })
+	require.NoError(t, err)
+	third, cancel := context.WithCancel(ctx)
+	endThird, err := TakeTurn(third, dir, func() { mine <- "third" })
+	require.NoError(t, err)
+	cancel()
+	endThird()
+	assert.Empty(t, mine)
+	endFirst()
+	require.Equal(t, "second", <-mine)
+	endSecond()
+	assert.Empty(t, mine, "who has given up gets no turn")
+}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -57,7 +58,7 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(f.check(args), checkFormat(f.output, "json", "yaml")); err != nil {
+			if err := f.check(args); err != nil {
 				return err
 			}
 			c, namespace, err := o.connect()
@@ -77,7 +78,7 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "most pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
+	addOutput(cmd, &f.output, "json", "yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
@@ -121,7 +122,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		return err
 	}
 	advice := defrag.Advice{Pods: []defrag.PodAdvice{}, Notes: r.notes}
-	progress := progressOf(ctx)
+	progress := read.ProgressOf(ctx)
 	defer progress.Done()
 	for i, pod := range waiting {
 		progress.Say("Searching for a plan for pod %d of %d: %s/%s.", i+1, len(waiting), pod.Namespace, pod.Name)
@@ -135,13 +136,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	switch r.flags.output {
-	case "json":
-		return terminal.WriteJSON(r.out, advice)
-	case "yaml":
-		return terminal.WriteYAML(r.out, advice)
-	}
-	return picture.DrawAdvice(r.out, r.screen, advice)
+	return write(r.out, r.flags.output, advice, func() error { return picture.DrawAdvice(r.out, r.screen, advice) })
 }
 
 // waiting are the pods to plan for.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -48,14 +50,12 @@ type planFlags struct {
 func newPlanCommand(o *options, in io.Reader, out io.Writer) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:           "plan --dry-run -f FILE",
-		Short:         "Print what a partition plan would do",
-		Long:          planLong,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:   "plan --dry-run -f FILE",
+		Short: "Print what a partition plan would do",
+		Long:  planLong,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(f.check(), checkFormat(f.output, "json")); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
 			p, own, err := readPlan(in, f.file)
@@ -72,7 +72,7 @@ func newPlanCommand(o *options, in io.Reader, out io.Writer) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
+	addOutput(cmd, &f.output, "json")
 	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
 	return cmd
 }
@@ -167,10 +167,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
-	if r.flags.output == "json" {
-		return terminal.WriteJSON(r.out, f)
-	}
-	return picture.DrawForecast(r.out, r.screen, f, r.notes, r.now)
+	return write(r.out, r.flags.output, f, func() error { return picture.DrawForecast(r.out, r.screen, f, r.notes, r.now) })
 }
 
 // checked has the API server check the plan by a dry run.
@@ -208,13 +205,13 @@ func (r *planRun) input(ctx context.Context) (in forecast.Input, err error) {
 	if in.Target, err = r.target(ctx); err != nil {
 		return in, err
 	}
-	if in.Others, err = list[v1alpha1.PartitionPlan](ctx, "", r.ours.PartitionPlans().List); err != nil {
+	if in.Others, err = read.All[v1alpha1.PartitionPlan](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list PartitionPlans: %w", err)
 	}
-	if in.Nodes, err = r.listNodes(ctx); err != nil {
+	if in.Nodes, err = read.All[corev1.Node](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list Nodes: %w", err)
 	}
-	if in.GPUNodes, err = list[v1alpha1.GPUNode](ctx, "", r.ours.GPUNodes().List); err != nil {
+	if in.GPUNodes, err = read.All[v1alpha1.GPUNode](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list GPUNodes: %w", err)
 	}
 	return in, nil

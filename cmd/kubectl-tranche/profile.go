@@ -78,7 +78,7 @@ func newProfileCommand(o *options, out io.Writer) *cobra.Command {
 			return r.set(cmd.Context(), append(args, "")[1])
 		},
 	}
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
+	addOutput(cmd, &f.output, "json")
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
@@ -100,25 +100,14 @@ func (f *profileFlags) check(args []string) error {
 	case len(args) == 2 && args[1] == "":
 		return errors.New("PROFILE is empty; to remove the label, use --unset")
 	}
-	return checkFormat(f.output, "json")
+	return nil
 }
 
-// oneNode refuses everything but the name of one node.
-func oneNode(use string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("name one node: kubectl tranche %s", use)
-		}
-		return nil
-	}
-}
+func oneNode(use string) cobra.PositionalArgs { return exactlyOne("node", use) }
 
 // nodeName allows for names as kubectl prints them.
 func nodeName(arg string) string {
-	for _, prefix := range []string{"node/", "nodes/", "gpunode/", "gpunodes/", "gpunode.tranche.dev/"} {
-		arg = strings.TrimPrefix(arg, prefix)
-	}
-	return arg
+	return bareName(arg, "node", "nodes", "gpunode", "gpunodes", "gpunode.tranche.dev")
 }
 
 // profileRun is the command at work for a node.

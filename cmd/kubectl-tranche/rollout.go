@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,12 +37,10 @@ const rolloutExamples = `  # Follow a plan until it is complete or stops
 // newRolloutCommand has a command for each thing to do with a plan.
 func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:           "rollout status|pause|resume|approve|undo PLAN",
-		Short:         "Follow, pause, resume, approve or undo a partition plan",
-		Example:       rolloutExamples,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "rollout status|pause|resume|approve|undo PLAN",
+		Short:   "Follow, pause, resume, approve or undo a partition plan",
+		Example: rolloutExamples,
+		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(newRolloutStatusCommand(o, out))
@@ -69,17 +68,11 @@ func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.C
 	what, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + "\n\nRequires permission to get and patch PartitionPlans.",
-		Args:          onePlan("rollout " + use),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
-			return (&rolloutRun{connection: c, out: out, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(cmd.Context(), what)
-		},
+		Args: onePlan("rollout " + use),
 	}
+	cmd.RunE = o.connected(func(ctx context.Context, c connection, args []string) error {
+		return (&rolloutRun{connection: c, out: out, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(ctx, what)
+	})
 	switch what {
 	case "approve":
 		cmd.Flags().Int32Var(&f.step, "step", 0, "approve the steps up to this one (default: the one that the plan waits for)")
@@ -89,10 +82,13 @@ func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.C
 	return cmd
 }
 
-func onePlan(use string) cobra.PositionalArgs {
+func onePlan(use string) cobra.PositionalArgs { return exactlyOne("plan", use) }
+
+// exactlyOne refuses everything but the name of one object.
+func exactlyOne(what, use string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("name one plan: kubectl tranche %s", use)
+			return fmt.Errorf("name one %s: kubectl tranche %s", what, use)
 		}
 		return nil
 	}
@@ -100,8 +96,13 @@ func onePlan(use string) cobra.PositionalArgs {
 
 // planName allows for names as kubectl prints them.
 func planName(arg string) string {
-	for _, prefix := range []string{"partitionplan/", "partitionplans/", "partitionplan.tranche.dev/"} {
-		arg = strings.TrimPrefix(arg, prefix)
+	return bareName(arg, "partitionplan", "partitionplans", "partitionplan.tranche.dev")
+}
+
+// bareName is the name in KIND/NAME, if the kind is one of these.
+func bareName(arg string, kinds ...string) string {
+	if kind, name, found := strings.Cut(arg, "/"); found && slices.Contains(kinds, kind) {
+		return name
 	}
 	return arg
 }

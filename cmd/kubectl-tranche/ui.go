@@ -14,12 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
-	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -40,14 +37,12 @@ requires, it shows how busy GPUs are. It says what it could not read.`
 func newUICommand(o *options, out io.Writer) *cobra.Command {
 	port, open, system := 0, false, ""
 	cmd := &cobra.Command{
-		Use:           "ui",
-		Short:         "Serve a web page of the cluster's GPUs on this machine",
-		Long:          uiLong,
-		Example:       "  # Serve the page, and open it in the browser\n  kubectl tranche ui --open",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, system, port, open) },
+		Use:     "ui",
+		Short:   "Serve a web page of the cluster's GPUs on this machine",
+		Long:    uiLong,
+		Example: "  # Serve the page, and open it in the browser\n  kubectl tranche ui --open",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, system, port, open) },
 	}
 	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0: any that is free")
 	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
@@ -61,8 +56,8 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 		return err
 	}
 	// Without them there is nothing to see; the error says what to ask for.
-	if _, err := c.kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		return slicesError(err)
+	if err := c.mayListSlices(ctx); err != nil {
+		return err
 	}
 	loopback, err := web.Listen(ctx, port)
 	if err != nil {
@@ -70,7 +65,7 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	store, used := live.New(time.Now), history.New(c.usageReader(system))
+	store, used := live.New(time.Now), live.NewHistory(c.usageReader(system))
 	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: c.explain, Now: time.Now})
 	if err != nil {
 		return err
@@ -85,7 +80,7 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 	}
 	var following sync.WaitGroup
 	following.Go(func() {
-		store.Follow(ctx, live.Source{Kubernetes: c.kubernetes, Ours: c.ours, Namespace: namespace})
+		store.Follow(ctx, c, namespace)
 	})
 	following.Go(func() { used.Run(ctx) })
 	err = loopback.Serve(ctx, page)
@@ -96,7 +91,7 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 
 // usageReader reads how busy the GPUs of a node are, as `top` does. The namespace of Tranche is
 // looked up when it is needed first.
-func (c connection) usageReader(system string) history.Reader {
+func (c connection) usageReader(system string) live.UsageReader {
 	var known atomic.Pointer[string]
 	known.Store(&system)
 	return func(ctx context.Context, node string) (usage.Node, error) {
@@ -111,15 +106,7 @@ func (c connection) usageReader(system string) history.Reader {
 
 // explain explains a pod as `why` does.
 func (c connection) explain(ctx context.Context, _ view.Viewer, namespace, pod string) (*why.Explanation, error) {
-	r := newWhyReader(c, namespace, time.Now())
-	in, err := r.read(ctx, pod)
-	switch {
-	case apierrors.IsNotFound(err):
-		return why.ExplainAbsence(r.absent(ctx, pod)), nil
-	case err != nil:
-		return nil, err
-	}
-	return why.Explain(ctx, in), nil
+	return newWhyReader(c, namespace, time.Now()).explainPod(ctx, pod)
 }
 
 // openPage opens a page in the browser. The browser gets the name of a file that only the user may

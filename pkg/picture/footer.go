@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
@@ -14,7 +15,7 @@ import (
 // empty says what to check if there are no GPUs.
 func (d *drawing) empty() {
 	switch {
-	case d.summary.Selector != "" && len(d.summary.Only) == 0:
+	case d.summary.Selector != "" && d.summary.Only != nil && len(d.summary.Only) == 0:
 		d.Flow(nil, terminal.Text("No node has the labels "+d.summary.Selector+".", terminal.Bold))
 		return
 	case d.summary.Selector != "":
@@ -141,7 +142,7 @@ func (d *drawing) legend() {
 	say(modes, "All pieces of one AMD GPU are of one kind.")
 	if d.short {
 		g := d.summary.Nodes[first].GPUs[0]
-		say(true, fmt.Sprintf("%s is the GPU %s.", shortName(g), g.Name))
+		say(true, fmt.Sprintf("%s is the GPU %s.", overview.ShortName(g.Name), g.Name))
 	}
 	say(d.compacted, "Claims and devices: -o"+terminal.NoBreak+"wide.")
 	d.Blank()

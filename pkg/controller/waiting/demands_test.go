@@ -3,6 +3,7 @@ package waiting
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -22,15 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-func TestEveryAnswerHasAVerdict(t *testing.T) {
-	require.LessOrEqual(t, int(firstAnswer)+len(answers), mostVerdicts)
-	assert.Equal(t, room, verdictOf(why.None, true))
-	assert.Equal(t, unclear, verdictOf(why.None, false))
-	for i, a := range answers {
-		assert.Equal(t, firstAnswer+verdict(i), verdictOf(a, true))
-	}
-}
-
 // asks creates a pod and its claim for devices.
 func (w *world) asks(name string, d resourceapi.DeviceClaim) types.NamespacedName {
 	w.t.Helper()
@@ -41,10 +33,10 @@ func (w *world) asks(name string, d resourceapi.DeviceClaim) types.NamespacedNam
 }
 
 // Of two pods that ask for the same, one gets the device: the others hear that it is held.
-func TestAPodOfAShapeIsScheduled(t *testing.T) {
+func TestAPodOfADemandIsScheduled(t *testing.T) {
 	w := newWorld(t, 1)
 	first, second := w.waiting("p-0", wholeGPU), w.waiting("p-1", wholeGPU)
-	w.looked(first, second)
+	w.explained()
 	require.Empty(t, w.events())
 
 	var claim resourceapi.ResourceClaim
@@ -57,171 +49,146 @@ func TestAPodOfAShapeIsScheduled(t *testing.T) {
 	require.NoError(t, w.api.Get(t.Context(), first, &pod))
 	pod.Spec.NodeName = "node-0"
 	require.NoError(t, w.api.Update(t.Context(), &pod))
-	w.see(first)
-	w.judge("node-0")
+	w.round("node-0")
 	third := w.waiting("p-2", wholeGPU)
-	w.looked(third)
+	w.explained()
 	require.Len(t, w.events(), 2)
 	for i, p := range []types.NamespacedName{second, third} {
 		assert.Contains(t, w.events()[i], "DevicesHeld "+p.String())
 	}
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 2}, w.byAnswer())
+	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 2}, w.byReason())
 }
 
-// What takes the allocator long is parked for a while and gets no event. The others are judged.
-func TestAPodThatTakesLongToJudge(t *testing.T) {
+// What takes the allocator long is backed off and gets no event. The others are judged.
+func TestADemandThatTakesLong(t *testing.T) {
 	w := newWorld(t, 0)
 	w.node("big", 8)
-	slow := w.asks("slow", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("a", small, 16), allocator.Request("b", wholeGPU, 7)}})
-	other := w.waiting("other", "gpu-mig-1g-35gb.tranche.dev")
-	w.r.memory.patience.node = time.Second
-	w.looked(slow, other)
+	w.asks("slow", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{allocator.Request("a", small, 16), allocator.Request("b", wholeGPU, 7)}})
+	w.waiting("other", "gpu-mig-1g-35gb.tranche.dev")
+	w.e.budget.node = 400 * time.Millisecond
+	w.explained()
 	require.Len(t, w.events(), 1)
 	assert.Contains(t, w.events()[0], "NoSuchDevice team-a/other: ")
-	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
-	require.Equal(t, map[why.Answer]int{why.NoSuchDevice: 1}, w.byAnswer())
+	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
+	require.Equal(t, map[why.Answer]int{why.NoSuchDevice: 1}, w.byReason())
 
 	// It is not judged until the time is over, which is longer each time.
-	for _, minutes := range []time.Duration{1, 2, 4} {
+	for _, minutes := range []time.Duration{1, 2} {
 		w.pass(minutes*time.Minute - time.Second)
-		w.sweep()
 		w.calls = 0
-		require.Empty(t, w.r.memory.toJudge("big"))
+		w.round("big")
+		require.Equal(t, 1, w.calls, "the node is read for the other pod")
 		w.pass(time.Second)
-		w.sweep()
-		require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
-		for _, s := range w.r.memory.shapes {
-			require.True(t, !s.parked() || s.parkedUntil.After(w.clock.Now()))
-		}
+		w.round()
+		require.Equal(t, 2, w.calls)
+		require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
 	}
 }
 
-// A controller that is starved of time parks what it would answer at once otherwise.
-func TestAParkedPodGetsItsAnswerLater(t *testing.T) {
+// A controller that is starved of time backs off what it would answer at once otherwise.
+func TestADemandIsAnsweredAfterItsBackoff(t *testing.T) {
 	w := newWorld(t, 0)
 	w.node("big", 1)
-	usual := w.r.memory.patience
-	w.r.memory.patience = patience{node: time.Nanosecond}
-	pod := w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
-	w.looked(pod)
-	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
+	usual := w.e.budget
+	w.e.budget = budget{node: time.Nanosecond}
+	w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
+	w.explained()
+	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
 	require.Empty(t, w.events())
-	w.r.memory.patience = usual
-	w.pass(time.Minute)
-	w.sweep()
+	w.e.budget = usual
+	w.pass(firstBackoff)
+	w.round()
 	require.Len(t, w.events(), 1)
 	assert.Contains(t, w.events()[0], "NoSuchDevice team-a/pod: ")
 }
 
-// A controller that never gets enough time has more of it with each try.
-func TestAParkedPodHasMoreTimeLater(t *testing.T) {
+// Judging may take little time on average. The backoff doubles up to its maximum.
+func TestBudget(t *testing.T) {
 	w := newWorld(t, 0)
-	w.node("big", 1)
-	pod := w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
-	w.r.memory.patience = patience{first: time.Minute, node: time.Nanosecond, average: time.Minute}
-	w.looked(pod)
-	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.leftOut())
-	w.r.memory.patience.node = 600 * time.Millisecond
-	assert.Equal(t, 1200*time.Millisecond, w.r.memory.forReading(pod))
-	w.pass(time.Minute)
-	w.sweep()
-	require.Len(t, w.r.memory.shapes, 1)
-	for _, s := range w.r.memory.shapes {
-		assert.Equal(t, 1200*time.Millisecond, w.r.memory.forNode(s))
-		s.judged = 1
-		w.r.memory.judged(s, "big", unclear, time.Second, w.clock.Now())
-		assert.False(t, s.parked())
-		w.r.memory.judged(s, "big", unclear, 1300*time.Millisecond, w.clock.Now())
-		assert.True(t, s.parked())
-	}
-}
-
-func TestPatienceAfter(t *testing.T) {
-	p := patience{node: 250 * time.Millisecond, first: 2 * time.Second, average: 40 * time.Millisecond}
-	assert.Equal(t, p, p.after(0))
-	assert.Equal(t, patience{500 * time.Millisecond, 4 * time.Second, 40 * time.Millisecond}, p.after(1))
-	assert.Equal(t, patience{1500 * time.Millisecond, 16 * time.Second, 40 * time.Millisecond}, p.after(100))
-}
-
-func TestParkedFor(t *testing.T) {
-	for times, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		assert.Equal(t, want*time.Minute, parkedFor(times))
-	}
-	assert.Equal(t, time.Hour, parkedFor(1000))
-}
-
-// A shape may take little time on average.
-func TestPatience(t *testing.T) {
+	w.e.budget = defaultBudget
 	for _, test := range []struct {
 		spent, last time.Duration
 		judged      int
 		want        bool
 	}{
 		{spent: time.Second, judged: 1},
-		{spent: 3 * time.Second, judged: 5, want: true},
-		{spent: 200 * time.Second, judged: 5000},
-		{spent: 210 * time.Second, judged: 5000, want: true},
-		{last: defaultPatience.node, want: true},
+		{spent: 6 * time.Second, judged: 5, want: true},
+		{spent: 250 * time.Second, judged: 5000},
+		{spent: 260 * time.Second, judged: 5000, want: true},
+		{last: defaultBudget.node, want: true},
 	} {
-		s := shape{spent: test.spent, judged: test.judged}
-		assert.Equal(t, test.want, s.tooSlow(test.last, defaultPatience), "%+v", test)
+		d := &demand{spent: test.spent, judged: test.judged}
+		w.e.took(d, test.last)
+		assert.Equal(t, test.want, !d.retryAt.IsZero(), "%+v", test)
+	}
+	d := &demand{}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		w.e.took(d, time.Hour)
+		assert.Equal(t, want*time.Minute, d.backoff)
 	}
 }
 
-// If the time for a node is over, nothing is concluded from that.
+// If the context ends, nothing is concluded from that.
 func TestNothingIsConcludedWithoutTime(t *testing.T) {
 	w := full(t)
-	p := w.waiting("p", small)
-	w.see(p)
+	w.waiting("p", small)
+	w.round()
 	w.pass(time.Minute)
-	_, err := w.r.reconcilePod(t.Context(), request(p))
-	require.NoError(t, err)
+	require.NoError(t, w.e.updatePods(t.Context(), changeSet{}))
+	require.NoError(t, w.e.checkDemands(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
-	objects, err := w.r.facts(ctx, "node-0")
-	require.NoError(t, err)
 	cancel()
-	require.ErrorIs(t, w.r.judge(ctx, "node-0", objects, w.r.memory.toJudge("node-0")), context.Canceled)
-	require.Empty(t, w.byAnswer())
-	require.Zero(t, w.leftOut()[tooLong])
-	w.judge()
+	require.ErrorIs(t, w.e.judge(ctx, changeSet{}), context.Canceled)
+	require.Empty(t, w.byReason())
+	require.Zero(t, w.unexplained()[tooLong])
+	w.round()
 	require.Equal(t, []string{heldNote}, w.events())
 }
 
-// A tenant has few shapes, and all together have, too. Pods that are left out are looked at when there is
+// A tenant has few demands, and all together have, too. Pods that are left out are read again when there is
 // room for them.
-func TestShapesAreFew(t *testing.T) {
+func TestDemandsAreFew(t *testing.T) {
 	w := full(t)
-	w.r.memory.limits = limits{shapes: 3, perNamespace: 2}
-	on := func(name, namespace, host string) types.NamespacedName {
+	w.e.limits = limits{demands: 3, perNamespace: 2}
+	on := func(name, namespace, host string) {
 		c := allocator.Claim(name+"-gpu", allocator.Request("gpu", small, 1))
 		c.Namespace, c.UID = namespace, types.UID("uid-"+name)
 		w.create(c)
-		return w.pod(name, name+"-gpu", func(p *corev1.Pod) {
+		w.pod(name, name+"-gpu", func(p *corev1.Pod) {
 			p.Namespace, p.Spec.NodeSelector = namespace, map[string]string{corev1.LabelHostname: host}
 		})
 	}
-	var pods []types.NamespacedName
 	for i := range 4 {
-		pods = append(pods, on(fmt.Sprintf("p-%d", i), "team-a", fmt.Sprintf("node-%d", i)))
+		on(fmt.Sprintf("p-%d", i), "team-a", fmt.Sprintf("node-%d", i))
 	}
-	pods = append(pods, on("q-0", "team-b", "node-4"), on("q-1", "team-b", "node-5"), on("q-2", "team-b", "node-4"), on("q-3", "team-b", "node-0"))
-	w.looked(pods...)
-	require.Len(t, w.r.memory.shapes, 3)
-	require.Equal(t, map[string]int{tooLong: 0, tooMany: 3}, w.leftOut())
-	require.Len(t, w.events(), 5, "who asks for the same is not left out")
+	w.explained()
+	require.Equal(t, map[string]int{tooLong: 0, tooMany: 2}, w.unexplained())
+	on("q-0", "team-b", "node-4")
+	w.explained()
+	require.Len(t, w.e.demands, 3)
+	require.Equal(t, 2, w.unexplained()[tooMany])
+	on("q-1", "team-b", "node-5")
+	on("q-2", "team-b", "node-4")
+	w.explained()
+	require.Len(t, w.e.demands, 3)
+	require.Equal(t, 3, w.unexplained()[tooMany])
+	require.Len(t, w.events(), 4, "who asks for the same is not left out")
 
-	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "p-1"}})
-	w.see(pods[1])
-	w.sweep()
-	require.Equal(t, map[string]int{tooLong: 0, tooMany: 2}, w.leftOut())
-	require.Len(t, w.events(), 6)
-	for _, p := range pods {
-		w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+	for key, p := range w.e.pods {
+		if key.Namespace == "team-a" && p.demand != nil {
+			w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
+			break
+		}
 	}
-	w.see(pods...)
-	require.Empty(t, w.r.memory.shapes)
-	require.Empty(t, w.r.memory.shapesBy)
-	require.Empty(t, w.leftOut()[tooMany])
+	w.round()
+	require.Equal(t, 2, w.unexplained()[tooMany])
+	require.Len(t, w.events(), 5)
+	for key := range w.e.pods {
+		w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
+	}
+	w.round()
+	require.Empty(t, w.e.demands)
+	require.Zero(t, w.unexplained()[tooMany])
 }
 
 // What only init containers ask for differs from what all containers together do.
@@ -235,16 +202,16 @@ func TestContainersAreNotAddedUp(t *testing.T) {
 	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Name: wholeGPU}, class))
 	class.Spec.ExtendedResourceName = ptr.To("nvidia.com/gpu")
 	require.NoError(t, w.api.Update(t.Context(), class))
-	one := w.pod("one", "", func(p *corev1.Pod) {
+	w.pod("one", "", func(p *corev1.Pod) {
 		p.Spec.InitContainers, p.Spec.Containers = []corev1.Container{container}, []corev1.Container{container}
 	})
-	both := w.pod("both", "", func(p *corev1.Pod) {
+	w.pod("both", "", func(p *corev1.Pod) {
 		second := *container.DeepCopy()
 		second.Name = "d"
 		p.Spec.InitContainers, p.Spec.Containers = nil, []corev1.Container{container, second}
 	})
-	w.looked(one, both)
-	require.Len(t, w.r.memory.shapes, 2)
+	w.explained()
+	require.Len(t, w.e.demands, 2)
 	require.Len(t, w.events(), 1)
 	assert.Contains(t, w.events()[0], " team-a/both: ")
 }
@@ -284,7 +251,8 @@ func TestPodsOfAnotherDriver(t *testing.T) {
 				}
 				w.create(c)
 			}
-			w.looked(w.asks("p", resourceapi.DeviceClaim{Requests: test.requests}))
+			w.asks("p", resourceapi.DeviceClaim{Requests: test.requests})
+			w.explained()
 			if test.want == "" {
 				require.Empty(t, w.events())
 				return
@@ -297,9 +265,11 @@ func TestPodsOfAnotherDriver(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	w := full(t)
-	w.looked(w.waiting("p", small), w.waiting("q", small))
+	w.waiting("p", small)
+	w.waiting("q", small)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&podCollector{w.r.memory})
+	w.e.metrics = newMetrics(registry)
+	w.explained()
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP tranche_waiting_pods Pods that wait because of their claims, by the reason of their event.
 # TYPE tranche_waiting_pods gauge
@@ -308,5 +278,42 @@ tranche_waiting_pods{reason="DevicesHeld"} 2
 # TYPE tranche_waiting_pods_unexplained gauge
 tranche_waiting_pods_unexplained{reason="TooLong"} 0
 tranche_waiting_pods_unexplained{reason="TooMany"} 0
-`)))
+`), "tranche_waiting_pods", "tranche_waiting_pods_unexplained"))
+}
+
+// 200 demands and 20,000 pods are remembered for 5,000 nodes in little memory, and counted quickly.
+func TestManyPodsAndDemands(t *testing.T) {
+	const nodes, pods, demands = 5000, 20_000, 200
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	e := New(nil, nil, nil, Options{})
+	e.limits.perNamespace = demands
+	for i := range nodes {
+		e.nodes[fmt.Sprintf("node-%d", i)] = &node{verdicts: map[*demand]why.Answer{}}
+	}
+	for i := range pods {
+		key := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d", i)}
+		p := &pod{uid: types.UID(key.Name), claims: []types.NamespacedName{{Namespace: "team-a", Name: key.Name + "-gpu"}}}
+		e.pods[key] = p
+		e.join(key, p, &why.Wish{Key: fmt.Sprint(i % demands), Certain: true})
+	}
+	for _, n := range e.nodes {
+		for _, d := range e.demands {
+			n.verdicts[d] = why.DevicesHeld
+		}
+	}
+	began := time.Now()
+	for _, d := range e.demands {
+		e.settle(d)
+	}
+	settled := time.Since(began)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	kept := int64(after.HeapAlloc-before.HeapAlloc) >> 20
+	byReason, _ := e.numbers()
+	t.Logf("%d MB kept; all answers take %s", kept, settled)
+	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, byReason)
+	assert.Less(t, kept, int64(100))
+	runtime.KeepAlive(e)
 }

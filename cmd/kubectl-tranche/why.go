@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 const whyExamples = `  # Explain why a pod does not run
@@ -188,7 +187,7 @@ func (p printer) pod(e *why.Explanation) error {
 	return picture.DrawExplanation(p.out, e, p.picture)
 }
 
-func (p printer) owner(e *owner.Explanation) error {
+func (p printer) owner(e *why.OwnerExplanation) error {
 	if p.format == "json" {
 		return p.json(e)
 	}

@@ -12,13 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/kueue"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // explainOwner explains the pods of an owner, or a claim: itself, and one pod of each group that waits.
-func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanation, error) {
+func (r *whyReader) explainOwner(ctx context.Context, t target) (*why.OwnerExplanation, error) {
 	in, err := r.readOwner(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -28,7 +25,7 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanat
 	case err != nil:
 		return nil, fmt.Errorf("read %s %s/%s: %w", t.kind, r.namespace, t.name, err)
 	}
-	e := owner.Explain(in)
+	e := why.ExplainOwner(in)
 	for _, g := range e.Groups {
 		for i := range in.Pods {
 			if in.Pods[i].Name != g.Pods[0] {
@@ -45,8 +42,8 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanat
 }
 
 // readOwner reads an owner, which must exist, and what explains it.
-func (r *whyReader) readOwner(ctx context.Context, t target) (owner.Input, error) {
-	in := owner.Input{Now: r.now}
+func (r *whyReader) readOwner(ctx context.Context, t target) (why.OwnerInput, error) {
+	in := why.OwnerInput{Now: r.now}
 	n := notes{&in.Unread}
 	if err := r.readObject(ctx, t, &in); err != nil {
 		return in, err
@@ -54,38 +51,38 @@ func (r *whyReader) readOwner(ctx context.Context, t target) (owner.Input, error
 	var err error
 	if in.Deployment != nil {
 		in.ReplicaSets, err = list[appsv1.ReplicaSet](ctx, "", r.kubernetes.AppsV1().ReplicaSets(r.namespace).List)
-		n.add(unread.ReplicaSets, err)
+		n.add(why.ResourceReplicaSets, err)
 	}
 	if in.JobSet != nil {
 		in.Jobs, err = list[batchv1.Job](ctx, "", r.kubernetes.BatchV1().Jobs(r.namespace).List)
-		n.add(unread.Jobs, err)
+		n.add(why.ResourceJobs, err)
 	}
 	in.Pods, err = list[corev1.Pod](ctx, "", r.kubernetes.CoreV1().Pods(r.namespace).List)
-	n.add(unread.Pods, err)
+	n.add(why.ResourcePods, err)
 	if in.Claim != nil {
 		return in, nil
 	}
 	in.Events, err = r.events(ctx, r.namespace, "")
-	n.add(unread.Events, err)
+	n.add(why.ResourceEvents, err)
 	in.Quotas, err = r.quotas(ctx)
-	n.add(unread.Quotas, err)
+	n.add(why.ResourceQuotas, err)
 	in.Workloads, err = r.workloads(ctx)
-	n.add(unread.Workloads, err)
+	n.add(why.ResourceWorkloads, err)
 	return in, nil
 }
 
-func (r *whyReader) readObject(ctx context.Context, t target, in *owner.Input) (err error) {
+func (r *whyReader) readObject(ctx context.Context, t target, in *why.OwnerInput) (err error) {
 	k, o := r.kubernetes, metav1.GetOptions{}
 	switch t.kind {
-	case owner.Job:
+	case why.KindJob:
 		in.Job, err = k.BatchV1().Jobs(r.namespace).Get(ctx, t.name, o)
-	case owner.Deployment:
+	case why.KindDeployment:
 		in.Deployment, err = k.AppsV1().Deployments(r.namespace).Get(ctx, t.name, o)
-	case owner.ReplicaSet:
+	case why.KindReplicaSet:
 		in.ReplicaSet, err = k.AppsV1().ReplicaSets(r.namespace).Get(ctx, t.name, o)
-	case owner.StatefulSet:
+	case why.KindStatefulSet:
 		in.StatefulSet, err = k.AppsV1().StatefulSets(r.namespace).Get(ctx, t.name, o)
-	case owner.ResourceClaim:
+	case why.KindResourceClaim:
 		in.Claim, err = k.ResourceV1().ResourceClaims(r.namespace).Get(ctx, t.name, o)
 	default:
 		data, err := r.raw(ctx, "/apis/jobset.x-k8s.io/v1alpha2/namespaces/"+r.namespace+"/jobsets/"+t.name)
@@ -98,9 +95,9 @@ func (r *whyReader) readObject(ctx context.Context, t target, in *owner.Input) (
 }
 
 // workloads reads Kueue's Workloads; none if the cluster has no Kueue.
-func (r *whyReader) workloads(ctx context.Context) ([]kueue.Workload, error) {
-	for _, version := range kueue.Versions {
-		data, err := r.raw(ctx, "/apis/"+kueue.Group+"/"+version+"/namespaces/"+r.namespace+"/workloads")
+func (r *whyReader) workloads(ctx context.Context) ([]why.Workload, error) {
+	for _, version := range why.KueueVersions {
+		data, err := r.raw(ctx, "/apis/"+why.KueueGroup+"/"+version+"/namespaces/"+r.namespace+"/workloads")
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -108,12 +105,12 @@ func (r *whyReader) workloads(ctx context.Context) ([]kueue.Workload, error) {
 			return nil, err
 		}
 		var all struct {
-			Items []kueue.Workload `json:"items"`
+			Items []why.Workload `json:"items"`
 		}
 		if err := json.Unmarshal(data, &all); err != nil {
 			return nil, fmt.Errorf("read Kueue's Workloads: %w", err)
 		}
 		return all.Items, nil
 	}
-	return []kueue.Workload{}, nil
+	return []why.Workload{}, nil
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // whyReader reads what explains pods of a namespace. What it has read it keeps for the next pod.
@@ -60,33 +59,33 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 		r.common = &in
 	}
 	in := *r.common
-	in.Unread = append([]unread.Kind{}, in.Unread...)
+	in.Unread = append([]why.Unread{}, in.Unread...)
 	in.Pod = pod
 	n := notes{&in.Unread}
 	if len(why.MissingTemplates(pod, in.Templates)) > 0 {
 		r.readTranslation(ctx, &in, n)
 	}
-	if len(demand.Volumes(pod, demand.Storage{})) > 0 {
+	if len(fit.Volumes(pod, fit.Storage{})) > 0 {
 		r.readStorage(ctx, &in, n)
 	}
 	var err error
 	if why.WaitsForClaims(pod) {
 		in.Quotas, err = r.quotas(ctx)
-		n.add(unread.Quotas, err)
+		n.add(why.ResourceQuotas, err)
 	}
 	if why.WaitsForKueue(pod) {
 		in.Workloads, err = r.workloads(ctx)
-		n.add(unread.Workloads, err)
+		n.add(why.ResourceWorkloads, err)
 	}
 	return in, nil
 }
 
 // notes collect what could not be read.
-type notes struct{ all *[]unread.Kind }
+type notes struct{ all *[]why.Unread }
 
-func (n notes) add(what unread.Resource, err error) {
+func (n notes) add(what why.Resource, err error) {
 	if err != nil {
-		*n.all = append(*n.all, unread.New(what, unreadable(err)))
+		*n.all = append(*n.all, why.NotRead(what, unreadable(err)))
 	}
 }
 
@@ -100,23 +99,23 @@ func (r *whyReader) readCommon(ctx context.Context) (why.Input, error) {
 	}
 	var err error
 	in.Slices, err = r.listSlices(ctx, "")
-	n.add(unread.Slices, err)
+	n.add(why.ResourceSlices, err)
 	in.Classes, err = r.listClasses(ctx)
-	n.add(unread.Classes, err)
+	n.add(why.ResourceClasses, err)
 	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)
-	n.add(unread.Templates, err)
+	n.add(why.ResourceTemplates, err)
 	in.Rules, err = r.listRules(ctx)
-	n.add(unread.Rules, err)
+	n.add(why.ResourceRules, err)
 	in.Nodes, err = r.listNodes(ctx)
-	n.add(unread.Nodes, err)
+	n.add(why.ResourceNodes, err)
 	in.GPUNodes, err = list[v1alpha1.GPUNode](ctx, "", r.ours.GPUNodes().List)
 	if !apierrors.IsNotFound(err) {
-		n.add(unread.GPUNodes, err)
+		n.add(why.ResourceGPUNodes, err)
 	}
 	in.Events, err = r.events(ctx, r.namespace, "")
-	n.add(unread.Events, err)
+	n.add(why.ResourceEvents, err)
 	in.NodeEvents, err = r.events(ctx, metav1.NamespaceAll, "involvedObject.kind=Node")
-	n.add(unread.NodeEvents, err)
+	n.add(why.ResourceNodeEvents, err)
 	return in, nil
 }
 
@@ -136,9 +135,9 @@ func (r *whyReader) claims(ctx context.Context, in *why.Input, n notes) error {
 	in.Claims, err = r.listClaims(ctx, metav1.NamespaceAll)
 	if apierrors.IsForbidden(err) {
 		in.Partial = true
-		n.add(unread.Claims, err)
+		n.add(why.ResourceClaims, err)
 		if in.Claims, err = r.listClaims(ctx, r.namespace); apierrors.IsForbidden(err) {
-			n.add(unread.OwnClaims, err)
+			n.add(why.ResourceOwnClaims, err)
 			return nil
 		}
 	}
@@ -154,25 +153,25 @@ func (r *whyReader) readTranslation(ctx context.Context, in *why.Input, n notes)
 	if err == nil {
 		in.Namespace = namespace
 	}
-	n.add(unread.Namespaces, err)
+	n.add(why.ResourceNamespaces, err)
 	in.Translated, err = r.translated(ctx)
-	n.add(unread.Policies, err)
+	n.add(why.ResourcePolicies, err)
 }
 
 // readStorage reads the objects behind the pod's volumes, of PersistentVolumes those only.
 func (r *whyReader) readStorage(ctx context.Context, in *why.Input, n notes) {
 	var err error
 	in.Storage.Claims, err = list[corev1.PersistentVolumeClaim](ctx, "", r.kubernetes.CoreV1().PersistentVolumeClaims(r.namespace).List)
-	n.add(unread.VolumeClaims, err)
+	n.add(why.ResourceVolumeClaims, err)
 	in.Storage.Classes, err = list[storagev1.StorageClass](ctx, "", r.kubernetes.StorageV1().StorageClasses().List)
-	n.add(unread.StorageClasses, err)
-	for _, v := range demand.Volumes(in.Pod, in.Storage) {
+	n.add(why.ResourceStorageClasses, err)
+	for _, v := range fit.Volumes(in.Pod, in.Storage) {
 		if v.PV == "" {
 			continue
 		}
 		volume, err := r.kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
 		if err != nil {
-			n.add(unread.Volumes, err)
+			n.add(why.ResourceVolumes, err)
 			break
 		}
 		in.Storage.Volumes = append(in.Storage.Volumes, *volume)

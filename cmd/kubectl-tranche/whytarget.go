@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/tranche-dev/tranche/pkg/why"
+
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 // podKind is the kind of pods.
@@ -24,12 +24,12 @@ var explained = []struct {
 	names       []string
 }{
 	{podKind, "", []string{"pod", "pods", "po"}},
-	{owner.Job, "batch", []string{"job", "jobs"}},
-	{owner.Deployment, "apps", []string{"deployment", "deployments", "deploy"}},
-	{owner.StatefulSet, "apps", []string{"statefulset", "statefulsets", "sts"}},
-	{owner.ReplicaSet, "apps", []string{"replicaset", "replicasets", "rs"}},
-	{owner.JobSetKind, "jobset.x-k8s.io", []string{"jobset", "jobsets"}},
-	{owner.ResourceClaim, "resource.k8s.io", []string{"resourceclaim", "resourceclaims"}},
+	{why.KindJob, "batch", []string{"job", "jobs"}},
+	{why.KindDeployment, "apps", []string{"deployment", "deployments", "deploy"}},
+	{why.KindStatefulSet, "apps", []string{"statefulset", "statefulsets", "sts"}},
+	{why.KindReplicaSet, "apps", []string{"replicaset", "replicasets", "rs"}},
+	{why.KindJobSet, "jobset.x-k8s.io", []string{"jobset", "jobsets"}},
+	{why.KindResourceClaim, "resource.k8s.io", []string{"resourceclaim", "resourceclaims"}},
 }
 
 // accepted names the kinds for people.

@@ -5,12 +5,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // demand is what pods ask for, with what the nodes have of it.
 type demand struct {
-	*why.Wish
+	*fit.SharedDemand
 	// namespace is that of the pod that asked for it first.
 	namespace string
 	pods      map[types.NamespacedName]bool
@@ -21,8 +21,8 @@ type demand struct {
 	roomSince time.Time
 	// reason is why its pods wait, as it was when all nodes had been judged the last time: empty if there is
 	// room, or if it is not known. counts are its nodes.
-	reason why.Answer
-	counts map[why.Answer]int
+	reason string
+	counts fit.Counts
 	// spent is what judging took for so many nodes. retryAt is when it is tried again after that took too long,
 	// otherwise zero, and backoff how long that was.
 	spent   time.Duration
@@ -41,18 +41,18 @@ var defaultBudget = budget{node: time.Second, first: 5 * time.Second, average: 5
 const firstBackoff, longestBackoff = time.Minute, time.Hour
 
 // join has a pod share a demand. If there are too many, the pod is left out.
-func (e *Explainer) join(key types.NamespacedName, p *pod, w *why.Wish) {
-	if p.demand != nil && p.demand.Key == w.Key {
+func (e *Explainer) join(key types.NamespacedName, p *pod, shared *fit.SharedDemand) {
+	if p.demand != nil && p.demand.Key == shared.Key {
 		return
 	}
 	e.leave(key, p)
-	d := e.demands[w.Key]
+	d := e.demands[shared.Key]
 	if d == nil {
 		if p.leftOut = !e.mayAdd(key.Namespace); p.leftOut {
 			return
 		}
-		d = &demand{Wish: w, namespace: key.Namespace, pods: map[types.NamespacedName]bool{}}
-		e.demands[w.Key] = d
+		d = &demand{SharedDemand: shared, namespace: key.Namespace, pods: map[types.NamespacedName]bool{}}
+		e.demands[shared.Key] = d
 	}
 	p.demand, d.pods[key] = d, true
 }
@@ -86,7 +86,7 @@ func (e *Explainer) reset(d *demand) {
 	for _, n := range e.nodes {
 		delete(n.verdicts, d)
 	}
-	d.room, d.roomSince, d.reason, d.counts, d.spent, d.judged = nil, time.Time{}, why.None, nil, 0, 0
+	d.room, d.roomSince, d.reason, d.counts, d.spent, d.judged = nil, time.Time{}, "", nil, 0, 0
 }
 
 // took notes how long judging took for a node. If that is too long, the demand is not judged for a while,
@@ -108,20 +108,20 @@ func (d *demand) hasRoom() bool {
 		return false
 	}
 	v, judged := d.room.verdicts[d]
-	return judged && v == why.None
+	return judged && v == fit.Fits
 }
 
 // settle sets the answer of a demand if all nodes are judged, or if there is room.
 func (e *Explainer) settle(d *demand) {
 	if d.hasRoom() {
-		d.reason = why.None
+		d.reason = ""
 		if d.roomSince.IsZero() {
 			d.roomSince = e.Clock.Now()
 		}
 		return
 	}
 	d.roomSince = time.Time{}
-	counts := map[why.Answer]int{}
+	counts := fit.Counts{}
 	for _, n := range e.nodes {
 		v, judged := n.verdicts[d]
 		if !judged {
@@ -129,14 +129,8 @@ func (e *Explainer) settle(d *demand) {
 		}
 		counts[v]++
 	}
-	d.counts, d.reason = counts, why.Common(counts)
-	if counts[unclear] > 0 && d.reason != why.SelectorFails || !d.Certain && !d.reason.OfDevices() {
-		d.reason = why.None
-	}
+	d.counts, d.reason = counts, counts.Event(d.Certain)
 }
-
-// unclear is for a node that the scheduler could not judge either.
-const unclear why.Answer = "Unknown"
 
 // The reasons why pods get no event.
 const (
@@ -145,17 +139,17 @@ const (
 )
 
 // numbers count the pods by the reason of their event, and those that get none by the reason for that.
-func (e *Explainer) numbers() (byReason map[why.Answer]int, unexplained map[string]int) {
-	byReason, unexplained = map[why.Answer]int{}, map[string]int{tooMany: 0, tooLong: 0}
+func (e *Explainer) numbers() (byReason map[string]int, unexplained map[string]int) {
+	byReason, unexplained = map[string]int{}, map[string]int{tooMany: 0, tooLong: 0}
 	for _, p := range e.pods {
 		switch d := p.demand; {
 		case p.leftOut:
 			unexplained[tooMany]++
 		case d != nil && !d.retryAt.IsZero():
 			unexplained[tooLong]++
-		case d != nil && d.reason != why.None:
+		case d != nil && d.reason != "":
 			byReason[d.reason]++
-		case p.reason != why.None:
+		case p.reason != "":
 			byReason[p.reason]++
 		}
 	}

@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -56,7 +57,7 @@ func TestAPodOfADemandIsScheduled(t *testing.T) {
 	for i, p := range []types.NamespacedName{second, third} {
 		assert.Contains(t, w.events()[i], "DevicesHeld "+p.String())
 	}
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 2}, w.byReason())
+	require.Equal(t, map[string]int{names.EventDevicesHeld: 2}, w.byReason())
 }
 
 // What takes the allocator long is backed off and gets no event. The others are judged.
@@ -70,7 +71,7 @@ func TestADemandThatTakesLong(t *testing.T) {
 	require.Len(t, w.events(), 1)
 	assert.Contains(t, w.events()[0], "NoSuchDevice team-a/other: ")
 	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
-	require.Equal(t, map[why.Answer]int{why.NoSuchDevice: 1}, w.byReason())
+	require.Equal(t, map[string]int{names.EventNoSuchDevice: 1}, w.byReason())
 
 	// It is not judged until the time is over, which is longer each time.
 	for _, minutes := range []time.Duration{1, 2} {
@@ -237,7 +238,7 @@ func TestPodsOfAnotherDriver(t *testing.T) {
 		"a NIC":                  {[]resourceapi.DeviceRequest{nic("nic", "")}, ""},
 		"a NIC by selector":      {[]resourceapi.DeviceRequest{nic("any", ofOthers)}, ""},
 		"a NIC by attribute":     {[]resourceapi.DeviceRequest{nic("any", attribute)}, ""},
-		"a GPU and a NIC":        {[]resourceapi.DeviceRequest{nic("nic", ""), gpus}, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class " + small + "). Of 2 nodes"},
+		"a GPU and a NIC":        {[]resourceapi.DeviceRequest{nic("nic", ""), gpus}, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class " + small + "): 0 of 2 nodes"},
 		"a GPU or a NIC":         {[]resourceapi.DeviceRequest{either}, ""},
 		"a GPU of a free class":  {[]resourceapi.DeviceRequest{nic("any", `device.attributes["gpu.tranche.dev"].profile == "1g.10gb"`)}, ""},
 		"a GPU by its own class": {[]resourceapi.DeviceRequest{nic("own", "")}, "DevicesHeld team-a/p: Waits for "},
@@ -290,17 +291,17 @@ func TestManyPodsAndDemands(t *testing.T) {
 	e := New(nil, nil, nil, Options{})
 	e.limits.perNamespace = demands
 	for i := range nodes {
-		e.nodes[fmt.Sprintf("node-%d", i)] = &node{verdicts: map[*demand]why.Answer{}}
+		e.nodes[fmt.Sprintf("node-%d", i)] = &node{verdicts: map[*demand]fit.Verdict{}}
 	}
 	for i := range pods {
 		key := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d", i)}
 		p := &pod{uid: types.UID(key.Name), claims: []types.NamespacedName{{Namespace: "team-a", Name: key.Name + "-gpu"}}}
 		e.pods[key] = p
-		e.join(key, p, &why.Wish{Key: fmt.Sprint(i % demands), Certain: true})
+		e.join(key, p, &fit.SharedDemand{Key: fmt.Sprint(i % demands), Certain: true})
 	}
 	for _, n := range e.nodes {
 		for _, d := range e.demands {
-			n.verdicts[d] = why.DevicesHeld
+			n.verdicts[d] = fit.Full
 		}
 	}
 	began := time.Now()
@@ -313,7 +314,7 @@ func TestManyPodsAndDemands(t *testing.T) {
 	kept := int64(after.HeapAlloc-before.HeapAlloc) >> 20
 	byReason, _ := e.numbers()
 	t.Logf("%d MB kept; all answers take %s", kept, settled)
-	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, byReason)
+	assert.Equal(t, map[string]int{names.EventDevicesHeld: pods}, byReason)
 	assert.Less(t, kept, int64(100))
 	runtime.KeepAlive(e)
 }

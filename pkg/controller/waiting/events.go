@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 const (
@@ -66,21 +67,21 @@ func (e *Explainer) writeEvents(ctx context.Context, _ changeSet) error {
 
 // answer is why a pod waits, and the sentence. It is DevicesFree if room lasts for a pod that was told
 // something else.
-func (e *Explainer) answer(key types.NamespacedName, p *pod) (reason why.Answer, note string) {
+func (e *Explainer) answer(key types.NamespacedName, p *pod) (reason string, note string) {
 	switch d := p.demand; {
 	case d == nil:
 		return p.reason, p.note
-	case d.reason != why.None:
-		return d.reason, why.Note(key.Name, d.Asks, d.counts)
-	case p.told != why.None && !d.roomSince.IsZero() && e.Clock.Since(d.roomSince) >= e.After:
-		return why.DevicesFree, "Devices that it asks for are free on a node. If it goes on waiting, something else is the reason."
+	case d.reason != "":
+		return d.reason, fit.Note(key.Name, d.Asks, d.counts)
+	case p.told != "" && !d.roomSince.IsZero() && e.Clock.Since(d.roomSince) >= e.After:
+		return names.EventDevicesFree, "Devices that it asks for are free on a node. If it goes on waiting, something else is the reason."
 	}
-	return why.None, ""
+	return "", ""
 }
 
 // isDue reports whether an event is to be written: the answer is another one, or was written long ago.
-func (e *Explainer) isDue(p *pod, reason why.Answer) bool {
-	return reason != why.None && (reason != p.told || reason != why.DevicesFree && e.Clock.Since(p.event.at) >= why.Renewal)
+func (e *Explainer) isDue(p *pod, reason string) bool {
+	return reason != "" && (reason != p.told || reason != names.EventDevicesFree && e.Clock.Since(p.event.at) >= why.Renewal)
 }
 
 // stillWaits looks into the cache of pods that wait.
@@ -123,7 +124,7 @@ func (e *Explainer) writeEvent(ctx context.Context, key types.NamespacedName, p 
 		return fmt.Errorf("write event %s/%s: %w", event.Namespace, event.Name, err)
 	}
 	p.told, p.event = reason, now
-	e.metrics.events.WithLabelValues(string(reason)).Inc()
+	e.metrics.events.WithLabelValues(reason).Inc()
 	return nil
 }
 
@@ -133,17 +134,17 @@ func (e *Explainer) continueEvent(ctx context.Context, event *eventsv1.Event, no
 	return e.Client.Patch(ctx, event, client.RawPatch(types.MergePatchType, patch))
 }
 
-func (e *Explainer) newEvent(key types.NamespacedName, uid types.UID, reason why.Answer, note string) *eventsv1.Event {
+func (e *Explainer) newEvent(key types.NamespacedName, uid types.UID, reason string, note string) *eventsv1.Event {
 	hash := fnv.New64a()
 	_, _ = fmt.Fprintf(hash, "%s/%s/%s", uid, reason, note)
 	kind := corev1.EventTypeWarning
-	if reason == why.DevicesFree {
+	if reason == names.EventDevicesFree {
 		kind = corev1.EventTypeNormal
 	}
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: fmt.Sprintf("%s.%x", strings.TrimRight(key.Name[:min(len(key.Name), maxName)], ".-"), hash.Sum64())},
 		EventTime:  metav1.NewMicroTime(e.Clock.Now()), ReportingController: names.ControllerName, ReportingInstance: names.ControllerName,
-		Action: "Explain", Reason: string(reason), Type: kind, Note: text.Cut(note, maxNote),
+		Action: "Explain", Reason: reason, Type: kind, Note: text.Cut(note, maxNote),
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: uid},
 	}
 }

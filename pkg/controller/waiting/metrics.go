@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/why"
 )
 
 // metrics are what is counted.
@@ -15,9 +14,6 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"reason"})
-	}
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: names.MetricWaitingPodEvents,
@@ -27,9 +23,14 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: names.MetricWaitingPodCalls,
 			Help: "Calls to the API server for these events.",
 		}),
-		pods: gauge(names.MetricWaitingPods, "Pods that wait because of their claims, by the reason of their event."),
-		unexplained: gauge(names.MetricWaitingPodsUnexplained,
-			"Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong)."),
+		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: names.MetricWaitingPods,
+			Help: "Pods that wait because of their claims, by the reason of their event.",
+		}, []string{"reason"}),
+		unexplained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: names.MetricWaitingPodsUnexplained,
+			Help: "Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).",
+		}, []string{"reason"}),
 	}
 	if registry != nil {
 		registry.MustRegister(m.events, m.calls, m.pods, m.unexplained)
@@ -38,10 +39,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 // set sets the numbers of pods.
-func (m *metrics) set(byReason map[why.Answer]int, unexplained map[string]int) {
+func (m *metrics) set(byReason map[string]int, unexplained map[string]int) {
 	m.pods.Reset()
 	for reason, n := range byReason {
-		m.pods.WithLabelValues(string(reason)).Set(float64(n))
+		m.pods.WithLabelValues(reason).Set(float64(n))
 	}
 	for reason, n := range unexplained {
 		m.unexplained.WithLabelValues(reason).Set(float64(n))

@@ -14,13 +14,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/sleep"
-	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // node is a node with GPUs. It has the verdicts for demands since it has changed.
 type node struct {
 	name     string
-	verdicts map[*demand]why.Answer
+	verdicts map[*demand]fit.Verdict
 }
 
 // updateNodes removes the verdicts about nodes that have changed.
@@ -39,7 +39,7 @@ func (e *Explainer) updateNodes(ctx context.Context, changed changeSet) error {
 		name := all.Items[i].Name
 		there[name] = true
 		if e.nodes[name] == nil {
-			e.nodes[name] = &node{name: name, verdicts: map[*demand]why.Answer{}}
+			e.nodes[name] = &node{name: name, verdicts: map[*demand]fit.Verdict{}}
 		}
 	}
 	for name, n := range e.nodes {
@@ -133,19 +133,16 @@ func (e *Explainer) judgeNode(ctx context.Context, n *node, demands []*demand) e
 		return err
 	}
 	began := time.Now()
-	site := why.NewSite(objects, n.name)
+	model := fit.NewNodeModel(objects)
 	for _, d := range demands {
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, e.budget.node)
-		v, known := site.Answer(limited, d.Wish)
+		v := model.Verdict(limited, n.name, d.Demand)
 		cancel()
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("judge node %s: %w", n.name, err)
 		}
-		if !known {
-			v = unclear
-		}
-		if n.verdicts[d] = v; v == why.None {
+		if n.verdicts[d] = v; v == fit.Fits {
 			d.room = n
 		}
 		e.took(d, time.Since(start))

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/text"
-	"github.com/tranche-dev/tranche/pkg/why"
-	podclaims "github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // pod is a pod that waits for a node.
@@ -32,12 +32,12 @@ type pod struct {
 	// demand is what it asks for, nil if no node decides about it; reason is then why it waits, and note the
 	// sentence.
 	demand *demand
-	reason why.Answer
+	reason string
 	note   string
 	// leftOut: it gets no event, because pods have too many different demands.
 	leftOut bool
 	// told is the reason of its last event.
-	told  why.Answer
+	told  string
 	event written
 }
 
@@ -112,25 +112,34 @@ func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *
 	if err != nil {
 		return err
 	}
-	wish, reason, problem, err := why.WishOf(in)
-	if err != nil {
-		return err
+	asked := fit.DemandOf(in)
+	p.claims, p.version, p.hash, p.reason, p.note = claims, o.ResourceVersion, hashOf(o), "", ""
+	explain := func(reason string, problems []string) {
+		p.reason, p.note = reason, text.Capital(strings.Join(problems, " "))+" For details: kubectl tranche why "+key.Name
+		e.leave(key, p)
 	}
-	p.claims, p.version, p.hash, p.reason, p.note = claims, o.ResourceVersion, hashOf(o), why.None, ""
+	invalid := asked.Invalid(in.Classes)
 	switch {
-	case e.servedByPlugin(ctx, &in), reason == why.None && wish == nil:
+	case e.servedByPlugin(ctx, asked):
 		e.leave(key, p)
-	case reason != why.None:
+	case len(asked.Missing) > 0:
+		explain(names.EventClaimNotCreated, asked.Missing)
+	case len(invalid) > 0:
+		explain(names.EventRequestInvalid, invalid)
+	case len(asked.Unallocated) == 0:
 		e.leave(key, p)
-		p.reason, p.note = reason, text.Capital(problem)+" For details: kubectl tranche why "+key.Name
 	default:
-		e.join(key, p, wish)
+		shared, err := asked.Shared(in.Classes)
+		if err != nil {
+			return err
+		}
+		e.join(key, p, shared)
 	}
 	return nil
 }
 
 // input reads what a pod asks for: its claims, or the templates of those that it does not have.
-func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in why.Input, names []types.NamespacedName, err error) {
+func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in fit.Input, claims []types.NamespacedName, err error) {
 	in.Pod, in.Templates = pod, []resourceapi.ResourceClaimTemplate{}
 	in.Claims = []resourceapi.ResourceClaim{}
 	if in.Classes, err = e.classes(ctx); err != nil {
@@ -141,14 +150,14 @@ func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in why.Input, n
 		if name == "" {
 			err = e.addTemplate(ctx, &in, c)
 		} else {
-			names = append(names, types.NamespacedName{Namespace: pod.Namespace, Name: name})
-			err = e.addClaim(ctx, &in, names[len(names)-1])
+			claims = append(claims, types.NamespacedName{Namespace: pod.Namespace, Name: name})
+			err = e.addClaim(ctx, &in, claims[len(claims)-1])
 		}
 		if err != nil {
 			return in, nil, err
 		}
 	}
-	return in, names, nil
+	return in, claims, nil
 }
 
 // claimOf is the name of a claim of a pod, empty if it has not been created from its template.
@@ -164,7 +173,7 @@ func claimOf(pod *corev1.Pod, c corev1.PodResourceClaim) string {
 	return ""
 }
 
-func (e *Explainer) addClaim(ctx context.Context, in *why.Input, name types.NamespacedName) error {
+func (e *Explainer) addClaim(ctx context.Context, in *fit.Input, name types.NamespacedName) error {
 	var claim resourceapi.ResourceClaim
 	if err := e.get(ctx, name, &claim); err != nil {
 		return client.IgnoreNotFound(err)
@@ -173,7 +182,7 @@ func (e *Explainer) addClaim(ctx context.Context, in *why.Input, name types.Name
 	return nil
 }
 
-func (e *Explainer) addTemplate(ctx context.Context, in *why.Input, c corev1.PodResourceClaim) error {
+func (e *Explainer) addTemplate(ctx context.Context, in *fit.Input, c corev1.PodResourceClaim) error {
 	if c.ResourceClaimTemplateName == nil {
 		return nil
 	}
@@ -201,9 +210,8 @@ func (e *Explainer) get(ctx context.Context, name types.NamespacedName, o client
 
 // servedByPlugin reports whether a device plugin serves an extended resource of the pod on some node. Then
 // devices of claims are not all that the pod can have.
-func (e *Explainer) servedByPlugin(ctx context.Context, in *why.Input) bool {
-	extended := podclaims.Of(podclaims.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes}).Extended
-	if len(extended) == 0 {
+func (e *Explainer) servedByPlugin(ctx context.Context, d *fit.Demand) bool {
+	if len(d.Extended) == 0 {
 		return false
 	}
 	var nodes corev1.NodeList
@@ -211,7 +219,7 @@ func (e *Explainer) servedByPlugin(ctx context.Context, in *why.Input) bool {
 		return true
 	}
 	for i := range nodes.Items {
-		for name := range extended {
+		for name := range d.Extended {
 			if n := nodes.Items[i].Status.Allocatable[name]; !n.IsZero() {
 				return true
 			}
@@ -233,7 +241,7 @@ func wantsDevices(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
 	}
-	for _, c := range podclaims.Containers(pod) {
+	for _, c := range fit.Containers(pod) {
 		for name := range c.Resources.Requests {
 			if strings.Contains(string(name), "/") {
 				return true

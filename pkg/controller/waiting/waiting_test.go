@@ -22,8 +22,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-const heldNote = "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev). " +
-	"Of 2 nodes with GPUs, 2 have none free. For details: kubectl tranche why p"
+const heldNote = "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev): " +
+	"0 of 2 nodes fit: 2 full. For details: kubectl tranche why p"
 
 // full is a world of two nodes whose GPUs another team holds.
 func full(t *testing.T) *world {
@@ -45,7 +45,7 @@ func TestAPodGetsAnEventOnceAfterAMinute(t *testing.T) {
 	w.pass(time.Second)
 	w.round()
 	require.Equal(t, []string{heldNote}, w.events())
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byReason())
+	require.Equal(t, map[string]int{names.EventDevicesHeld: 1}, w.byReason())
 	w.calls = 0
 	for range 3 {
 		w.pass(10 * time.Minute)
@@ -111,7 +111,7 @@ func TestRoomIsNotTold(t *testing.T) {
 	w.claim("secret", "mine-2", wholeGPU, "node-2")
 	w.round(room)
 	require.Len(t, w.events(), 1, "the others are judged when the last room is gone")
-	assert.Contains(t, w.events()[0], "Of 3 nodes with GPUs, 3 have none free.")
+	assert.Contains(t, w.events()[0], "0 of 3 nodes fit: 3 full.")
 }
 
 // A thousand pods that ask for the same read their claims, and each node once.
@@ -125,7 +125,7 @@ func TestPodsThatAskForTheSameShareTheAnswer(t *testing.T) {
 	require.Len(t, w.events(), pods)
 	assert.Equal(t, pods+2+pods, w.calls, "claims, nodes and events")
 	assert.Len(t, w.e.demands, 1)
-	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, w.byReason())
+	assert.Equal(t, map[string]int{names.EventDevicesHeld: pods}, w.byReason())
 	w.calls = 0
 	w.round("node-1")
 	assert.Equal(t, 1, w.calls, "then only what changes is read")
@@ -225,7 +225,7 @@ func TestEventsAreRenewed(t *testing.T) {
 	w.pass(why.Renewal)
 	w.round()
 	require.Len(t, w.events(), 2)
-	require.Contains(t, w.events()[1], "The only node with GPUs has none free.")
+	require.Contains(t, w.events()[0], "0 of 1 nodes fit: 1 full.")
 }
 
 // A pod that was told why it waits is told that there is room, when that lasts.
@@ -246,7 +246,7 @@ func TestRoomEndsAnAnswer(t *testing.T) {
 	w.delete(w.gpuNode("node-2"))
 	w.round("node-2")
 	require.Equal(t, []string{"2 times " + heldNote, free}, w.events())
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byReason())
+	require.Equal(t, map[string]int{names.EventDevicesHeld: 1}, w.byReason())
 	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
 	w.pass(time.Hour)
 	w.round()
@@ -274,13 +274,13 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p"},
 		"no template":       {"", "", ofTemplate, nil, "ClaimNotCreated team-a/p: The pod names the ResourceClaimTemplate half, which does not exist in the namespace team-a."},
 		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev."},
-		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (nvidia.com/mig-1g.10gb, class gpu-mig-1g-10gb.tranche.dev)."},
+		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (nvidia.com/mig-1g.10gb, class gpu-mig-1g-10gb.tranche.dev):"},
 		"device plugin": {"", "", resources("nvidia.com/mig-1g.10gb"), func(w *world) {
 			w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}}})
 		}, ""},
 		"another resource": {"", "", resources("example.com/nic"), nil, ""},
 		"gated":            {"p-gpu", small, gate, nil, ""},
-		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × 1g.35gb (class gpu-mig-1g-35gb.tranche.dev). Of 2 nodes with GPUs, 2 have no such device."},
+		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × 1g.35gb (class gpu-mig-1g-35gb.tranche.dev): 0 of 2 nodes fit: 2 without such a device."},
 		"not there":        {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
 		"another driver": {"p-gpu", "nic", nil, func(w *world) {
 			w.create(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{
@@ -288,7 +288,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 			}})
 		}, ""},
 		"no nodes": {"p-gpu", small, nil, func(w *world) { w.delete(w.gpuNode("node-0")); w.delete(w.gpuNode("node-1")) },
-			"NoSuchDevice team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev). No node publishes GPUs."},
+			"NoSuchDevice team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev): no node publishes GPUs."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := full(t)

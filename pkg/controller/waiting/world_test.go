@@ -25,7 +25,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -179,7 +178,7 @@ func (w *world) round(changed ...string) {
 }
 
 // byReason are the pods by the reasons of their events.
-func (w *world) byReason() map[why.Answer]int {
+func (w *world) byReason() map[string]int {
 	all, _ := w.e.numbers()
 	return all
 }

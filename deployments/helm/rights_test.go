@@ -50,7 +50,7 @@ var (
 		{"/pods delete", "pkg/controller/drain/evict.go", "d.Client.Delete(ctx, pod"},
 		{"/pods/eviction create", "pkg/controller/drain/evict.go", `SubResource("eviction").Create(ctx, pod`},
 		{"/pods list watch", "pkg/controller/waiting/setup.go", "cache.ByObject{&corev1.Pod{}"},
-		{"resource.k8s.io/resourceclaims get", "pkg/controller/waiting/pods.go", "e.get(ctx, name, &claim)"},
+		{"resource.k8s.io/resourceclaims get", "pkg/controller/waiting/pods.go", "e.get(ctx, pod.Namespace, *name, &claim)"},
 		{"resource.k8s.io/resourceclaimtemplates get", "pkg/controller/waiting/pods.go", "&template)"},
 		{"resource.k8s.io/deviceclasses list watch", "pkg/controller/waiting/setup.go", "&resourceapi.DeviceClass{}, sliceMetadata()"},
 		{"resource.k8s.io/devicetaintrules list watch", "pkg/controller/waiting/setup.go", "&resourceapi.DeviceTaintRule{})"},

@@ -43,21 +43,20 @@ func TestCounts(t *testing.T) {
 }
 
 // shared is what the controller judges for the pod.
-func (w *world) shared() *fit.SharedDemand {
+func (w *world) shared() *fit.Demand {
 	w.t.Helper()
 	d := fit.DemandOf(fit.Input{Pod: w.in.Pod, Claims: w.in.Claims, Templates: w.in.Templates, Classes: w.in.Classes})
 	require.Empty(w.t, d.Missing)
 	require.Empty(w.t, d.Invalid(w.in.Classes))
-	shared, err := d.Shared(w.in.Classes)
-	require.NoError(w.t, err)
-	ours, err := shared.Narrow(w.t.Context(), w.in.Objects)
+	ours, certain, err := d.Narrow(w.t.Context(), w.in.Objects)
 	require.NoError(w.t, err)
 	require.True(w.t, ours)
-	return shared
+	require.True(w.t, certain)
+	return d
 }
 
 // verdict is the verdict about a node as the controller reads it.
-func (w *world) verdict(ctx context.Context, name string, d *fit.SharedDemand) fit.Verdict {
+func (w *world) verdict(ctx context.Context, name string, d *fit.Demand) fit.Verdict {
 	o := w.in.Objects
 	o.Slices = nil
 	for _, s := range w.in.Slices {
@@ -71,7 +70,7 @@ func (w *world) verdict(ctx context.Context, name string, d *fit.SharedDemand) f
 			o.Claims = append(o.Claims, c)
 		}
 	}
-	return fit.NewNodeModel(o).Verdict(ctx, name, d.Demand)
+	return fit.NewNodeModel(o).Verdict(ctx, name, d)
 }
 
 // One node at a time gives the same answer as all of them together.
@@ -102,17 +101,19 @@ func TestUnclearVerdicts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.Equal(t, fit.Unclear, w.verdict(ctx, "node-a", shared))
-	_, err := shared.Narrow(ctx, w.in.Objects)
+	_, _, err := shared.Narrow(ctx, w.in.Objects)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Pods with the same demand have the same key, whatever they and their claims are called.
-func TestSharedDemandKey(t *testing.T) {
+func TestKey(t *testing.T) {
 	key := func(change func(*corev1.Pod, *resourceapi.ResourceClaim)) string {
 		w := newWorld(t).node("node-a", "H100-80GB", 1)
 		w.pod(request("gpu", small))
 		change(w.in.Pod, w.claim())
-		return w.shared().Key
+		key, err := w.shared().Key(w.in.Classes)
+		require.NoError(t, err)
+		return key
 	}
 	same := key(func(*corev1.Pod, *resourceapi.ResourceClaim) {})
 	assert.Equal(t, same, key(func(p *corev1.Pod, c *resourceapi.ResourceClaim) {

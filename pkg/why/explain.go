@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -47,7 +48,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 		e.starting(&in, d)
 	}
 	var notes []string
-	e.Unread, notes = lack(in.Unread, e.matters())
+	e.Unread, notes = lack(in.Unread, e.State, e.Nodes)
 	e.Notes = append(e.Notes, notes...)
 	return e
 }
@@ -185,7 +186,7 @@ func (e *Explanation) terminating(in *Input) {
 	}
 	over := in.Now.Sub(pod.DeletionTimestamp.Time)
 	if over > 0 && !in.Now.IsZero() {
-		e.Summary += fmt.Sprintf(" Its grace period ended %s ago.", age(over))
+		e.Summary += fmt.Sprintf(" Its grace period ended %s ago.", duration.HumanDuration(over))
 	} else {
 		e.Summary += " Its grace period has not ended."
 	}

@@ -192,9 +192,6 @@ func (e *Explanation) gatedByKueue(in *Input, gate string) {
 		e.Summary += fmt.Sprintf(": the Workload %s %s.", w.Name, said.Text)
 		e.Quotes = append(e.Quotes, kueueSays(w, in.Now)...)
 		e.Remedies = append(e.Remedies, kueueRemedies(e.Namespace, w)...)
-		if said.State == WorkloadAdmitted {
-			e.remedy("wait: that takes seconds. If it takes longer, see the Workload:", fmt.Sprintf("kubectl describe workload %s -n %s", w.Name, e.Namespace))
-		}
 	case has(in.Unread, ResourceWorkloads):
 		e.Summary += "."
 		e.remedy("ask an administrator what Kueue waits for, or for the right to list workloads.kueue.x-k8s.io in the namespace.", "")
@@ -221,18 +218,21 @@ func kueueSays(w *Workload, now time.Time) []Quote {
 
 // kueueRemedies are what a person can do about a Workload that is not admitted.
 func kueueRemedies(namespace string, w *Workload) []fit.Remedy {
-	queue := fit.Remedy{Text: "see what the queue has and who waits in it:", Command: fmt.Sprintf("kubectl describe localqueue %s -n %s", w.Spec.QueueName, namespace)}
+	describe := "kubectl describe workload " + w.Name + " -n " + namespace
+	queue := fit.Remedy{Text: "see what the queue has and who waits in it:", Command: "kubectl describe localqueue " + w.Spec.QueueName + " -n " + namespace}
 	switch w.waits().State {
 	case WorkloadPending, WorkloadEvicted:
 		return []fit.Remedy{{Text: "wait: Kueue starts it when other jobs of the queue end, or ask for less."}, queue}
 	case WorkloadInadmissible:
 		return []fit.Remedy{{Text: "change the job or its queue as Kueue's message says, or ask the administrator of the queue."}, queue}
 	case WorkloadChecking:
-		return []fit.Remedy{{Text: "wait until the admission checks are done:", Command: fmt.Sprintf("kubectl describe workload %s -n %s", w.Name, namespace)}}
+		return []fit.Remedy{{Text: "wait until the admission checks are done:", Command: describe}}
 	case WorkloadDeactivated:
 		return []fit.Remedy{{Text: "when the reason is over, queue it again:",
 			Command: fmt.Sprintf(`kubectl patch workload %s -n %s --type=merge -p '{"spec":{"active":true}}'`, w.Name, namespace)}}
-	case WorkloadAdmitted, WorkloadFinished:
+	case WorkloadAdmitted:
+		return []fit.Remedy{{Text: "wait: that takes seconds. If it takes longer, see the Workload:", Command: describe}}
+	case WorkloadFinished:
 	}
 	return nil
 }

@@ -45,8 +45,7 @@ func ExplainOwner(in OwnerInput) *OwnerExplanation {
 	default:
 		e.waiting(f, len(live))
 	}
-	e.tellUnread(&in)
-	return e
+	return e.withUnread(&in)
 }
 
 func (e *OwnerExplanation) say(s State, format string, args ...any) {
@@ -176,21 +175,4 @@ func (in *OwnerInput) warnings(f facts, reasons ...string) []Quote {
 		about := slices.Contains(f.about, e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name)
 		return about && (len(reasons) == 0 || slices.Contains(reasons, e.Reason))
 	})
-}
-
-// tellUnread says what the answer lacks.
-func (e *OwnerExplanation) tellUnread(in *OwnerInput) {
-	of := map[State][]Resource{
-		Suspended:   {ResourceWorkloads},
-		NotAdmitted: {ResourceWorkloads, ResourceEvents},
-		PodsRefused: {ResourceQuotas},
-		NoPods:      {ResourceEvents, ResourceQuotas, ResourceReplicaSets, ResourceJobs},
-		Waiting:     {ResourceReplicaSets, ResourceJobs, ResourceEvents},
-		Unknown:     {ResourcePods, ResourceReplicaSets, ResourceJobs, ResourceEvents},
-		Unused:      {ResourcePods},
-		Allocated:   {ResourcePods},
-	}[e.State]
-	var notes []string
-	e.Unread, notes = lack(in.Unread, of)
-	e.Notes = append(e.Notes, notes...)
 }

@@ -49,7 +49,7 @@ func (in *OwnerInput) explainClaim() *OwnerExplanation {
 }
 
 func (e *OwnerExplanation) withUnread(in *OwnerInput) *OwnerExplanation {
-	e.tellUnread(in)
+	e.Unread, e.Notes = lack(in.Unread, e.State, nil)
 	return e
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -132,20 +133,7 @@ func ageOf(now, then time.Time) string {
 	if now.IsZero() || then.IsZero() {
 		return ""
 	}
-	return age(now.Sub(then))
-}
-
-// age formats a duration for people.
-func age(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", max(0, int(d.Seconds())))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
-	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return duration.HumanDuration(max(0, now.Sub(then)))
 }
 
 // isAnswer reports whether the reason of an event of the controller is why a pod waits for its claims.

@@ -123,7 +123,7 @@ func TestShares(t *testing.T) {
 		},
 		"no shares of partitions here": {
 			newWorld(t).node("node-a", "L4-24GB", 1, sharing(true)), amounting(partShare), fit.Lacking,
-			"it has a memory share, and none that the claim's class and selectors choose (shares of whole GPUs and of partitions have classes of their own).", nil,
+			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell; its GPUs have whole GPU, fraction share, memory share.", nil,
 		},
 		"partitions are held": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, partitions)).hold("node-a", "team-c", "cut", three, 2),

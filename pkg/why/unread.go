@@ -79,48 +79,48 @@ func has(all []Unread, r Resource) bool {
 	return slices.ContainsFunc(all, func(u Unread) bool { return u.Resource == r })
 }
 
-// lack are those of the resources that could not be read that an answer depends on, and the same in sentences. What
-// would not change the answer is not said.
-func lack(all []Unread, matters []Resource) (out []Unread, notes []string) {
+// ofDevices are the resources that decide whether devices fit.
+var ofDevices = []Resource{ResourceSlices, ResourceClasses, ResourceOwnClaims, ResourceClaims, ResourceRules, ResourceNodes, ResourceGPUNodes,
+	ResourceEvents, ResourceVolumeClaims, ResourceVolumes, ResourceStorageClasses}
+
+// matters are the resources that the answer about a pod or an owner depends on, by its state. Pods and owners
+// need different ones.
+var matters = map[State][]Resource{
+	ClaimMissing: {ResourceTemplates, ResourceOwnClaims, ResourceNamespaces, ResourcePolicies, ResourceQuotas, ResourceEvents},
+	OtherDriver:  {ResourceEvents},
+	Invalid:      {ResourceNodes, ResourceEvents},
+	NoDevices:    {ResourceClasses, ResourceNodes, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses},
+	// What cannot be read could only take more away.
+	NoRoom:          {ResourceClaims, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses, ResourceNodes},
+	RoomNow:         ofDevices,
+	VolumeNotReady:  ofDevices,
+	SchedulerSilent: ofDevices,
+	Preempting:      ofDevices,
+	Unknown:         append([]Resource{ResourcePods, ResourceReplicaSets, ResourceJobs}, ofDevices...),
+	Gated:           {ResourceWorkloads, ResourceEvents},
+	Starting:        {ResourceOwnClaims, ResourceEvents},
+	Terminating:     {ResourceOwnClaims, ResourceEvents, ResourceNodeEvents},
+
+	Suspended:   {ResourceWorkloads},
+	NotAdmitted: {ResourceWorkloads, ResourceEvents},
+	PodsRefused: {ResourceQuotas},
+	NoPods:      {ResourceEvents, ResourceQuotas, ResourceReplicaSets, ResourceJobs},
+	Waiting:     {ResourceReplicaSets, ResourceJobs, ResourceEvents},
+	Unused:      {ResourcePods},
+	Allocated:   {ResourcePods},
+}
+
+// lack are those of the resources that could not be read that the answer depends on, with the same in sentences.
+// What would not change the answer is not said.
+func lack(all []Unread, s State, nodes []fit.Node) (out []Unread, notes []string) {
+	// Where devices lack, a switch or the plugin's events may say why.
+	also := s == NoRoom && (len(nodes) == 0 || slices.ContainsFunc(nodes, offersLittle))
 	for _, u := range all {
-		if slices.Contains(matters, u.Resource) {
-			out = append(out, u)
-			notes = append(notes, u.Note())
+		if slices.Contains(matters[s], u.Resource) || also && (u.Resource == ResourceGPUNodes || u.Resource == ResourceNodeEvents) {
+			out, notes = append(out, u), append(notes, u.Note())
 		}
 	}
 	return out, notes
-}
-
-// matters are the resources that the answer depends on.
-func (e *Explanation) matters() []Resource {
-	devices := []Resource{ResourceSlices, ResourceClasses, ResourceOwnClaims, ResourceClaims, ResourceRules, ResourceNodes, ResourceGPUNodes, ResourceEvents, ResourceVolumeClaims, ResourceVolumes, ResourceStorageClasses}
-	switch e.State {
-	case ClaimMissing:
-		return []Resource{ResourceTemplates, ResourceOwnClaims, ResourceNamespaces, ResourcePolicies, ResourceQuotas, ResourceEvents}
-	case OtherDriver:
-		return []Resource{ResourceEvents}
-	case Invalid:
-		return []Resource{ResourceNodes, ResourceEvents}
-	case NoDevices:
-		return []Resource{ResourceClasses, ResourceNodes, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses}
-	case NoRoom:
-		// What cannot be read could only take more away, except where devices lack.
-		of := []Resource{ResourceClaims, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses}
-		if len(e.Nodes) == 0 || slices.ContainsFunc(e.Nodes, offersLittle) {
-			of = append(of, ResourceGPUNodes, ResourceNodeEvents)
-		}
-		return append(of, ResourceNodes)
-	case RoomNow, Unknown, VolumeNotReady, SchedulerSilent, Preempting:
-		return devices
-	case Gated:
-		return []Resource{ResourceWorkloads, ResourceEvents}
-	case Starting:
-		return []Resource{ResourceOwnClaims, ResourceEvents}
-	case Terminating:
-		return []Resource{ResourceOwnClaims, ResourceEvents, ResourceNodeEvents}
-	case Running, Finished, Absent:
-	}
-	return nil
 }
 
 // offersLittle reports whether a node does not offer what is asked for, held or not.

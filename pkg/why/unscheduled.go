@@ -34,7 +34,7 @@ func (e *Explanation) gated(in *Input) {
 
 // unscheduled explains a pod without a node.
 func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
-	e.Asks = m.Asks(ctx, d)
+	e.Asks = d.Asks()
 	e.Quotes = append(e.Quotes, schedulerSays(in)...)
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
 	e.devices(ctx, in, m, d, drawn)

@@ -10,7 +10,10 @@ import (
 
 // demand is what pods ask for, with what the nodes have of it.
 type demand struct {
-	*fit.SharedDemand
+	*fit.Demand
+	key string
+	// certain: only this driver can serve it.
+	certain bool
 	// namespace is that of the pod that asked for it first.
 	namespace string
 	pods      map[types.NamespacedName]bool
@@ -41,18 +44,18 @@ var defaultBudget = budget{node: time.Second, first: 5 * time.Second, average: 5
 const firstBackoff, longestBackoff = time.Minute, time.Hour
 
 // join has a pod share a demand. If there are too many, the pod is left out.
-func (e *Explainer) join(key types.NamespacedName, p *pod, shared *fit.SharedDemand) {
-	if p.demand != nil && p.demand.Key == shared.Key {
+func (e *Explainer) join(key types.NamespacedName, p *pod, of *fit.Demand, id string) {
+	if p.demand != nil && p.demand.key == id {
 		return
 	}
 	e.leave(key, p)
-	d := e.demands[shared.Key]
+	d := e.demands[id]
 	if d == nil {
 		if p.leftOut = !e.mayAdd(key.Namespace); p.leftOut {
 			return
 		}
-		d = &demand{SharedDemand: shared, namespace: key.Namespace, pods: map[types.NamespacedName]bool{}}
-		e.demands[shared.Key] = d
+		d = &demand{Demand: of, key: id, namespace: key.Namespace, pods: map[types.NamespacedName]bool{}}
+		e.demands[id] = d
 	}
 	p.demand, d.pods[key] = d, true
 }
@@ -76,7 +79,7 @@ func (e *Explainer) leave(key types.NamespacedName, p *pod) {
 		return
 	}
 	if delete(d.pods, key); len(d.pods) == 0 {
-		delete(e.demands, d.Key)
+		delete(e.demands, d.key)
 		e.reset(d)
 	}
 }
@@ -129,7 +132,7 @@ func (e *Explainer) settle(d *demand) {
 		}
 		counts[v]++
 	}
-	d.counts, d.reason = counts, counts.Event(d.Certain)
+	d.counts, d.reason = counts, counts.Event(d.certain)
 }
 
 // The reasons why pods get no event.

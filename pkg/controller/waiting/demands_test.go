@@ -238,7 +238,7 @@ func TestPodsOfAnotherDriver(t *testing.T) {
 		"a NIC":                  {[]resourceapi.DeviceRequest{nic("nic", "")}, ""},
 		"a NIC by selector":      {[]resourceapi.DeviceRequest{nic("any", ofOthers)}, ""},
 		"a NIC by attribute":     {[]resourceapi.DeviceRequest{nic("any", attribute)}, ""},
-		"a GPU and a NIC":        {[]resourceapi.DeviceRequest{nic("nic", ""), gpus}, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class " + small + "): 0 of 2 nodes"},
+		"a GPU and a NIC":        {[]resourceapi.DeviceRequest{nic("nic", ""), gpus}, "DevicesHeld team-a/p: Waits for 1 × " + small + ": 0 of 2 nodes"},
 		"a GPU or a NIC":         {[]resourceapi.DeviceRequest{either}, ""},
 		"a GPU of a free class":  {[]resourceapi.DeviceRequest{nic("any", `device.attributes["gpu.tranche.dev"].profile == "1g.10gb"`)}, ""},
 		"a GPU by its own class": {[]resourceapi.DeviceRequest{nic("own", "")}, "DevicesHeld team-a/p: Waits for "},
@@ -297,7 +297,8 @@ func TestManyPodsAndDemands(t *testing.T) {
 		key := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d", i)}
 		p := &pod{uid: types.UID(key.Name), claims: []types.NamespacedName{{Namespace: "team-a", Name: key.Name + "-gpu"}}}
 		e.pods[key] = p
-		e.join(key, p, &fit.SharedDemand{Key: fmt.Sprint(i % demands), Certain: true})
+		e.join(key, p, &fit.Demand{}, fmt.Sprint(i%demands))
+		p.demand.certain = true
 	}
 	for _, n := range e.nodes {
 		for _, d := range e.demands {

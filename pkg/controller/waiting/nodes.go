@@ -105,7 +105,7 @@ func (e *Explainer) checkDemands(ctx context.Context) error {
 		}
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, e.budget.node)
-		ours, err := d.Narrow(limited, cluster.Objects{Classes: classes, Compiled: e.compiled})
+		ours, certain, err := d.Narrow(limited, cluster.Objects{Classes: classes, Compiled: e.compiled})
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -113,7 +113,7 @@ func (e *Explainer) checkDemands(ctx context.Context) error {
 		case err != nil:
 			e.took(d, max(time.Since(start), e.budget.node))
 		case ours:
-			d.checked = true
+			d.checked, d.certain = true, certain
 		default:
 			for key := range d.pods {
 				e.leave(key, e.pods[key])

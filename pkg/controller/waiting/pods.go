@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -129,29 +129,37 @@ func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *
 	case len(asked.Unallocated) == 0:
 		e.leave(key, p)
 	default:
-		shared, err := asked.Shared(in.Classes)
+		id, err := asked.Key(in.Classes)
 		if err != nil {
 			return err
 		}
-		e.join(key, p, shared)
+		e.join(key, p, asked, id)
 	}
 	return nil
 }
 
 // input reads what a pod asks for: its claims, or the templates of those that it does not have.
 func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in fit.Input, claims []types.NamespacedName, err error) {
-	in.Pod, in.Templates = pod, []resourceapi.ResourceClaimTemplate{}
-	in.Claims = []resourceapi.ResourceClaim{}
+	in = fit.Input{Pod: pod.DeepCopy(), Claims: []resourceapi.ResourceClaim{}, Templates: []resourceapi.ResourceClaimTemplate{}}
 	if in.Classes, err = e.classes(ctx); err != nil {
 		return in, nil, err
 	}
-	for _, c := range pod.Spec.ResourceClaims {
-		name := claimOf(pod, c)
-		if name == "" {
-			err = e.addTemplate(ctx, &in, c)
-		} else {
-			claims = append(claims, types.NamespacedName{Namespace: pod.Namespace, Name: name})
-			err = e.addClaim(ctx, &in, claims[len(claims)-1])
+	for i := range pod.Spec.ResourceClaims {
+		c := &pod.Spec.ResourceClaims[i]
+		name, _, noClaim := resourceclaim.Name(pod, c)
+		found := false
+		switch {
+		case noClaim == nil && name != nil:
+			var claim resourceapi.ResourceClaim
+			if found, err = e.get(ctx, pod.Namespace, *name, &claim); found {
+				in.Claims = append(in.Claims, claim)
+			}
+			claims = append(claims, types.NamespacedName{Namespace: pod.Namespace, Name: *name})
+		case noClaim != nil && c.ResourceClaimTemplateName != nil:
+			var template resourceapi.ResourceClaimTemplate
+			if found, err = e.get(ctx, pod.Namespace, *c.ResourceClaimTemplateName, &template); found {
+				in.Templates = append(in.Templates, template)
+			}
 		}
 		if err != nil {
 			return in, nil, err
@@ -160,52 +168,17 @@ func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in fit.Input, c
 	return in, claims, nil
 }
 
-// claimOf is the name of a claim of a pod, empty if it has not been created from its template.
-func claimOf(pod *corev1.Pod, c corev1.PodResourceClaim) string {
-	if c.ResourceClaimName != nil {
-		return *c.ResourceClaimName
-	}
-	for _, s := range pod.Status.ResourceClaimStatuses {
-		if s.Name == c.Name && s.ResourceClaimName != nil {
-			return *s.ResourceClaimName
-		}
-	}
-	return ""
-}
-
-func (e *Explainer) addClaim(ctx context.Context, in *fit.Input, name types.NamespacedName) error {
-	var claim resourceapi.ResourceClaim
-	if err := e.get(ctx, name, &claim); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	in.Claims = append(in.Claims, claim)
-	return nil
-}
-
-func (e *Explainer) addTemplate(ctx context.Context, in *fit.Input, c corev1.PodResourceClaim) error {
-	if c.ResourceClaimTemplateName == nil {
-		return nil
-	}
-	var template resourceapi.ResourceClaimTemplate
-	err := e.get(ctx, types.NamespacedName{Namespace: in.Pod.Namespace, Name: *c.ResourceClaimTemplateName}, &template)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	in.Templates = append(in.Templates, template)
-	return err
-}
-
-// get reads an object from the API server.
-func (e *Explainer) get(ctx context.Context, name types.NamespacedName, o client.Object) error {
+// get reads an object from the API server, if it exists.
+func (e *Explainer) get(ctx context.Context, namespace, name string, o client.Object) (found bool, err error) {
 	ctx, cancel, err := e.call(ctx)
 	defer cancel()
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := e.Reader.Get(ctx, name, o); err != nil {
-		return fmt.Errorf("read %T %s: %w", o, name, err)
+	if err := e.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("read %T %s/%s: %w", o, namespace, name, err))
 	}
-	return nil
+	return true, nil
 }
 
 // servedByPlugin reports whether a device plugin serves an extended resource of the pod on some node. Then

@@ -22,7 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-const heldNote = "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev): " +
+const heldNote = "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev: " +
 	"0 of 2 nodes fit: 2 full. For details: kubectl tranche why p"
 
 // full is a world of two nodes whose GPUs another team holds.
@@ -274,13 +274,13 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p"},
 		"no template":       {"", "", ofTemplate, nil, "ClaimNotCreated team-a/p: The pod names the ResourceClaimTemplate half, which does not exist in the namespace team-a."},
 		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev."},
-		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (nvidia.com/mig-1g.10gb, class gpu-mig-1g-10gb.tranche.dev):"},
+		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb):"},
 		"device plugin": {"", "", resources("nvidia.com/mig-1g.10gb"), func(w *world) {
 			w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}}})
 		}, ""},
 		"another resource": {"", "", resources("example.com/nic"), nil, ""},
 		"gated":            {"p-gpu", small, gate, nil, ""},
-		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × 1g.35gb (class gpu-mig-1g-35gb.tranche.dev): 0 of 2 nodes fit: 2 without such a device."},
+		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-35gb.tranche.dev: 0 of 2 nodes fit: 2 without such a device."},
 		"not there":        {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
 		"another driver": {"p-gpu", "nic", nil, func(w *world) {
 			w.create(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{
@@ -288,7 +288,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 			}})
 		}, ""},
 		"no nodes": {"p-gpu", small, nil, func(w *world) { w.delete(w.gpuNode("node-0")); w.delete(w.gpuNode("node-1")) },
-			"NoSuchDevice team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev): no node publishes GPUs."},
+			"NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev: no node publishes GPUs."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := full(t)

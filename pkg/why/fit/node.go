@@ -118,17 +118,11 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	}
 	var texts []string
 	for i, s := range all {
-		verdict := s.verdict()
-		switch {
-		case len(all) == 1 && fits:
-			verdict = Fits
-		case !fits && verdict == Fits:
-			verdict = Full
-		}
+		verdict := s.verdict(fits && len(all) == 1)
 		if i == 0 || out.Verdict == Lacking { // a later alternative says more
 			out.Verdict = verdict
 		}
-		text := m.supplyText(ctx, node, s, verdict)
+		text := m.supplyText(node, s, verdict)
 		if len(all) > 1 {
 			text = fmt.Sprintf("choice %d: %s", i+1, text)
 		}

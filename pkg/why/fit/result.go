@@ -68,7 +68,7 @@ type Ask struct {
 	Claim   string `json:"claim,omitempty"`
 	Request string `json:"request"`
 	Class   string `json:"class,omitempty"`
-	// Text says the request in words: "2 × 1g.10gb".
+	// Text says the request in words: "2 × gpu-mig-1g-10gb.tranche.dev".
 	Text string `json:"text"`
 }
 

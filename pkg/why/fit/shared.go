@@ -10,82 +10,40 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// SharedDemand is what many pods ask for. It has nothing of a pod and of its claims but what decides about nodes, so
-// pods with the same one fit on the same nodes. CPU, memory and volumes are not part of it.
-type SharedDemand struct {
-	*Demand
-	// Key is the same for the same demands.
-	Key string
-	// Asks are what it asks for, in words. Certain: only this driver can serve it. Both are set by Narrow.
-	Asks    []Ask
-	Certain bool
-}
-
-// Shared is what a demand has in common with those of other pods.
-func (d *Demand) Shared(classes []resourceapi.DeviceClass) (*SharedDemand, error) {
-	meta := metav1.ObjectMeta{Namespace: d.pod.Namespace}
-	out := &Demand{pod: acceptedNodes(d.pod), Extended: d.Extended}
-	for i, claim := range d.Unallocated {
-		own := &resourceapi.ResourceClaim{ObjectMeta: meta}
-		if claim.Name != "" {
-			own.Name = fmt.Sprintf("claim-%d", i)
-		}
-		own.Spec.Devices.Requests = slices.Clone(claim.Spec.Devices.Requests)
-		own.Spec.Devices.Constraints = slices.Clone(claim.Spec.Devices.Constraints)
-		out.Unallocated = append(out.Unallocated, own)
-	}
-	for _, claim := range d.Allocated {
-		if claim.Status.Allocation.NodeSelector != nil {
-			own := &resourceapi.ResourceClaim{ObjectMeta: meta}
-			own.Status.Allocation = &resourceapi.AllocationResult{NodeSelector: claim.Status.Allocation.NodeSelector}
-			out.Allocated = append(out.Allocated, own)
-		}
-	}
-	key, err := out.key(classes)
-	return &SharedDemand{Demand: out, Key: key}, err
-}
-
-// acceptedNodes is a pod that has only what decides which nodes it accepts.
-func acceptedNodes(pod *corev1.Pod) *corev1.Pod {
-	out := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations}}
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		out.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
-		}}
-	}
-	return out
-}
-
-// key covers all that decides about a node, with the classes.
-func (d *Demand) key(classes []resourceapi.DeviceClass) (string, error) {
+// Key is the same for pods that fit on the same nodes. CPU, memory and volumes are not part of it.
+func (d *Demand) Key(classes []resourceapi.DeviceClass) (string, error) {
 	of := struct {
-		Pod      corev1.PodSpec
-		Claims   []resourceapi.DeviceClaim
-		Extended map[corev1.ResourceName]string
-		Follows  []*corev1.NodeSelector
-		Classes  map[string][]resourceapi.DeviceSelector
-	}{Pod: d.pod.Spec, Extended: d.Extended, Classes: map[string][]resourceapi.DeviceSelector{}}
-	named := map[string]bool{}
-	for _, claim := range d.Unallocated {
-		of.Claims = append(of.Claims, claim.Spec.Devices)
-		for _, r := range claim.Spec.Devices.Requests {
-			for _, ch := range Choices(r) {
-				named[ch.Class] = true
-			}
-		}
+		Selector    map[string]string
+		Affinity    *corev1.NodeSelector
+		Tolerations []corev1.Toleration
+		Claims      []resourceapi.DeviceClaim
+		Extended    map[corev1.ResourceName]string
+		Follows     []*corev1.NodeSelector
+		Classes     map[string][]resourceapi.DeviceSelector
+	}{Selector: d.pod.Spec.NodeSelector, Tolerations: d.pod.Spec.Tolerations, Extended: d.Extended, Classes: map[string][]resourceapi.DeviceSelector{}}
+	if a := d.pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		of.Affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
+	named := map[string]bool{}
+	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		for _, ch := range Choices(r) {
+			named[ch.Class] = true
+		}
+	})
 	for i := range classes {
 		if named[classes[i].Name] {
 			of.Classes[classes[i].Name] = classes[i].Spec.Selectors
 		}
 	}
-	for _, claim := range d.Allocated {
-		of.Follows = append(of.Follows, claim.Status.Allocation.NodeSelector)
+	for _, c := range d.Unallocated {
+		of.Claims = append(of.Claims, resourceapi.DeviceClaim{Requests: c.Spec.Devices.Requests, Constraints: c.Spec.Devices.Constraints})
+	}
+	for _, c := range d.Allocated {
+		of.Follows = append(of.Follows, c.Status.Allocation.NodeSelector)
 	}
 	data, err := json.Marshal(of)
 	if err != nil {
@@ -94,21 +52,20 @@ func (d *Demand) key(classes []resourceapi.DeviceClass) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(data)), nil
 }
 
-// Narrow leaves of a demand only what is for this driver, and reports whether that is anything. Devices of
-// another driver are left out: if the rest does not fit, neither does the whole. It needs only the classes.
-// If the context ends, the demand is as it was.
-func (s *SharedDemand) Narrow(ctx context.Context, o cluster.Objects) (ours bool, err error) {
+// Narrow leaves of a demand only what is for this driver, and reports whether that is anything, and whether
+// only this driver can serve it. Devices of another driver are left out: if the rest does not fit, neither does
+// the whole. It needs only the classes. If the context ends, the demand is as it was.
+func (d *Demand) Narrow(ctx context.Context, o cluster.Objects) (ours, certain bool, err error) {
 	m := NewModel(o, false)
-	kept, certain := m.servedBy(ctx, s.Unallocated, cluster.Ours), true
+	kept, certain := m.servedBy(ctx, d.Unallocated, cluster.Ours), true
 	if len(kept) == 0 {
-		kept, certain = m.servedBy(ctx, s.Unallocated, cluster.OursPerhaps), false
+		kept, certain = m.servedBy(ctx, d.Unallocated, cluster.OursPerhaps), false
 	}
 	if err := ctx.Err(); err != nil {
-		return false, fmt.Errorf("find out which driver can serve a pod: %w", err)
+		return false, false, fmt.Errorf("find out which driver can serve a pod: %w", err)
 	}
-	s.Unallocated, s.Certain = kept, certain
-	s.Asks = m.Asks(ctx, s.Demand)
-	return len(kept) > 0, nil
+	d.Unallocated = kept
+	return len(kept) > 0, certain, nil
 }
 
 // servedBy are the claims with only those requests that can be served as said.

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // asked is how much of each capacity a claim would get: what it requests, or the default. missing are
@@ -62,9 +61,8 @@ func amount(name string, q resource.Quantity) string {
 	return strings.Join(cluster.Amounts(map[string]string{name: q.String()}, true), ", ")
 }
 
-// addShare counts a shared device without taints. used are the counters of its pool that are taken,
-// also by devices that were counted before.
-func (s *supply) addShare(d *cluster.Device, used gpu.Counters) {
+// addShare counts a shared device without taints.
+func (s *supply) addShare(d *cluster.Device) {
 	s.shared = true
 	if why := unfitFor(d, s.Choice); why != "" {
 		s.unfit++
@@ -84,13 +82,6 @@ func (s *supply) addShare(d *cluster.Device, used gpu.Counters) {
 		s.holders = append(s.holders, d.Holders...)
 	default:
 		s.free++
-		// A request gets one share of a device at most.
-		if held || len(d.Pool.Short(d, used)) == 0 {
-			s.room++
-		}
-		if !held {
-			used.Add(d.Consumes)
-		}
 	}
 }
 

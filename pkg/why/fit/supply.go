@@ -24,9 +24,9 @@ type supply struct {
 	// places is how many devices would do, of which so many are free, taken and tainted. Of the shared ones,
 	// unfit could never give what is asked for.
 	places, free, taken, tainted, unfit int
-	// room is how many can be allocated at once now, most how many if none were held.
-	room, most int64
-	shared     bool // some of them can be allocated several times
+	// most is how many could be allocated at once if none were held.
+	most   int64
+	shared bool // some of them can be allocated several times
 	// otherwise is how many taken ones are shares of GPUs that are held in another way, and short how many have
 	// too little left: of each capacity, left is the most that one of them has.
 	otherwise, short int
@@ -51,7 +51,7 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*su
 		if p.Incomplete() {
 			continue // the scheduler does not use it
 		}
-		used, empty := maps.Clone(p.Taken), gpu.Counters{}
+		empty := gpu.Counters{}
 		for _, d := range p.Devices {
 			if !d.On(node) {
 				continue
@@ -62,7 +62,7 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*su
 				continue
 			}
 			modes[p] = union(modes[p], d.Mode())
-			m.count(s, d, used, empty)
+			m.count(s, d, empty)
 		}
 	}
 	if !ch.AdminAccess {
@@ -71,9 +71,8 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*su
 	return s, nil
 }
 
-// count counts a device. used are the counters of its pool that are taken, also by devices that were counted
-// before, and empty those that these would take of an empty pool.
-func (m *Model) count(s *supply, d *cluster.Device, used, empty gpu.Counters) {
+// count counts a device. empty are the counters that those before would take of an empty pool.
+func (m *Model) count(s *supply, d *cluster.Device, empty gpu.Counters) {
 	s.places++
 	fitsEmpty := len(d.Pool.Short(d, empty)) == 0 && (!d.Shared() || unfitFor(d, s.Choice) == "")
 	if fitsEmpty || s.AdminAccess {
@@ -87,9 +86,8 @@ func (m *Model) count(s *supply, d *cluster.Device, used, empty gpu.Counters) {
 		s.addTaints(m.objects.Rules, d, bad)
 	case s.AdminAccess:
 		s.free++
-		s.room++
 	case d.Shared():
-		s.addShare(d, used)
+		s.addShare(d)
 	case d.Held() || len(d.Pool.Short(d, d.Pool.Taken)) > 0:
 		s.taken++
 		if !m.brief {
@@ -97,10 +95,6 @@ func (m *Model) count(s *supply, d *cluster.Device, used, empty gpu.Counters) {
 		}
 	default:
 		s.free++
-		if len(d.Pool.Short(d, used)) == 0 {
-			s.room++
-			used.Add(d.Consumes)
-		}
 	}
 }
 
@@ -141,17 +135,17 @@ func union(all []string, more ...string) []string {
 	return all
 }
 
-// verdict is the verdict for a choice alone.
-func (s *supply) verdict() Verdict {
+// verdict is the verdict for a choice alone. fits is what the allocator says about it.
+func (s *supply) verdict(fits bool) Verdict {
 	switch {
+	case fits:
+		return Fits
 	case s.places == 0, s.places == s.unfit, !s.All && s.Count > s.most:
 		return Lacking
 	case s.free == 0 && s.taken == 0:
 		return Tainted
-	case s.free == 0 || (!s.All && s.room < s.Count) || (s.All && s.room < int64(s.places)):
-		return Full
 	}
-	return Fits
+	return Full
 }
 
 // hopeless reports whether a node certainly cannot satisfy the choice.
@@ -159,23 +153,19 @@ func (s *supply) hopeless() bool {
 	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.All && int64(s.free) < s.Count)
 }
 
-// supplyText says what a node has for a choice: "0 of 14 devices free: 12 taken, 2 tainted". verdict is that of
-// the allocator, if it differs.
-func (m *Model) supplyText(ctx context.Context, node *corev1.Node, s *supply, verdict Verdict) string {
+// supplyText says what a node has for a choice: "0 of 14 devices free: 12 taken, 2 tainted".
+func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string {
 	switch {
 	case m.brief:
 		return ""
 	case s.places == 0:
-		return m.lackText(ctx, node, s)
+		return m.lackText(node, s)
 	case s.places == s.unfit:
 		return strings.Join(s.unfitFor, "; ")
 	case verdict == Lacking:
 		return fmt.Sprintf("it asks for %d devices at once, and the node has %d in all", s.Count, s.most)
 	}
 	out := fmt.Sprintf("%d of %d devices free", s.free, s.places)
-	if verdict == Full && !s.All && s.Count > 1 && s.free > 0 {
-		out += fmt.Sprintf(" (%d at once)", s.room)
-	}
 	var parts []string
 	add := func(n int, state string) {
 		if n > 0 {
@@ -196,15 +186,15 @@ func (m *Model) supplyText(ctx context.Context, node *corev1.Node, s *supply, ve
 	return out
 }
 
+// shareClass ends the names of the chart's DeviceClasses for shares.
+const shareClass = "-share.tranche.dev"
+
 // lackText says what a node has that has no such device.
-func (m *Model) lackText(ctx context.Context, node *corev1.Node, s *supply) string {
+func (m *Model) lackText(node *corev1.Node, s *supply) string {
 	out, offers := "no such device here", m.offers(node)
-	label, share := m.label(ctx, s.Choice)
 	far := m.Progress(node.Name)
 	switch {
-	case share && slices.Contains(offers, label):
-		return "it has a " + label + ", and none that the claim's class and selectors choose (shares of whole GPUs and of partitions have classes of their own)"
-	case share:
+	case len(s.Amounts) > 0 || strings.HasSuffix(s.Class, shareClass):
 		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell"
 	case far != nil && far.Restricts():
 		out = "the node follows profile " + far.Applied + ", which offers no such device"

@@ -155,12 +155,3 @@ func Sorted(nodes []Node) []Node {
 func Note(pod string, asks []Ask, counts Counts) string {
 	return fmt.Sprintf("Waits for %s: %s. For details: kubectl tranche why %s", Asked(asks), counts, pod)
 }
-
-// Asked says what a pod asks for: "1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev)".
-func Asked(asks []Ask) string {
-	var out []string
-	for _, a := range asks {
-		out = append(out, a.Text)
-	}
-	return strings.Join(out, "; ")
-}

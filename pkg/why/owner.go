@@ -41,7 +41,7 @@ func ExplainOwner(in OwnerInput) *OwnerExplanation {
 	case len(live) == 0:
 		e.noPods(&in, f)
 	case len(e.Groups) == 0 && len(live) >= f.wanted:
-		e.say(Running, "%s runs: %s.", e.who(), counted(len(live), "pod is ready", "pods are ready"))
+		e.say(Running, "%s runs: all pods are ready (%d).", e.who(), len(live))
 	default:
 		e.waiting(f, len(live))
 	}
@@ -112,7 +112,7 @@ func resumer(o metav1.Object) *metav1.OwnerReference {
 
 // refused explains pods that the API server refuses.
 func (e *OwnerExplanation) refused(in *OwnerInput, f facts, live int, refused []Quote) {
-	e.say(PodsRefused, "%s has %d of %s: others cannot be created.", e.who(), live, counted(f.wanted, "pod", "pods"))
+	e.say(PodsRefused, "%s has %d of %d pods: others cannot be created.", e.who(), live, f.wanted)
 	e.Quotes = refused
 	if f.template != nil {
 		e.Exceeded = exceeded(in.Quotas, quotaOfPod(f.template))
@@ -140,33 +140,20 @@ func (e *OwnerExplanation) noPods(in *OwnerInput, f facts) {
 func (e *OwnerExplanation) waiting(f facts, live int) {
 	var parts []string
 	for _, g := range e.Groups {
-		for _, w := range words {
+		for _, w := range podStates {
 			if w.State == g.Waits {
-				parts = append(parts, counted(len(g.Pods), w.one, w.many))
+				parts = append(parts, fmt.Sprintf("%d %s", len(g.Pods), w.message))
 			}
 		}
 	}
-	e.say(Waiting, "%s wants %s", e.who(), counted(f.wanted, "pod", "pods"))
-	if len(parts) > 0 {
-		e.Summary += ": " + strings.Join(parts, ", ")
+	missing := f.wanted - live
+	if missing > 0 {
+		parts = append(parts, fmt.Sprintf("%d not created yet", missing))
 	}
-	e.Summary += "."
-	if missing := f.wanted - live; missing > 0 && f.ordered {
-		e.Summary += fmt.Sprintf(" It creates the other %s when the pods before are ready.", counted(missing, "one", ""))
-	} else if missing > 0 {
-		e.Summary += fmt.Sprintf(" It has not created %s yet.", counted(missing, "pod", "pods"))
+	e.say(Waiting, "%s waits for its pods (%d wanted): %s.", e.who(), f.wanted, strings.Join(parts, ", "))
+	if missing > 0 && f.ordered {
+		e.Summary += fmt.Sprintf(" It creates the other %d when the pods before are ready.", missing)
 	}
-}
-
-// counted is a number with its noun. Without a plural, one has no number.
-func counted(n int, one, many string) string {
-	switch {
-	case n == 1 && many == "":
-		return one
-	case n == 1:
-		return "1 " + one
-	}
-	return strings.TrimSpace(fmt.Sprintf("%d %s", n, many))
 }
 
 // warnings quotes the latest warnings about the owner and the objects that create its pods.

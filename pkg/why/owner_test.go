@@ -182,21 +182,21 @@ func TestExplain(t *testing.T) {
 		"a quota for others": {why.OwnerInput{Job: job(), Events: failed("Job", "nightly", "exceeded quota"), Quotas: []corev1.ResourceQuota{*scoped}},
 			why.PodsRefused, "has 0 of 3 pods: others cannot be created.", "fix what the message says"},
 		"refused once": {why.OwnerInput{Job: job(), Pods: pods("nightly", running, running, running), Events: failed("Job", "nightly", "exceeded quota")},
-			why.Running, "runs: 3 pods are ready.", ""},
+			why.Running, "runs: all pods are ready (3).", ""},
 		"no pods": {why.OwnerInput{Job: job(), Pods: pods("other", running)}, why.NoPods, "has no pods yet.", "kubectl describe job nightly -n team-a"},
 		"no pods and no events": {why.OwnerInput{Job: job(), Unread: []why.Unread{why.NotRead(why.ResourceEvents, "you may not list events")}}, why.NoPods,
 			"Without its events it cannot be told why.", ""},
 		"pods are hidden": {why.OwnerInput{Job: job(), Unread: []why.Unread{why.NotRead(why.ResourcePods, "you may not list pods")}}, why.Unknown,
 			"cannot be determined", ""},
 		"pods wait": {why.OwnerInput{Job: job(), Pods: pods("nightly", nil, running, gated, starting, notReady, leaving, ended)}, why.Waiting,
-			"wants 3 pods: 1 waits for a node, 1 is not to be scheduled yet, 1 is being started, 1 runs and is not ready, 1 is being deleted.", ""},
+			"waits for its pods (3 wanted): 1 waiting for a node, 1 not to be scheduled yet, 1 starting, 1 not ready, 1 being deleted.", ""},
 		"the last of a job": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.Spec.Completions, j.Status.Succeeded = ptr.To[int32](5), 4 }), Pods: pods("nightly", running, ended)},
-			why.Running, "1 pod is ready", ""},
+			why.Running, "all pods are ready (1)", ""},
 		"deployment": {func() why.OwnerInput {
 			in := deployment(2)
 			in.Pods = append(pods("web-1", nil, nil), pods("other-1", nil)...)
 			return in
-		}(), why.Waiting, "The deployment team-a/web wants 2 pods: 2 wait for a node.", ""},
+		}(), why.Waiting, "The deployment team-a/web waits for its pods (2 wanted): 2 waiting for a node.", ""},
 		"deployment is refused": {func() why.OwnerInput {
 			in := deployment(2)
 			in.Events = failed("ReplicaSet", "web-1", "admission webhook denied the request")
@@ -209,14 +209,14 @@ func TestExplain(t *testing.T) {
 			in.Pods = pods("web-1", nil)
 			in.Pods[0].OwnerReferences[0].Kind = why.KindReplicaSet
 			return in
-		}(), why.Waiting, "wants 1 pod: 1 waits for a node.", ""},
+		}(), why.Waiting, "waits for its pods (1 wanted): 1 waiting for a node.", ""},
 		"stateful set": {why.OwnerInput{StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)}}, Pods: pods("db", nil)},
-			why.Waiting, "wants 3 pods: 1 waits for a node. It creates the other 2 when the pods before are ready.", ""},
+			why.Waiting, "waits for its pods (3 wanted): 1 waiting for a node, 2 not created yet. It creates the other 2 when the pods before are ready.", ""},
 		"parallel stateful set": {why.OwnerInput{StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To[int32](2), PodManagementPolicy: appsv1.ParallelPodManagement}}, Pods: pods("db", nil)},
-			why.Waiting, "It has not created 1 pod yet.", ""},
-		"replica set": {why.OwnerInput{ReplicaSet: &appsv1.ReplicaSet{ObjectMeta: named("web-1")}, Pods: pods("web-1", running)}, why.Running, "1 pod is ready", ""},
-		"job set":     {func() why.OwnerInput { in := jobSet(false, ofSet); in.Pods = pods("big-0", running, nil); return in }(), why.Waiting, "The job set team-a/big wants 2 pods: 1 waits for a node.", ""},
+			why.Waiting, "1 not created yet.", ""},
+		"replica set": {why.OwnerInput{ReplicaSet: &appsv1.ReplicaSet{ObjectMeta: named("web-1")}, Pods: pods("web-1", running)}, why.Running, "all pods are ready (1)", ""},
+		"job set":     {func() why.OwnerInput { in := jobSet(false, ofSet); in.Pods = pods("big-0", running, nil); return in }(), why.Waiting, "The job set team-a/big waits for its pods (2 wanted): 1 waiting for a node.", ""},
 		"job set is suspended": {jobSet(true), why.Suspended,
 			"The job set team-a/big is suspended", "kubectl patch jobset big -n team-a"},
 		"job set waits for kueue": {func() why.OwnerInput { in := jobSet(true); in.Workloads = workload("big"); return in }(), why.NotAdmitted, "it waits for quota", ""},

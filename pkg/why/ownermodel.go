@@ -101,16 +101,17 @@ func (e *OwnerExplanation) remedy(text, command string) {
 	e.Remedies = append(e.Remedies, fit.Remedy{Text: text, Command: command})
 }
 
-// words are the states in which pods wait in words, the one first that is explained first.
-var words = []struct {
+// podStates are the states of pods that wait, the one first that is explained first. The message follows a number
+// of pods.
+var podStates = []struct {
 	State
-	one, many string
+	message string
 }{
-	{Unscheduled, "waits for a node", "wait for a node"},
-	{Gated, "is not to be scheduled yet", "are not to be scheduled yet"},
-	{Starting, "is being started", "are being started"},
-	{NotReady, "runs and is not ready", "run and are not ready"},
-	{Terminating, "is being deleted", "are being deleted"},
+	{Unscheduled, "waiting for a node"},
+	{Gated, "not to be scheduled yet"},
+	{Starting, "starting"},
+	{NotReady, "not ready"},
+	{Terminating, "being deleted"},
 }
 
 // podState is the state of a pod that waits, empty if it does not.
@@ -140,7 +141,7 @@ func ready(p *corev1.Pod) bool {
 // grouped are pods by how they wait.
 func grouped(pods []*corev1.Pod) []Group {
 	var out []Group
-	for _, w := range words {
+	for _, w := range podStates {
 		var names []string
 		for _, p := range pods {
 			if podState(p) == w.State {

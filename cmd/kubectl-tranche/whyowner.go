@@ -9,13 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/kueue"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // explainOwner explains the pods of an owner, or a claim: itself, and one pod of each group that waits.
-func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanation, error) {
+func (r *whyReader) explainOwner(ctx context.Context, t target) (*why.OwnerExplanation, error) {
 	in, err := r.readOwner(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -25,7 +22,7 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanat
 	case err != nil:
 		return nil, fmt.Errorf("read %s %s/%s: %w", t.kind, r.namespace, t.name, err)
 	}
-	e := owner.Explain(in)
+	e := why.ExplainOwner(in)
 	for _, g := range e.Groups {
 		for i := range in.Pods {
 			if in.Pods[i].Name != g.Pods[0] {
@@ -42,41 +39,41 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanat
 }
 
 // readOwner reads an owner, which must exist, and what explains it.
-func (r *whyReader) readOwner(ctx context.Context, t target) (owner.Input, error) {
-	in := owner.Input{Now: r.now}
+func (r *whyReader) readOwner(ctx context.Context, t target) (why.OwnerInput, error) {
+	in := why.OwnerInput{Now: r.now}
 	if err := r.readObject(ctx, t, &in); err != nil {
 		return in, err
 	}
 	if in.Deployment != nil {
-		readInto(ctx, r, r.namespace, &in.ReplicaSets, &in.Unread, unread.ReplicaSets)
+		readInto(ctx, r, r.namespace, &in.ReplicaSets, &in.Unread, why.ResourceReplicaSets)
 	}
 	if in.JobSet != nil {
-		readInto(ctx, r, r.namespace, &in.Jobs, &in.Unread, unread.Jobs)
+		readInto(ctx, r, r.namespace, &in.Jobs, &in.Unread, why.ResourceJobs)
 	}
-	readInto(ctx, r, r.namespace, &in.Pods, &in.Unread, unread.Pods)
+	readInto(ctx, r, r.namespace, &in.Pods, &in.Unread, why.ResourcePods)
 	if in.Claim != nil {
 		return in, nil
 	}
-	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, unread.Events)
-	readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, unread.Quotas)
+	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)
+	readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, why.ResourceQuotas)
 	var err error
 	in.Workloads, err = r.workloads(ctx)
-	note(&in.Unread, unread.Workloads, err)
+	note(&in.Unread, why.ResourceWorkloads, err)
 	return in, nil
 }
 
-func (r *whyReader) readObject(ctx context.Context, t target, in *owner.Input) (err error) {
+func (r *whyReader) readObject(ctx context.Context, t target, in *why.OwnerInput) (err error) {
 	k, o := r.kubernetes, metav1.GetOptions{}
 	switch t.kind {
-	case owner.Job:
+	case why.KindJob:
 		in.Job, err = k.BatchV1().Jobs(r.namespace).Get(ctx, t.name, o)
-	case owner.Deployment:
+	case why.KindDeployment:
 		in.Deployment, err = k.AppsV1().Deployments(r.namespace).Get(ctx, t.name, o)
-	case owner.ReplicaSet:
+	case why.KindReplicaSet:
 		in.ReplicaSet, err = k.AppsV1().ReplicaSets(r.namespace).Get(ctx, t.name, o)
-	case owner.StatefulSet:
+	case why.KindStatefulSet:
 		in.StatefulSet, err = k.AppsV1().StatefulSets(r.namespace).Get(ctx, t.name, o)
-	case owner.ResourceClaim:
+	case why.KindResourceClaim:
 		in.Claim, err = k.ResourceV1().ResourceClaims(r.namespace).Get(ctx, t.name, o)
 	default:
 		data, err := r.raw(ctx, "/apis/jobset.x-k8s.io/v1alpha2/namespaces/"+r.namespace+"/jobsets/"+t.name)
@@ -89,9 +86,9 @@ func (r *whyReader) readObject(ctx context.Context, t target, in *owner.Input) (
 }
 
 // workloads reads Kueue's Workloads; none if the cluster has no Kueue.
-func (r *whyReader) workloads(ctx context.Context) ([]kueue.Workload, error) {
-	for _, version := range kueue.Versions {
-		data, err := r.raw(ctx, "/apis/"+kueue.Group+"/"+version+"/namespaces/"+r.namespace+"/workloads")
+func (r *whyReader) workloads(ctx context.Context) ([]why.Workload, error) {
+	for _, version := range why.KueueVersions {
+		data, err := r.raw(ctx, "/apis/"+why.KueueGroup+"/"+version+"/namespaces/"+r.namespace+"/workloads")
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -99,12 +96,12 @@ func (r *whyReader) workloads(ctx context.Context) ([]kueue.Workload, error) {
 			return nil, err
 		}
 		var all struct {
-			Items []kueue.Workload `json:"items"`
+			Items []why.Workload `json:"items"`
 		}
 		if err := json.Unmarshal(data, &all); err != nil {
 			return nil, fmt.Errorf("read Kueue's Workloads: %w", err)
 		}
 		return all.Items, nil
 	}
-	return []kueue.Workload{}, nil
+	return []why.Workload{}, nil
 }

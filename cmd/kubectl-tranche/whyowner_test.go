@@ -21,9 +21,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/kueue"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 func owned(o metav1.Object, kind, name string) {
@@ -44,15 +41,15 @@ func podOf(kind, owner, name string) *corev1.Pod {
 // The pods of owners are found by who owns them, and one of each group is explained.
 func TestWhyOwners(t *testing.T) {
 	set := &appsv1.ReplicaSet{ObjectMeta: metaOf("web-1")}
-	owned(set, owner.Deployment, "web")
+	owned(set, why.KindDeployment, "web")
 	job := &batchv1.Job{ObjectMeta: metaOf("big-0")}
-	owned(job, owner.JobSetKind, "big")
+	owned(job, why.KindJobSet, "big")
 	r := reading(whyFake())
 	for _, o := range []runtime.Object{
 		&batchv1.Job{ObjectMeta: metaOf("nightly"), Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](3)}},
 		&appsv1.Deployment{ObjectMeta: metaOf("web")}, set, &appsv1.StatefulSet{ObjectMeta: metaOf("db")}, job,
-		podOf(owner.Job, "nightly", "nightly-a"), podOf(owner.Job, "nightly", "nightly-b"), podOf(owner.ReplicaSet, "web-1", "web-1-a"),
-		podOf(owner.StatefulSet, "db", "db-0"), podOf(owner.Job, "big-0", "big-0-a"),
+		podOf(why.KindJob, "nightly", "nightly-a"), podOf(why.KindJob, "nightly", "nightly-b"), podOf(why.KindReplicaSet, "web-1", "web-1-a"),
+		podOf(why.KindStatefulSet, "db", "db-0"), podOf(why.KindJob, "big-0", "big-0-a"),
 	} {
 		require.NoError(t, r.kubernetes.(interface {
 			Tracker() clienttesting.ObjectTracker
@@ -65,30 +62,30 @@ func TestWhyOwners(t *testing.T) {
 		return notServed(t.Context(), path)
 	}
 	for asked, pods := range map[target][]string{
-		{owner.Job, "", "nightly"}:       {"nightly-a", "nightly-b"},
-		{owner.Deployment, "", "web"}:    {"web-1-a"},
-		{owner.ReplicaSet, "", "web-1"}:  {"web-1-a"},
-		{owner.StatefulSet, "", "db"}:    {"db-0"},
-		{owner.JobSetKind, "", "big"}:    {"big-0-a"},
-		{owner.ResourceClaim, "", "two"}: nil,
+		{why.KindJob, "", "nightly"}:       {"nightly-a", "nightly-b"},
+		{why.KindDeployment, "", "web"}:    {"web-1-a"},
+		{why.KindReplicaSet, "", "web-1"}:  {"web-1-a"},
+		{why.KindStatefulSet, "", "db"}:    {"db-0"},
+		{why.KindJobSet, "", "big"}:        {"big-0-a"},
+		{why.KindResourceClaim, "", "two"}: nil,
 	} {
 		e, err := r.explainOwner(t.Context(), asked)
 		require.NoError(t, err, asked)
 		assert.Equal(t, asked.kind, e.Kind)
 		assert.Empty(t, e.Unread)
 		if pods == nil {
-			assert.Equal(t, owner.Unused, e.State)
+			assert.Equal(t, why.Unused, e.State)
 			continue
 		}
-		assert.Equal(t, owner.Waiting, e.State)
-		assert.Equal(t, []owner.Group{{Waits: owner.Unscheduled, Pods: pods}}, e.Groups)
+		assert.Equal(t, why.Waiting, e.State)
+		assert.Equal(t, []why.Group{{Waits: why.Unscheduled, Pods: pods}}, e.Groups)
 		require.Len(t, e.Pods, 1)
 		assert.Equal(t, pods[0], e.Pods[0].Pod)
 		assert.Equal(t, why.NoDevices, e.Pods[0].State)
 	}
-	_, err := r.explainOwner(t.Context(), target{owner.Job, "", "weekly"})
+	_, err := r.explainOwner(t.Context(), target{why.KindJob, "", "weekly"})
 	require.ErrorContains(t, err, "there is no Job weekly in the namespace team-a")
-	_, err = r.explainOwner(t.Context(), target{owner.JobSetKind, "", "small"})
+	_, err = r.explainOwner(t.Context(), target{why.KindJobSet, "", "small"})
 	require.ErrorContains(t, err, "there is no JobSet small")
 }
 
@@ -101,21 +98,21 @@ func TestWhyOwnersWithoutRights(t *testing.T) {
 	}
 	r := reading(client)
 	r.raw = func(context.Context, string) ([]byte, error) {
-		return nil, apierrors.NewForbidden(schema.GroupResource{Group: kueue.Group, Resource: "workloads"}, "", errors.New("no"))
+		return nil, apierrors.NewForbidden(schema.GroupResource{Group: why.KueueGroup, Resource: "workloads"}, "", errors.New("no"))
 	}
-	in, err := r.readOwner(t.Context(), target{owner.Job, "", "nightly"})
+	in, err := r.readOwner(t.Context(), target{why.KindJob, "", "nightly"})
 	require.NoError(t, err)
-	var resources []unread.Resource
+	var resources []why.Resource
 	for _, u := range in.Unread {
 		resources = append(resources, u.Resource)
 	}
-	assert.Equal(t, []unread.Resource{unread.Pods, unread.Events, unread.Quotas, unread.Workloads}, resources)
-	assert.Equal(t, owner.Suspended, owner.Explain(in).State)
+	assert.Equal(t, []why.Resource{why.ResourcePods, why.ResourceEvents, why.ResourceQuotas, why.ResourceWorkloads}, resources)
+	assert.Equal(t, why.Suspended, why.ExplainOwner(in).State)
 
 	client.PrependReactor("get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "nightly", errors.New("no"))
 	})
-	_, err = r.explainOwner(t.Context(), target{owner.Job, "", "nightly"})
+	_, err = r.explainOwner(t.Context(), target{why.KindJob, "", "nightly"})
 	require.ErrorContains(t, err, "you may not get the Job nightly")
 }
 
@@ -131,7 +128,9 @@ func TestWorkloads(t *testing.T) {
 	all, err := r.workloads(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-	assert.Equal(t, kueue.Status{State: kueue.Pending, Reason: "Pending", Message: "m", Text: "waits for quota"}, all[0].Waits())
+	assert.Equal(t, "gpus", all[0].Spec.QueueName)
+	require.Len(t, all[0].Status.Conditions, 1)
+	assert.Equal(t, "Pending", all[0].Status.Conditions[0].Reason)
 	r.raw = func(context.Context, string) ([]byte, error) { return []byte("{"), nil }
 	_, err = r.workloads(t.Context())
 	require.ErrorContains(t, err, "read Kueue's Workloads")

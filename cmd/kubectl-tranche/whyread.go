@@ -15,8 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // whyReader reads what explains pods of a namespace. What it has read it keeps for the next pod.
@@ -58,37 +57,37 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 		r.common = &in
 	}
 	in := *r.common
-	in.Unread = append([]unread.Kind{}, in.Unread...)
+	in.Unread = append([]why.Unread{}, in.Unread...)
 	in.Pod = pod
 	if len(why.MissingTemplates(pod, in.Templates)) > 0 {
 		r.readTranslation(ctx, &in)
 	}
-	if len(demand.Volumes(pod, demand.Storage{})) > 0 {
+	if len(fit.Volumes(pod, fit.Storage{})) > 0 {
 		r.readStorage(ctx, &in)
 	}
 	if why.WaitsForClaims(pod) {
-		readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, unread.Quotas)
+		readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, why.ResourceQuotas)
 	}
 	if why.WaitsForKueue(pod) {
 		var err error
 		in.Workloads, err = r.workloads(ctx)
-		note(&in.Unread, unread.Workloads, err)
+		note(&in.Unread, why.ResourceWorkloads, err)
 	}
 	return in, nil
 }
 
 // readInto reads all objects of a namespace, or of the cluster, into all, and notes what cannot be
 // read.
-func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namespace string, all *[]T, missing *[]unread.Kind, what unread.Resource) {
+func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namespace string, all *[]T, missing *[]why.Unread, what why.Resource) {
 	var err error
 	*all, err = read.All[T, P](ctx, r, namespace)
 	note(missing, what, err)
 }
 
 // note notes what could not be read.
-func note(missing *[]unread.Kind, what unread.Resource, err error) {
+func note(missing *[]why.Unread, what why.Resource, err error) {
 	if err != nil {
-		*missing = append(*missing, unread.New(what, read.Reason(err)))
+		*missing = append(*missing, why.NotRead(what, read.Reason(err)))
 	}
 }
 
@@ -99,19 +98,19 @@ func (r *whyReader) readCommon(ctx context.Context) (why.Input, error) {
 	if err := r.claims(ctx, &in); err != nil {
 		return in, err
 	}
-	readInto(ctx, r, "", &in.Slices, &in.Unread, unread.Slices)
-	readInto(ctx, r, "", &in.Classes, &in.Unread, unread.Classes)
-	readInto(ctx, r, r.namespace, &in.Templates, &in.Unread, unread.Templates)
+	readInto(ctx, r, "", &in.Slices, &in.Unread, why.ResourceSlices)
+	readInto(ctx, r, "", &in.Classes, &in.Unread, why.ResourceClasses)
+	readInto(ctx, r, r.namespace, &in.Templates, &in.Unread, why.ResourceTemplates)
 	var err error
 	in.Rules, err = read.TaintRules(ctx, r)
-	note(&in.Unread, unread.Rules, err)
-	readInto(ctx, r, "", &in.Nodes, &in.Unread, unread.Nodes)
+	note(&in.Unread, why.ResourceRules, err)
+	readInto(ctx, r, "", &in.Nodes, &in.Unread, why.ResourceNodes)
 	if in.GPUNodes, err = read.All[v1alpha1.GPUNode](ctx, r, ""); !apierrors.IsNotFound(err) {
-		note(&in.Unread, unread.GPUNodes, err)
+		note(&in.Unread, why.ResourceGPUNodes, err)
 	}
-	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, unread.Events)
+	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)
 	in.NodeEvents, err = read.List[corev1.Event](ctx, r, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node"})
-	note(&in.Unread, unread.NodeEvents, err)
+	note(&in.Unread, why.ResourceNodeEvents, err)
 	return in, nil
 }
 
@@ -121,9 +120,9 @@ func (r *whyReader) claims(ctx context.Context, in *why.Input) error {
 	in.Claims, err = read.All[resourceapi.ResourceClaim](ctx, r, metav1.NamespaceAll)
 	if apierrors.IsForbidden(err) {
 		in.Partial = true
-		note(&in.Unread, unread.Claims, err)
+		note(&in.Unread, why.ResourceClaims, err)
 		if in.Claims, err = read.All[resourceapi.ResourceClaim](ctx, r, r.namespace); apierrors.IsForbidden(err) {
-			note(&in.Unread, unread.OwnClaims, err)
+			note(&in.Unread, why.ResourceOwnClaims, err)
 			return nil
 		}
 	}
@@ -139,22 +138,22 @@ func (r *whyReader) readTranslation(ctx context.Context, in *why.Input) {
 	if err == nil {
 		in.Namespace = namespace
 	}
-	note(&in.Unread, unread.Namespaces, err)
+	note(&in.Unread, why.ResourceNamespaces, err)
 	in.Translated, err = r.translated(ctx)
-	note(&in.Unread, unread.Policies, err)
+	note(&in.Unread, why.ResourcePolicies, err)
 }
 
 // readStorage reads the objects behind the pod's volumes, of PersistentVolumes those only.
 func (r *whyReader) readStorage(ctx context.Context, in *why.Input) {
-	readInto(ctx, r, r.namespace, &in.Storage.Claims, &in.Unread, unread.VolumeClaims)
-	readInto(ctx, r, "", &in.Storage.Classes, &in.Unread, unread.StorageClasses)
-	for _, v := range demand.Volumes(in.Pod, in.Storage) {
+	readInto(ctx, r, r.namespace, &in.Storage.Claims, &in.Unread, why.ResourceVolumeClaims)
+	readInto(ctx, r, "", &in.Storage.Classes, &in.Unread, why.ResourceStorageClasses)
+	for _, v := range fit.Volumes(in.Pod, in.Storage) {
 		if v.PV == "" {
 			continue
 		}
 		volume, err := r.kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
 		if err != nil {
-			note(&in.Unread, unread.Volumes, err)
+			note(&in.Unread, why.ResourceVolumes, err)
 			break
 		}
 		in.Storage.Volumes = append(in.Storage.Volumes, *volume)

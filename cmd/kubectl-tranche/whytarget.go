@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/tranche-dev/tranche/pkg/why"
+
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-
-	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 // podKind is the kind of pods.
@@ -25,12 +25,12 @@ var explained = []struct {
 	names                []string
 }{
 	{podKind, "", "v1", []string{"pod", "pods", "po"}},
-	{owner.Job, "batch", "v1", []string{"job", "jobs"}},
-	{owner.Deployment, "apps", "v1", []string{"deployment", "deployments", "deploy"}},
-	{owner.StatefulSet, "apps", "v1", []string{"statefulset", "statefulsets", "sts"}},
-	{owner.ReplicaSet, "apps", "v1", []string{"replicaset", "replicasets", "rs"}},
-	{owner.JobSetKind, "jobset.x-k8s.io", "v1alpha2", []string{"jobset", "jobsets"}},
-	{owner.ResourceClaim, "resource.k8s.io", "v1", []string{"resourceclaim", "resourceclaims"}},
+	{why.KindJob, "batch", "v1", []string{"job", "jobs"}},
+	{why.KindDeployment, "apps", "v1", []string{"deployment", "deployments", "deploy"}},
+	{why.KindStatefulSet, "apps", "v1", []string{"statefulset", "statefulsets", "sts"}},
+	{why.KindReplicaSet, "apps", "v1", []string{"replicaset", "replicasets", "rs"}},
+	{why.KindJobSet, "jobset.x-k8s.io", "v1alpha2", []string{"jobset", "jobsets"}},
+	{why.KindResourceClaim, "resource.k8s.io", "v1", []string{"resourceclaim", "resourceclaims"}},
 }
 
 // accepted names the kinds for people.

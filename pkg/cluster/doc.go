@@ -2,7 +2,7 @@
 // counters, holders, free capacity, and the progress of each node with its profile.
 //
 // New builds the model from API objects. Cluster.Summary is what `kubectl tranche` shows and
-// prints as JSON. pkg/why reads the Cluster itself, because it needs every device. ProgressOf
+// prints as JSON. pkg/why/fit reads the Cluster itself, because it needs every device. ProgressOf
 // describes one GPUNode.
 //
 // The package does not depend on vendors: the positions of a GPU are its counters

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // Input has the API objects that a plan depends on: nodes with all of their ResourceSlices and pods, and
@@ -27,7 +27,7 @@ type Input struct {
 	// Jobs tell whether a Job replaces an evicted pod. Pods whose Job is not here are not moved.
 	Jobs []batchv1.Job
 	// Storage has the objects behind volumes. Pods whose volumes are not here are not moved.
-	Storage demand.Storage
+	Storage fit.Storage
 }
 
 // Options limit a plan.

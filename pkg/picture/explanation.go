@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // maxNodes is how many nodes are explained without Options.Wide.
@@ -63,7 +63,7 @@ func (t *writing) explanation(e *why.Explanation) {
 }
 
 // end writes messages, remedies and notes.
-func (t *writing) end(quotes []why.Quote, remedies []why.Remedy, notes []string) {
+func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy, notes []string) {
 	for _, q := range quotes {
 		t.quote(q)
 	}
@@ -85,7 +85,7 @@ func (t *writing) end(quotes []why.Quote, remedies []why.Remedy, notes []string)
 
 // DrawOwner writes why the pods of a job or another owner do not run, and the explanation of one pod
 // for each way in which they wait.
-func DrawOwner(w io.Writer, e *owner.Explanation, o Options) error {
+func DrawOwner(w io.Writer, e *why.OwnerExplanation, o Options) error {
 	t := newWriting(o)
 	t.Wrap("", e.Summary, terminal.Bold)
 	var notes []string
@@ -115,7 +115,7 @@ func DrawOwner(w io.Writer, e *owner.Explanation, o Options) error {
 const maxAlike = 6
 
 // othersLike are the other pods of the group of a pod.
-func othersLike(groups []owner.Group, pod string) []string {
+func othersLike(groups []why.Group, pod string) []string {
 	for _, g := range groups {
 		if i := slices.Index(g.Pods, pod); i >= 0 {
 			return slices.Delete(slices.Clone(g.Pods), i, i+1)
@@ -156,9 +156,9 @@ func (t *writing) nodes(e *why.Explanation) {
 			t.say("  ", text.Capital(r))
 		}
 		t.requests(n)
-		if n.Verdict == why.Fits && len(n.Requests) > 0 && e.State != why.Unknown && e.State != why.NoRoom {
+		if n.Verdict == fit.Fits && len(n.Requests) > 0 && e.State != why.Unknown && e.State != why.NoRoom {
 			t.say("  ", "The pod's devices fit here now.")
-		} else if len(n.Free) > 0 && n.Verdict != why.Fits {
+		} else if len(n.Free) > 0 && n.Verdict != fit.Fits {
 			t.say("  ", "Free here: "+strings.Join(n.Free, " or ")+".")
 		}
 	}
@@ -169,7 +169,7 @@ func (t *writing) nodes(e *why.Explanation) {
 }
 
 // requests writes what a node has for each request. Equal ones share a line.
-func (t *writing) requests(n why.Node) {
+func (t *writing) requests(n fit.Node) {
 	for i := 0; i < len(n.Requests); {
 		r, names := n.Requests[i], []string{n.Requests[i].Request}
 		for i++; i < len(n.Requests) && alike(n.Requests[i], r); i++ {
@@ -181,7 +181,7 @@ func (t *writing) requests(n why.Node) {
 		}
 		t.say(head, said)
 		hang := strings.Repeat(" ", terminal.Width(head))
-		if len(r.Holders) > 0 && (r.Verdict != why.Fits || n.Verdict == why.Together) && n.Verdict != why.Never {
+		if len(r.Holders) > 0 && (r.Verdict != fit.Fits || n.Verdict == fit.Together) && n.Verdict != fit.Never {
 			t.say(hang+"held by ", strings.Join(r.Holders, "; "))
 		}
 		if len(r.Taints) > 0 {
@@ -190,38 +190,18 @@ func (t *writing) requests(n why.Node) {
 	}
 }
 
-func alike(a, b why.Request) bool {
+func alike(a, b fit.Request) bool {
 	return a.Text == b.Text && slices.Equal(a.Holders, b.Holders) && slices.Equal(a.Taints, b.Taints)
 }
 
-// likeliest orders nodes by how close they are to serving the pod, and sums up those that are
-// not shown.
-func likeliest(nodes []why.Node, all bool) (shown []why.Node, left string) {
-	var rest []string
-	for _, v := range []why.Verdict{why.Fits, why.Unclear, why.Together, why.Full, why.Never, why.Tainted, why.Unusable, why.Excluded, why.Lacking} {
-		n := 0
-		for _, node := range nodes {
-			switch {
-			case node.Verdict != v:
-			case all || len(shown) < maxNodes || len(nodes) == maxNodes+1:
-				shown = append(shown, node)
-			default:
-				n++
-			}
-		}
-		if n > 0 {
-			rest = append(rest, fmt.Sprintf("%d %s", n, verdictWords[v]))
-		}
+// likeliest are the nodes that are closest to serving the pod, and the number of the others.
+func likeliest(nodes []fit.Node, all bool) (shown []fit.Node, left string) {
+	shown = fit.Sorted(nodes)
+	if all || len(shown) <= maxNodes+1 {
+		return shown, ""
 	}
-	if len(rest) > 0 {
-		left = "Other nodes: " + strings.Join(rest, ", ") + ". All of them: -o wide"
-	}
-	return shown, left
-}
-
-var verdictWords = map[why.Verdict]string{
-	why.Fits: "with room now", why.Unclear: "unclear", why.Together: "that cannot give everything at once", why.Never: "that never could", why.Full: "full", why.Tainted: "with tainted GPUs",
-	why.Unusable: "without usable GPUs", why.Excluded: "not open to this pod", why.Lacking: "without such a device",
+	counts := fit.CountsOf(shown[maxNodes:])
+	return shown[:maxNodes], "Other nodes: " + strings.Join(counts.Parts(), ", ") + ". All of them: -o wide"
 }
 
 // quote writes a message of another component, unabridged.

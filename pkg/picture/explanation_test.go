@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // Each line of what a pod holds and asks for names the claim, and how a device that is not well is.
@@ -19,7 +20,7 @@ func TestExplanation(t *testing.T) {
 			{Label: "1g.10gb", Device: "gpu-0", Pool: "node-a", Claim: "first"},
 			{Label: "3g.40gb", Device: "gpu-1", Pool: "node-a", Claim: "second", Health: "it is lost"},
 		},
-		Asks: []why.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
+		Asks: []fit.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}
 	var b bytes.Buffer
 	require.NoError(t, DrawExplanation(&b, e, Options{Screen: terminal.Screen{Width: 120}}))

@@ -56,16 +56,3 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 	s.answers.kept.Add(key, e, answerAge)
 	return e, nil
 }
-
-// likeliest are the nodes that are closest to serving the pod.
-func likeliest(nodes []why.Node) []why.Node {
-	var out []why.Node
-	for _, v := range []why.Verdict{why.Fits, why.Unclear, why.Together, why.Full, why.Never, why.Tainted, why.Unusable, why.Excluded, why.Lacking} {
-		for _, n := range nodes {
-			if n.Verdict == v && len(out) < mostVerdicts {
-				out = append(out, n)
-			}
-		}
-	}
-	return out
-}

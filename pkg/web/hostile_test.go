@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // hostile is in every string of the cluster. It has no slash, so it can be a name in a path.
@@ -113,7 +114,7 @@ func (e enemy) server(t *testing.T) *Server {
 		Base: "/base", Source: e, Usage: use{e}, Now: func() time.Time { return now }, User: func(*http.Request) string { return hostile },
 		Why: func(context.Context, view.Viewer, string, string) (*why.Explanation, error) {
 			out := filled[why.Explanation](e.yes)
-			out.Nodes[0].Verdict = why.Fits
+			out.Nodes[0].Verdict = fit.Fits
 			return &out, nil
 		},
 	})

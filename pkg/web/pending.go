@@ -10,6 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // pending lists the pods and claims that wait.
@@ -48,7 +49,8 @@ const mostVerdicts, mostOpen = 12, 3
 
 // why explains a pod.
 func (s *Server) why(e *why.Explanation, namespace, pod string) *page {
-	nodes, rest := likeliest(e.Nodes), ""
+	nodes, rest := fit.Sorted(e.Nodes), ""
+	nodes = nodes[:min(len(nodes), mostVerdicts)]
 	if more := len(e.Nodes) - len(nodes); more > 0 {
 		rest = fmt.Sprintf("And %d more nodes. All of them: kubectl tranche why %s -n %s -o wide", more, pod, namespace)
 	}
@@ -58,7 +60,7 @@ func (s *Server) why(e *why.Explanation, namespace, pod string) *page {
 	}
 }
 
-func explanation(e *why.Explanation, nodes []why.Node, rest string) g.Node {
+func explanation(e *why.Explanation, nodes []fit.Node, rest string) g.Node {
 	return h.Section(blockID("why"),
 		h.H1(g.Text(e.Namespace+"/"+e.Pod)),
 		h.P(h.Class("summary"), badge(string(e.State), stateTones[e.State]), g.Text(" "+e.Summary)),
@@ -80,9 +82,9 @@ func part(title string, n g.Node, items int) g.Node {
 	return g.Group{h.H2(g.Text(title)), n}
 }
 
-func remedy(r why.Remedy) g.Node { return h.Li(g.Text(text.Capital(r.Text)), command(r.Command)) }
+func remedy(r fit.Remedy) g.Node { return h.Li(g.Text(text.Capital(r.Text)), command(r.Command)) }
 
-func ask(a why.Ask) g.Node {
+func ask(a fit.Ask) g.Node {
 	return h.Li(h.B(g.Text(a.Request)), g.Text(" "+a.Text), small("claim ", a.Claim))
 }
 
@@ -92,7 +94,7 @@ func holds(d why.Holding) g.Node {
 }
 
 // verdicts are nodes. The first are open.
-func verdicts(nodes []why.Node) g.Node {
+func verdicts(nodes []fit.Node) g.Node {
 	var out g.Group
 	for i, n := range nodes {
 		out = append(out, h.Details(h.Class("card verdict"), g.If(i < mostOpen, g.Attr("open")),
@@ -105,7 +107,7 @@ func verdicts(nodes []why.Node) g.Node {
 	return out
 }
 
-func request(r why.Request) g.Node {
+func request(r fit.Request) g.Node {
 	more := func(before string, all []string, by string) g.Node {
 		return g.If(len(all) > 0, g.Group{h.Br(), h.Small(g.Text(before + strings.Join(all, by)))})
 	}
@@ -133,6 +135,6 @@ var stateTones = map[why.State]string{
 	why.NoRoom: "warn", why.Unknown: "warn", why.Gated: "warn", why.Terminating: "warn",
 }
 
-var verdictTones = map[why.Verdict]string{
-	why.Fits: "ok", why.Full: "warn", why.Together: "warn", why.Tainted: "warn", why.Unclear: "warn", why.Unusable: "bad", why.Never: "bad",
+var verdictTones = map[fit.Verdict]string{
+	fit.Fits: "ok", fit.Full: "warn", fit.Together: "warn", fit.Tainted: "warn", fit.Switching: "warn", fit.SelectorFails: "bad", fit.Unclear: "warn", fit.Unusable: "bad", fit.Never: "bad",
 }

@@ -50,7 +50,7 @@ func ExplainAbsence(in NotThere) *Explanation {
 	}
 	slices.Sort(others)
 	if len(others) > 0 {
-		e.remedy("ask about one of its pods: "+text.List(others, maxNames), "")
+		e.remedy("ask about one of its pods: "+text.List(others, maxNamed), "")
 	} else if len(e.Quotes) == 0 {
 		e.remedy("see which pods there are:", "kubectl get pods -n "+in.Namespace)
 	}

@@ -14,46 +14,49 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// The answer for a pod is the one that says most.
-func TestCommon(t *testing.T) {
+// The reason of an event is that of the nodes that are closest to serving the pod.
+func TestCounts(t *testing.T) {
 	for _, test := range []struct {
-		nodes map[why.Answer]int
-		want  why.Answer
-		note  string
+		nodes           fit.Counts
+		want, uncertain string
+		note            string
 	}{
-		{nil, why.NoSuchDevice, "Waits for 1 × x. No node publishes GPUs. For details: kubectl tranche why p"},
-		{map[why.Answer]int{why.NoSuchDevice: 1}, why.NoSuchDevice, "Waits for 1 × x. The only node with GPUs has no such device. For details: kubectl tranche why p"},
-		{map[why.Answer]int{why.NoSuchDevice: 3, why.DevicesHeld: 1, why.DevicesTainted: 2}, why.DevicesHeld,
-			"Waits for 1 × x. Of 6 nodes with GPUs, 1 has none free, 2 have tainted ones only, 3 have no such device. For details: kubectl tranche why p"},
-		{map[why.Answer]int{why.NoSuchDevice: 3, why.NodesSwitching: 1}, why.NodesSwitching, ""},
-		{map[why.Answer]int{why.DevicesHeld: 3, why.None: 1}, why.None, ""},
+		{nil, names.EventNoSuchDevice, "", "Waits for 1 × x: no node publishes GPUs. For details: kubectl tranche why p"},
+		{fit.Counts{fit.Lacking: 1}, names.EventNoSuchDevice, "", "Waits for 1 × x: 0 of 1 nodes fit: 1 without such a device. For details: kubectl tranche why p"},
+		{fit.Counts{fit.Lacking: 3, fit.Full: 1, fit.Tainted: 2}, names.EventDevicesHeld, names.EventDevicesHeld,
+			"Waits for 1 × x: 0 of 6 nodes fit: 1 full, 2 tainted, 3 without such a device. For details: kubectl tranche why p"},
+		{fit.Counts{fit.Lacking: 3, fit.Switching: 1}, names.EventNodesSwitching, names.EventNodesSwitching, ""},
+		{fit.Counts{fit.Full: 3, fit.Fits: 1}, "", "", ""},
+		{fit.Counts{fit.Full: 3, fit.Unclear: 1}, "", "", ""},
+		{fit.Counts{fit.SelectorFails: 1, fit.Unclear: 1}, names.EventSelectorFails, "", ""},
 	} {
-		assert.Equal(t, test.want, why.Common(test.nodes))
+		assert.Equal(t, test.want, test.nodes.Event(true))
+		assert.Equal(t, test.uncertain, test.nodes.Event(false))
 		if test.note != "" {
-			assert.Equal(t, test.note, why.Note("p", []why.Ask{{Text: "1 × x"}}, test.nodes))
+			assert.Equal(t, test.note, fit.Note("p", []fit.Ask{{Text: "1 × x"}}, test.nodes))
 		}
 	}
 }
 
-// wish is what the controller judges for the pod.
-func (w *world) wish() *why.Wish {
+// shared is what the controller judges for the pod.
+func (w *world) shared() *fit.Demand {
 	w.t.Helper()
-	wish, a, problem, err := why.WishOf(w.in)
-	require.NoError(w.t, err)
-	require.Equal(w.t, why.None, a, problem)
-	require.NotNil(w.t, wish)
-	ours, err := wish.Narrow(w.t.Context(), w.in.Objects)
+	d := fit.DemandOf(fit.Input{Pod: w.in.Pod, Claims: w.in.Claims, Templates: w.in.Templates, Classes: w.in.Classes})
+	require.Empty(w.t, d.Missing)
+	require.Empty(w.t, d.Invalid(w.in.Classes))
+	ours, certain, err := d.Narrow(w.t.Context(), w.in.Objects)
 	require.NoError(w.t, err)
 	require.True(w.t, ours)
-	return wish
+	require.True(w.t, certain)
+	return d
 }
 
-// site is a node as the controller reads it.
-func (w *world) site(name string) *why.Site {
+// verdict is the verdict about a node as the controller reads it.
+func (w *world) verdict(ctx context.Context, name string, d *fit.Demand) fit.Verdict {
 	o := w.in.Objects
 	o.Slices = nil
 	for _, s := range w.in.Slices {
@@ -67,58 +70,50 @@ func (w *world) site(name string) *why.Site {
 			o.Claims = append(o.Claims, c)
 		}
 	}
-	return why.NewSite(o, name)
+	return fit.NewNodeModel(o).Verdict(ctx, name, d)
 }
 
 // One node at a time gives the same answer as all of them together.
-func TestSite(t *testing.T) {
+func TestNodeModel(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "L4-24GB", 1).node("node-c", "H100-80GB", 1)
 	w.hold("node-a", "team-b", "train", wholeGPU, 1)
 	w.pod(request("gpu", small))
-	nodes := map[why.Answer]int{}
+	nodes := fit.Counts{}
 	for _, name := range []string{"node-a", "node-b", "node-c", "node-x"} {
-		a, known := w.site(name).Answer(t.Context(), w.wish())
-		assert.True(t, known)
-		nodes[a]++
+		nodes[w.verdict(t.Context(), name, w.shared())]++
 	}
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1, why.NoSuchDevice: 1, why.None: 1, why.GPUsUnusable: 1}, nodes)
+	require.Equal(t, fit.Counts{fit.Full: 1, fit.Lacking: 1, fit.Fits: 1, fit.Unusable: 1}, nodes)
 }
 
 // An allocator that gives up, and a context that has ended, are no answers. A selector that fails is one.
-func TestSiteIsNotSure(t *testing.T) {
+func TestUnclearVerdicts(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 8)
 	many := allocator.Request("gpu", small, 33) // more than a claim can have
 	w.pod(many)
-	_, known := w.site("node-a").Answer(t.Context(), w.wish())
-	assert.False(t, known)
+	assert.Equal(t, fit.Unclear, w.verdict(t.Context(), "node-a", w.shared()))
 
 	w.claim().Spec.Devices.Requests = []resourceapi.DeviceRequest{request("gpu", small)}
 	selector := &w.claim().Spec.Devices.Requests[0].Exactly.Selectors
 	*selector = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.tranche.dev"].nothing == "x"`}}}
-	wish := w.wish()
-	a, known := w.site("node-a").Answer(t.Context(), wish)
-	assert.True(t, known)
-	assert.Equal(t, why.SelectorFails, a)
+	shared := w.shared()
+	assert.Equal(t, fit.SelectorFails, w.verdict(t.Context(), "node-a", shared))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, known = w.site("node-a").Answer(ctx, wish)
-	assert.False(t, known)
-	w.in.Classes = append(w.in.Classes, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
-	w.claim().Spec.Devices.Requests[0].Exactly.DeviceClassName = "any"
-	other, _, _, err := why.WishOf(w.in)
-	require.NoError(t, err)
-	_, err = other.Narrow(ctx, w.in.Objects)
+	assert.Equal(t, fit.Unclear, w.verdict(ctx, "node-a", shared))
+	_, _, err := shared.Narrow(ctx, w.in.Objects)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Pods with the same wish have the same key, whatever they and their claims are called.
-func TestWishKey(t *testing.T) {
+// Pods with the same demand have the same key, whatever they and their claims are called.
+func TestKey(t *testing.T) {
 	key := func(change func(*corev1.Pod, *resourceapi.ResourceClaim)) string {
 		w := newWorld(t).node("node-a", "H100-80GB", 1)
 		w.pod(request("gpu", small))
 		change(w.in.Pod, w.claim())
-		return w.wish().Key
+		key, err := w.shared().Key(w.in.Classes)
+		require.NoError(t, err)
+		return key
 	}
 	same := key(func(*corev1.Pod, *resourceapi.ResourceClaim) {})
 	assert.Equal(t, same, key(func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
@@ -168,7 +163,7 @@ func TestAnotherDriver(t *testing.T) {
 	assert.Empty(t, e.Answer)
 	w = with(`device.driver != "other.example.com"`).hold("node-a", "team-b", "train", wholeGPU, 1)
 	w.pod(request("nic", "nic"))
-	assert.Equal(t, why.DevicesHeld, w.explain().Answer)
+	assert.Equal(t, names.EventDevicesHeld, w.explain().Answer)
 }
 
 // GPUs that are withheld may have what is asked for: nobody needs another node for that.
@@ -179,8 +174,8 @@ func TestWithheldGPUsAreNoLack(t *testing.T) {
 	w.pod(allocator.Request("gpu", wholeGPU, 2))
 	e := w.explain()
 	assert.Equal(t, why.NoRoom, e.State)
-	assert.Equal(t, why.GPUsUnusable, e.Answer)
-	assert.Equal(t, why.Unusable, e.Nodes[0].Verdict)
+	assert.Equal(t, names.EventGPUsUnusable, e.Answer)
+	assert.Equal(t, fit.Unusable, e.Nodes[0].Verdict)
 	for _, r := range e.Remedies {
 		assert.NotContains(t, r.Text, "add a node")
 	}
@@ -200,15 +195,15 @@ func TestOldEventsAreNoAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
 			w.pod(request("gpu", small))
-			w.hide(unread.Claims)
-			say := func(reason why.Answer, age time.Duration) {
-				e := warning("Pod", "pod", string(reason), names.ControllerName, "Waits.")
+			w.hide(why.ResourceClaims)
+			say := func(reason string, age time.Duration) {
+				e := warning("Pod", "pod", reason, names.ControllerName, "Waits.")
 				e.InvolvedObject.UID, e.LastTimestamp = w.in.Pod.UID, metav1.NewTime(now.Add(-age))
 				w.in.Events = append(w.in.Events, e)
 			}
-			say(why.DevicesHeld, test.age)
+			say(names.EventDevicesHeld, test.age)
 			if test.free > 0 {
-				say(why.DevicesFree, test.free)
+				say(names.EventDevicesFree, test.free)
 			}
 			assert.Equal(t, test.want, w.explain().State)
 		})
@@ -226,7 +221,7 @@ func TestCordonedNode(t *testing.T) {
 			w.in.Nodes[0].Spec = spec
 			pod := w.pod(request("gpu", small))
 			e := w.explain()
-			assert.Equal(t, why.NodesExcluded, e.Answer)
+			assert.Equal(t, names.EventNodesExcluded, e.Answer)
 			require.Len(t, e.Nodes, 1)
 			assert.Equal(t, []string{"the node is cordoned."}, e.Nodes[0].Reasons)
 			pod.Spec.Tolerations = []corev1.Toleration{{Key: taint.Key, Operator: corev1.TolerationOpExists}}

@@ -1,10 +1,15 @@
 // Package why explains why a pod does not run: what it requests, and for every node with GPUs
 // what prevents it.
 //
-// Selectors are evaluated by the scheduler's CEL, and the scheduler's allocator decides whether a
-// pod fits on a node. This package adds the reason, from counters, taints and holders.
+// Explain, ExplainOwner and ExplainAbsence make an explanation from API objects, which the caller reads.
+// pkg/picture draws it, and pkg/why/fit judges the nodes.
 //
-// Explain and ExplainAbsence make an Explanation from API objects, which the caller reads.
-// pkg/picture draws it. For the controller, a Wish is what many pods ask for, and a Site judges
-// a node for many wishes; Common and Note give the answer in a word and a sentence.
+// model.go is what a pod's explanation is made of and what it says, explain.go explains pods that have a node,
+// unscheduled.go those that wait for one, claims.go what they wait for beside nodes, template.go
+// templates that the controller would create, absent.go pods that do not exist. The files that
+// begin with owner explain jobs, other owners and ResourceClaims. kueue.go reads Workloads of Kueue,
+// quota.go ResourceQuotas, quotes.go what components of Kubernetes say, and unread.go says what an answer
+// lacks because something could not be read.
+//
+// Everything is pure.
 package why

@@ -9,19 +9,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
+
+// patienceInAll limits the search on all nodes.
+const patienceInAll = 20 * time.Second
 
 // Explain explains why a pod does not run.
 func Explain(ctx context.Context, in Input) *Explanation {
 	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
 	defer cancel()
 	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: slices.Clone(in.Notes)}
-	c, d := newWorld(&in), in.demand()
-	drawn := c.Summary(ctx, cluster.View{})
+	d := in.demand()
+	m := fit.NewModel(in.Objects, in.Partial || has(in.Unread, ResourceRules))
+	drawn := m.Summary(ctx, cluster.View{})
 	e.Holds = holdings(&in, drawn, d)
 	finished := in.Pod.Status.Phase == corev1.PodSucceeded || in.Pod.Status.Phase == corev1.PodFailed
 	switch pod := in.Pod; {
@@ -33,22 +38,23 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
 		e.gated(&in)
 	case pod.Spec.NodeName == "":
-		e.unscheduled(ctx, c, d, drawn)
-		e.Answer = e.answer()
+		e.unscheduled(ctx, &in, m, d, drawn.Nodes)
 	case pod.Status.Phase == corev1.PodRunning:
 		e.running(&in)
-		if text := c.ofTheSwitch(e.Holds); text != "" {
+		if text := switchOf(m, in.Now, e.Holds); text != "" {
 			e.Summary += " " + text
 		}
 	default:
 		e.starting(&in, d)
 	}
-	e.tellUnread(&in)
+	var notes []string
+	e.Unread, notes = lack(in.Unread, e.State, e.Nodes)
+	e.Notes = append(e.Notes, notes...)
 	return e
 }
 
 // holdings lists the devices that the pod's claims hold.
-func holdings(in *Input, drawn *cluster.Summary, d demand.Demand) []Holding {
+func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
 	for _, c := range d.Allocated {
@@ -105,60 +111,6 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 	}
 }
 
-// asks describes the requests of the unallocated claims.
-func (c *world) asks(ctx context.Context, d demand.Demand) []Ask {
-	var out []Ask
-	for _, claim := range d.Unallocated {
-		for _, r := range claim.Spec.Devices.Requests {
-			a := Ask{Claim: claim.Name, Request: r.Name}
-			var texts []string
-			for i, ch := range demand.Choices(r) {
-				what := want{kind: c.what(ctx, ch), count: ch.Count, all: ch.All}
-				if i == 0 {
-					a.first = what
-				}
-				texts = append(texts, what.text()+c.details(claim, ch, what.kind, d))
-				a.Class = ch.Class
-			}
-			a.Text = strings.Join(texts, ", or else ")
-			out = append(out, a)
-		}
-	}
-	return out
-}
-
-// want is the kind and number of devices that a choice requests.
-type want struct {
-	kind  kind
-	count int64
-	all   bool
-}
-
-func (a want) text() string {
-	if a.all {
-		return fmt.Sprintf("every %s of the node", a.kind)
-	}
-	return fmt.Sprintf("%d × %s", a.count, a.kind)
-}
-
-// details describes the rest of a choice, with its class.
-func (c *world) details(claim *resourceapi.ResourceClaim, ch demand.Choice, what kind, d demand.Demand) string {
-	text := ""
-	if amounts := ch.AmountText(); amounts != "" {
-		text += " (" + amounts + ")"
-	}
-	if ch.AdminAccess {
-		text += ", to look at only (adminAccess)"
-	}
-	switch {
-	case claim.Name == "": // asked for by resource name
-		text += " (" + d.Resource(ch.Class) + ", class " + ch.Class + ")"
-	case !what.byClass:
-		text += " (class " + ch.Class + ")"
-	}
-	return text
-}
-
 func (e *Explanation) running(in *Input) {
 	e.State = Running
 	e.Summary = fmt.Sprintf("%s/%s runs on %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
@@ -182,15 +134,15 @@ func (e *Explanation) running(in *Input) {
 	}
 	if len(sick) > 0 {
 		e.Summary += " But " + strings.TrimSpace(strings.Join(sick, "; ")) + "."
-		e.Quotes = append(e.Quotes, warnings(in, involved(in, demand.Demand{}))...)
+		e.Quotes = append(e.Quotes, warnings(in, involved(in, &fit.Demand{}))...)
 	}
 }
 
 // starting explains a pod that is scheduled and does not run yet.
-func (e *Explanation) starting(in *Input, d demand.Demand) {
+func (e *Explanation) starting(in *Input, d *fit.Demand) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-	if len(d.Missing) > 0 && !in.unread(unread.OwnClaims) {
+	if len(d.Missing) > 0 && !has(in.Unread, ResourceOwnClaims) {
 		e.Summary += " But " + strings.Join(d.Missing, " ")
 	}
 	var waits []string
@@ -209,7 +161,7 @@ func (e *Explanation) starting(in *Input, d demand.Demand) {
 		e.Summary = fmt.Sprintf("%s/%s is scheduled to %s, but the node could not prepare its devices.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet retries automatically.", "")
 		e.remedyLog(in, "see the plugin's log for details")
-	case len(waits) == 0 && in.unread(unread.Events):
+	case len(waits) == 0 && has(in.Unread, ResourceEvents):
 		e.Summary += " Without its events it cannot be told whether something is in the way."
 		e.remedy("ask an administrator for the right to list events in the namespace, or to run this command.", "")
 	case len(waits) == 0 && len(e.Quotes) == 0:
@@ -225,7 +177,7 @@ func (e *Explanation) terminating(in *Input) {
 	switch {
 	case pod.Spec.NodeName == "":
 		e.Summary += "."
-	case in.unread(unread.OwnClaims):
+	case has(in.Unread, ResourceOwnClaims):
 		e.Summary += "; without its claims it cannot be told whether it holds a GPU."
 	case len(e.Holds) > 0:
 		e.Summary += fmt.Sprintf(" and %s has not released its devices yet.", pod.Spec.NodeName)
@@ -234,7 +186,7 @@ func (e *Explanation) terminating(in *Input) {
 	}
 	over := in.Now.Sub(pod.DeletionTimestamp.Time)
 	if over > 0 && !in.Now.IsZero() {
-		e.Summary += fmt.Sprintf(" Its grace period ended %s ago.", age(over))
+		e.Summary += fmt.Sprintf(" Its grace period ended %s ago.", duration.HumanDuration(over))
 	} else {
 		e.Summary += " Its grace period has not ended."
 	}
@@ -254,3 +206,27 @@ func (e *Explanation) terminating(in *Input) {
 
 // patienceToRelease is how long after its grace period a pod counts as stuck.
 const patienceToRelease = 15 * time.Second
+
+// switchOf says that a GPU of a running pod is being switched, empty if none is.
+func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
+	for _, h := range holds {
+		gpuID := cluster.GPUOf(h.Device)
+		if far := m.Progress(names.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(gpuID) {
+			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
+				gpuID, cluster.TaintProfile(far.To), far.During(now))
+		}
+	}
+	return ""
+}
+
+// remedyLog points to the log of the plugin on the pod's node. If the plugin's namespace is not
+// known, the command lists its pod.
+func (e *Explanation) remedyLog(in *Input, text string) {
+	system := cluster.SystemNamespace(in.Classes)
+	command := "kubectl get pods " + cluster.InSystem(system) + " -l " + cluster.PluginLabel + " --field-selector spec.nodeName=" + in.Pod.Spec.NodeName
+	if system == "" {
+		e.remedy(text+" (that of the pod which this lists):", command)
+		return
+	}
+	e.remedy(text+":", "kubectl -n "+system+" logs $("+command+" -o name)")
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // twoNodes is a node with two H100 and one with an L4, which cannot be partitioned.
@@ -58,7 +59,7 @@ func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
 	w.hold("node-b", "team-b", "more", cpx, 1)
 	w.pod(request("gpu", dpx))
 	r := w.explain().Nodes[0].Requests[0]
-	assert.Equal(t, []why.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
+	assert.Equal(t, []fit.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
 	require.NotNil(t, r.Nearest)
 	assert.Equal(t, []string{"team-c: eight"}, r.Nearest.Holders, "one claim, though it has eight pieces")
 }
@@ -191,8 +192,8 @@ func TestJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(first.Bytes(), &e))
 	assert.Equal(t, why.NoRoom, e.State)
 	require.Len(t, e.Nodes, 2)
-	assert.Equal(t, why.Full, e.Nodes[0].Verdict)
+	assert.Equal(t, fit.Full, e.Nodes[0].Verdict)
 	assert.Equal(t, 14, e.Nodes[0].Requests[0].Taken)
 	assert.Equal(t, []string{"team-b: train-0, train-1"}, e.Nodes[0].Requests[0].Holders)
-	assert.Equal(t, why.Lacking, e.Nodes[1].Verdict)
+	assert.Equal(t, fit.Lacking, e.Nodes[1].Verdict)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodes"
@@ -165,9 +164,9 @@ func warning(kind, name, reason, by, message string) corev1.Event {
 }
 
 // hide is what the user may not read.
-func (w *world) hide(all ...unread.Resource) {
+func (w *world) hide(all ...why.Resource) {
 	for _, r := range all {
-		w.in.Unread = append(w.in.Unread, unread.New(r, "you may not list "+string(r)))
+		w.in.Unread = append(w.in.Unread, why.NotRead(r, "you may not list "+string(r)))
 	}
 }
 

@@ -3,34 +3,196 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/pkg/why/kueue"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
+
+// Names of Kueue's API (apis/kueue/v1beta2 and pkg/controller/constants of its repository).
+const (
+	KueueGroup = "kueue.x-k8s.io"
+	// KueueQueueLabel names the LocalQueue of a job or a pod.
+	KueueQueueLabel = KueueGroup + "/queue-name"
+	// workloadAnnotation names the Workload of a pod for which Kueue chooses the nodes.
+	workloadAnnotation = KueueGroup + "/workload"
+	// gatePrefix begins the names of Kueue's scheduling gates.
+	gatePrefix = KueueGroup + "/"
+	// topologyGate is on pods until Kueue has chosen their nodes, elasticGate on the pods of a job that
+	// has become larger.
+	topologyGate = gatePrefix + "topology"
+	elasticGate  = gatePrefix + "elastic-job"
+
+	quotaReserved = "QuotaReserved"
+	isAdmitted    = "Admitted"
+	isEvicted     = "Evicted"
+	isFinished    = "Finished"
+)
+
+// neverReasons are those of QuotaReserved for Workloads that no free quota helps. Inadmissible is
+// the only one without the feature gate for detailed reasons.
+var neverReasons = []string{"Inadmissible", "Misconfigured", "NoMatchingFlavor", "ExceedsMaxQuota", "Suspended"}
+
+// KueueVersions of the API in which Workloads are read, the preferred one first. What is used of them is
+// alike.
+var KueueVersions = []string{"v1beta2", "v1beta1"}
+
+// Workload is what is used of a Workload.
+type Workload struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		QueueName string `json:"queueName"`
+		Active    *bool  `json:"active"`
+	} `json:"spec"`
+	Status struct {
+		Conditions      []metav1.Condition `json:"conditions"`
+		AdmissionChecks []struct {
+			Name    string `json:"name"`
+			State   string `json:"state"`
+			Message string `json:"message"`
+		} `json:"admissionChecks"`
+	} `json:"status"`
+}
+
+// workloadOf finds the Workload of an object. An elastic job has one for each of its sizes: the latest that is
+// not over counts.
+func workloadOf(all []Workload, owner metav1.Object) *Workload {
+	return workloadOfUID(all, owner.GetUID())
+}
+
+func workloadOfUID(all []Workload, uid types.UID) *Workload {
+	var found *Workload
+	for i := range all {
+		w := &all[i]
+		owned := slices.ContainsFunc(w.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
+		if owned && (found == nil || w.later(found)) {
+			found = w
+		}
+	}
+	return found
+}
+
+func (w *Workload) later(o *Workload) bool {
+	if over := w.over(); over != o.over() {
+		return !over
+	}
+	return w.CreationTimestamp.After(o.CreationTimestamp.Time)
+}
+
+func (w *Workload) over() bool { return meta.IsStatusConditionTrue(w.Status.Conditions, isFinished) }
+
+// workloadOfPod finds the Workload of a pod: its own, that of its job, or the one that Kueue has named on it.
+func workloadOfPod(all []Workload, pod metav1.Object) *Workload {
+	if w := workloadOf(all, pod); w != nil {
+		return w
+	}
+	if job := metav1.GetControllerOf(pod); job != nil {
+		if w := workloadOfUID(all, job.UID); w != nil {
+			return w
+		}
+	}
+	if i := slices.IndexFunc(all, func(w Workload) bool { return w.Name == pod.GetAnnotations()[workloadAnnotation] }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// isKueueGate reports whether a scheduling gate is Kueue's.
+func isKueueGate(name string) bool { return strings.HasPrefix(name, gatePrefix) }
+
+// WorkloadState is how far a Workload is.
+type WorkloadState string
+
+// The states of a Workload.
+const (
+	// WorkloadPending: it waits for quota. WorkloadInadmissible: its queue cannot admit it, whatever is free.
+	WorkloadPending      WorkloadState = "Pending"
+	WorkloadInadmissible WorkloadState = "Inadmissible"
+	// WorkloadChecking: it has quota and waits for admission checks.
+	WorkloadChecking WorkloadState = "Checking"
+	// WorkloadDeactivated: spec.active is false.
+	WorkloadDeactivated WorkloadState = "Deactivated"
+	// WorkloadEvicted: it was admitted and has lost that again.
+	WorkloadEvicted  WorkloadState = "Evicted"
+	WorkloadAdmitted WorkloadState = "Admitted"
+	WorkloadFinished WorkloadState = "Finished"
+)
+
+// waits is what a Workload waits for.
+type waits struct {
+	State WorkloadState
+	// Reason is Kueue's word for it, Message Kueue's sentence.
+	Reason, Message string
+	// Text is what it means: "has no quota yet".
+	Text string
+}
+
+// waits says what the Workload waits for.
+func (w *Workload) waits() waits {
+	condition := func(kind string) *metav1.Condition { return meta.FindStatusCondition(w.Status.Conditions, kind) }
+	is := func(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionTrue }
+	of := func(s WorkloadState, c *metav1.Condition, text string) waits {
+		out := waits{State: s, Text: text}
+		if c != nil {
+			out.Reason, out.Message = c.Reason, c.Message
+		}
+		return out
+	}
+	quota := condition(quotaReserved)
+	switch {
+	case is(condition(isFinished)):
+		return of(WorkloadFinished, condition(isFinished), "has finished")
+	case w.Spec.Active != nil && !*w.Spec.Active:
+		return of(WorkloadDeactivated, condition(isEvicted), "is deactivated (spec.active of its Workload is false)")
+	case is(condition(isAdmitted)):
+		return of(WorkloadAdmitted, condition(isAdmitted), "is admitted")
+	case is(quota):
+		return of(WorkloadChecking, w.check(), "has quota and waits for admission checks")
+	case is(condition(isEvicted)):
+		// The condition about the quota says what it waits for since then.
+		c := quota
+		if c == nil || c.Message == "" {
+			c = condition(isEvicted)
+		}
+		return of(WorkloadEvicted, c, "was admitted and then evicted ("+condition(isEvicted).Reason+"), and waits for quota again")
+	case quota != nil && slices.Contains(neverReasons, quota.Reason):
+		return of(WorkloadInadmissible, quota, "cannot be admitted by its queue as it is")
+	}
+	return of(WorkloadPending, quota, "waits for quota")
+}
+
+// check is the first admission check that is not ready, as a condition.
+func (w *Workload) check() *metav1.Condition {
+	for _, c := range w.Status.AdmissionChecks {
+		if c.State != "Ready" {
+			return &metav1.Condition{Reason: c.Name, Message: strings.TrimSpace(fmt.Sprintf("%s is %s. %s", c.Name, c.State, c.Message))}
+		}
+	}
+	return nil
+}
 
 // gatesOfKueue say when Kueue removes its gates.
 var gatesOfKueue = map[string]string{
-	kueue.TopologyGate: "when it has admitted the pod's job and chosen the nodes for its pods",
-	kueue.ElasticGate:  "when it has quota for the size that the pod's job has now",
+	topologyGate: "when it has admitted the pod's job and chosen the nodes for its pods",
+	elasticGate:  "when it has quota for the size that the pod's job has now",
 }
 
 // gatedByKueue says what Kueue waits for before it removes a gate.
 func (e *Explanation) gatedByKueue(in *Input, gate string) {
 	e.Summary += " Kueue removes its gate " + cmp.Or(gatesOfKueue[gate], "when it admits the pod or its job")
-	w := kueue.OfPod(in.Workloads, in.Pod)
+	w := workloadOfPod(in.Workloads, in.Pod)
 	switch {
 	case w != nil:
-		said := w.Waits()
+		said := w.waits()
 		e.Summary += fmt.Sprintf(": the Workload %s %s.", w.Name, said.Text)
-		e.Quotes = append(e.Quotes, KueueSays(w, in.Now)...)
-		e.Remedies = append(e.Remedies, KueueRemedies(e.Namespace, w)...)
-		if said.State == kueue.Admitted {
-			e.remedy("wait: that takes seconds. If it takes longer, see the Workload:", fmt.Sprintf("kubectl describe workload %s -n %s", w.Name, e.Namespace))
-		}
-	case in.unread(unread.Workloads):
+		e.Quotes = append(e.Quotes, kueueSays(w, in.Now)...)
+		e.Remedies = append(e.Remedies, kueueRemedies(e.Namespace, w)...)
+	case has(in.Unread, ResourceWorkloads):
 		e.Summary += "."
 		e.remedy("ask an administrator what Kueue waits for, or for the right to list workloads.kueue.x-k8s.io in the namespace.", "")
 	default:
@@ -39,9 +201,9 @@ func (e *Explanation) gatedByKueue(in *Input, gate string) {
 	}
 }
 
-// KueueSays quotes what Kueue says about a Workload.
-func KueueSays(w *kueue.Workload, now time.Time) []Quote {
-	said := w.Waits()
+// kueueSays quotes what Kueue says about a Workload.
+func kueueSays(w *Workload, now time.Time) []Quote {
+	said := w.waits()
 	if said.Message == "" {
 		return nil
 	}
@@ -54,20 +216,23 @@ func KueueSays(w *kueue.Workload, now time.Time) []Quote {
 	return []Quote{q}
 }
 
-// KueueRemedies are what a person can do about a Workload that is not admitted.
-func KueueRemedies(namespace string, w *kueue.Workload) []Remedy {
-	queue := Remedy{Text: "see what the queue has and who waits in it:", Command: fmt.Sprintf("kubectl describe localqueue %s -n %s", w.Spec.QueueName, namespace)}
-	switch w.Waits().State {
-	case kueue.Pending, kueue.Evicted:
-		return []Remedy{{Text: "wait: Kueue starts it when other jobs of the queue end, or ask for less."}, queue}
-	case kueue.Inadmissible:
-		return []Remedy{{Text: "change the job or its queue as Kueue's message says, or ask the administrator of the queue."}, queue}
-	case kueue.Checking:
-		return []Remedy{{Text: "wait until the admission checks are done:", Command: fmt.Sprintf("kubectl describe workload %s -n %s", w.Name, namespace)}}
-	case kueue.Deactivated:
-		return []Remedy{{Text: "when the reason is over, queue it again:",
+// kueueRemedies are what a person can do about a Workload that is not admitted.
+func kueueRemedies(namespace string, w *Workload) []fit.Remedy {
+	describe := "kubectl describe workload " + w.Name + " -n " + namespace
+	queue := fit.Remedy{Text: "see what the queue has and who waits in it:", Command: "kubectl describe localqueue " + w.Spec.QueueName + " -n " + namespace}
+	switch w.waits().State {
+	case WorkloadPending, WorkloadEvicted:
+		return []fit.Remedy{{Text: "wait: Kueue starts it when other jobs of the queue end, or ask for less."}, queue}
+	case WorkloadInadmissible:
+		return []fit.Remedy{{Text: "change the job or its queue as Kueue's message says, or ask the administrator of the queue."}, queue}
+	case WorkloadChecking:
+		return []fit.Remedy{{Text: "wait until the admission checks are done:", Command: describe}}
+	case WorkloadDeactivated:
+		return []fit.Remedy{{Text: "when the reason is over, queue it again:",
 			Command: fmt.Sprintf(`kubectl patch workload %s -n %s --type=merge -p '{"spec":{"active":true}}'`, w.Name, namespace)}}
-	case kueue.Admitted, kueue.Finished:
+	case WorkloadAdmitted:
+		return []fit.Remedy{{Text: "wait: that takes seconds. If it takes longer, see the Workload:", Command: describe}}
+	case WorkloadFinished:
 	}
 	return nil
 }

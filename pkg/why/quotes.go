@@ -8,9 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // scheduler is the name of the scheduler in quotes.
@@ -38,12 +39,12 @@ func schedulerSays(in *Input) []Quote {
 }
 
 // involved are the objects whose events matter for the pod, by kind and name.
-func involved(in *Input, d demand.Demand) map[string]bool {
+func involved(in *Input, d *fit.Demand) map[string]bool {
 	out := map[string]bool{"Pod/" + in.Pod.Name: true}
 	for _, c := range slices.Concat(d.Unallocated, d.Allocated) {
 		out["ResourceClaim/"+c.Name] = true
 	}
-	for _, v := range demand.Volumes(in.Pod, in.Storage) {
+	for _, v := range d.Volumes {
 		out["PersistentVolumeClaim/"+v.Claim] = true
 	}
 	return out
@@ -66,11 +67,7 @@ func nodeWarnings(in *Input, node string) []Quote {
 	})
 }
 
-// Warnings quotes the latest of the warnings that are wanted, one for each reason and object.
-func Warnings(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool) []Quote {
-	return quotes(events, now, wanted)
-}
-
+// quotes quotes the latest of the warnings that are wanted, one for each reason and object.
 func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool) []Quote {
 	all := slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
 		return e.Type != corev1.EventTypeWarning || !wanted(e)
@@ -136,18 +133,33 @@ func ageOf(now, then time.Time) string {
 	if now.IsZero() || then.IsZero() {
 		return ""
 	}
-	return age(now.Sub(then))
+	return duration.HumanDuration(max(0, now.Sub(then)))
 }
 
-// age formats a duration for people.
-func age(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", max(0, int(d.Seconds())))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+// isAnswer reports whether the reason of an event of the controller is why a pod waits for its claims.
+func isAnswer(reason string) bool {
+	return reason == names.EventClaimNotCreated || reason == names.EventRequestInvalid || fit.IsEvent(reason)
+}
+
+// Renewal is how often the controller writes an answer again that has not changed.
+const Renewal = 45 * time.Minute
+
+// stale is the age from which an event is no answer any more: the controller would have renewed it.
+const stale = time.Hour
+
+// told is the controller's latest answer about the pod, nil if it said since then that devices are free.
+func told(in *Input) *corev1.Event {
+	var latest *corev1.Event
+	for i := range in.Events {
+		e := &in.Events[i]
+		mine := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == in.Pod.Name && e.InvolvedObject.UID == in.Pod.UID
+		said := isAnswer(e.Reason) || e.Reason == names.EventDevicesFree
+		if component(*e) == names.ControllerName && mine && said && (latest == nil || last(*e).After(last(*latest))) {
+			latest = e
+		}
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	if latest == nil || !isAnswer(latest.Reason) || !in.Now.IsZero() && in.Now.Sub(last(*latest)) > stale {
+		return nil
+	}
+	return latest
 }

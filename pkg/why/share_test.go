@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/offer"
-	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 const (
@@ -64,71 +64,71 @@ func TestShares(t *testing.T) {
 	for name, test := range map[string]struct {
 		world   *world
 		ask     resourceapi.DeviceRequest
-		verdict why.Verdict
+		verdict fit.Verdict
 		text    string
 		holders []string
 	}{
 		"room": {
 			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)).holdShare("node-a", "a", amounting(memoryShare, "memory", "70Gi")),
-			amounting(memoryShare, "memory", "60Gi"), why.Fits,
-			"of 2 places for memory share, 1 is taken and 1 free.", []string{"team-b: a"},
+			amounting(memoryShare, "memory", "60Gi"), fit.Fits,
+			"1 of 2 devices free: 1 with too little left (at most 8668Mi of memory).", []string{"team-b: a"},
 		},
 		"more than any GPU has": {
-			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)), amounting(memoryShare, "memory", "200Gi"), why.Lacking,
+			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)), amounting(memoryShare, "memory", "200Gi"), fit.Lacking,
 			"it asks for 200Gi of memory, and a device has 80348Mi of memory for all its shares.", nil,
 		},
 		"more clients than any GPU has": {
-			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)), amounting(fractionShare, "clients", "49"), why.Lacking,
+			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)), amounting(fractionShare, "clients", "49"), fit.Lacking,
 			"it asks for 49 clients, and a device has 48 clients for all its shares.", nil,
 		},
 		"one client is allowed": {
-			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, oneClient)), amounting(memoryShare, "clients", "2"), why.Lacking,
+			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, oneClient)), amounting(memoryShare, "clients", "2"), fit.Lacking,
 			"it asks for 2 clients, and the node's settings allow 1 client for a share.", nil,
 		},
 		"compute without limits": {
-			newWorld(t).node("node-a", "MI300X", 1, sharing(true)), amounting(memoryShare, "compute", "50"), why.Lacking,
+			newWorld(t).node("node-a", "MI300X", 1, sharing(true)), amounting(memoryShare, "compute", "50"), fit.Lacking,
 			"it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works.", nil,
 		},
 		"a capacity that is none": {
-			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true)), amounting(memoryShare, "bandwidth", "5"), why.Lacking,
+			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true)), amounting(memoryShare, "bandwidth", "5"), fit.Lacking,
 			"it asks for bandwidth, which such a share does not have.", nil,
 		},
 		"too little left": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true)).holdShare("node-a", "a", amounting(memoryShare, "memory", "70Gi")),
-			amounting(memoryShare, "memory", "20Gi"), why.Full,
-			"its only shared device has too little left: 8668Mi of memory.", []string{"team-b: a"},
+			amounting(memoryShare, "memory", "20Gi"), fit.Full,
+			"0 of 1 devices free: 1 with too little left (at most 8668Mi of memory).", []string{"team-b: a"},
 		},
 		"clients are used up": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true)).holdShare("node-a", "a", amounting(memoryShare, "memory", "1Gi", "clients", "47")),
-			amounting(memoryShare, "memory", "1Gi", "clients", "2"), why.Full,
-			"its only shared device has too little left: 1 client.", []string{"team-b: a"},
+			amounting(memoryShare, "memory", "1Gi", "clients", "2"), fit.Full,
+			"0 of 1 devices free: 1 with too little left (at most 1 client).", []string{"team-b: a"},
 		},
 		"whole, in pieces, and by the other basis": {
 			newWorld(t).node("node-a", "H100-80GB", 3, sharing(true)).hold("node-a", "team-a", "whole", wholeGPU, 1).
 				hold("node-a", "team-c", "cut", small, 1).holdShare("node-a", "b", amounting(fractionShare)),
-			amounting(memoryShare), why.Full,
-			"of 3 shared devices, 3 are on GPUs that are held whole, in pieces or by shares of another kind.",
+			amounting(memoryShare), fit.Full,
+			"0 of 3 devices free: 3 on a GPU that is held whole, in pieces or by shares of another kind.",
 			[]string{"team-a: whole-0", "team-b: b", "team-c: cut-0"},
 		},
 		"some of everything": {
 			newWorld(t).node("node-a", "H100-80GB", 3, sharing(true)).hold("node-a", "team-a", "whole", wholeGPU, 1).
 				holdShare("node-a", "b", amounting(memoryShare, "memory", "60Gi")).holdShare("node-a", "c", amounting(memoryShare, "memory", "50Gi")),
-			amounting(memoryShare, "memory", "40Gi"), why.Full,
-			"of 3 shared devices, 1 is on a GPU that is held whole, in pieces or by shares of another kind; 2 have too little left, at most 29148Mi of memory.",
+			amounting(memoryShare, "memory", "40Gi"), fit.Full,
+			"0 of 3 devices free: 1 on a GPU that is held whole, in pieces or by shares of another kind, 2 with too little left (at most 29148Mi of memory).",
 			[]string{"team-a: whole-0", "team-b: b, c"},
 		},
 		"no shares here": {
-			newWorld(t).node("node-a", "L4-24GB", 1), amounting(memoryShare), why.Lacking,
-			"no memory share is published here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell. Its GPUs have whole GPU.", nil,
+			newWorld(t).node("node-a", "L4-24GB", 1), amounting(memoryShare), fit.Lacking,
+			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell; its GPUs have whole GPU.", nil,
 		},
 		"no shares of partitions here": {
-			newWorld(t).node("node-a", "L4-24GB", 1, sharing(true)), amounting(partShare), why.Lacking,
-			"it has memory shares, and none that the claim's class and selectors choose (shares of whole GPUs and of partitions have classes of their own).", nil,
+			newWorld(t).node("node-a", "L4-24GB", 1, sharing(true)), amounting(partShare), fit.Lacking,
+			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell; its GPUs have whole GPU, fraction share, memory share.", nil,
 		},
 		"partitions are held": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, partitions)).hold("node-a", "team-c", "cut", three, 2),
-			amounting(partShare), why.Full,
-			"of 2 shared devices, 2 are on GPUs that are held whole, in pieces or by shares of another kind.", []string{"team-c: cut-0, cut-1"},
+			amounting(partShare), fit.Full,
+			"0 of 2 devices free: 2 on a GPU that is held whole, in pieces or by shares of another kind.", []string{"team-c: cut-0, cut-1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,14 +142,14 @@ func TestShares(t *testing.T) {
 			assert.Equal(t, test.holders, got.Holders)
 			grant, err := test.world.scheduler.Allocate(t.Context(), "node-a", claimOf("x", "x", test.ask))
 			require.NoError(t, err)
-			assert.Equal(t, grant != nil, got.Verdict == why.Fits, "the scheduler would not agree")
+			assert.Equal(t, grant != nil, got.Verdict == fit.Fits, "the scheduler would not agree")
 		})
 	}
 }
 
 // TestManySharesAtOnce: a request gets one share of each GPU at most.
 func TestManySharesAtOnce(t *testing.T) {
-	for count, want := range map[int64]why.Verdict{2: why.Fits, 3: why.Lacking} {
+	for count, want := range map[int64]fit.Verdict{2: fit.Fits, 3: fit.Lacking} {
 		w := newWorld(t).node("node-a", "H100-80GB", 2, sharing(true))
 		r := request("gpu", memoryShare)
 		r.Exactly.Count = count

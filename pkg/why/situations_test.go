@@ -16,8 +16,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/kueue"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 func resources(amounts ...string) corev1.ResourceList {
@@ -60,7 +58,7 @@ func (w *world) inZone(zone string) {
 }
 
 // told is the controller's event.
-func (w *world) told(a why.Answer, message string) {
+func (w *world) told(a string, message string) {
 	e := warning("Pod", "pod", string(a), names.ControllerName, message)
 	e.InvolvedObject.UID = w.in.Pod.UID
 	w.in.Events = append(w.in.Events, e)
@@ -79,13 +77,13 @@ func (w *world) ofJob() {
 // ofKueue is the Workload of the pod.
 func (w *world) ofKueue(active bool, conditions ...metav1.Condition) {
 	w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
-	load := kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "pod-pod-12345", OwnerReferences: []metav1.OwnerReference{{UID: w.in.Pod.UID}}}}
+	load := why.Workload{ObjectMeta: metav1.ObjectMeta{Name: "pod-pod-12345", OwnerReferences: []metav1.OwnerReference{{UID: w.in.Pod.UID}}}}
 	load.Spec.QueueName, load.Spec.Active = "gpus", &active
 	for i := range conditions {
 		conditions[i].LastTransitionTime = metav1.NewTime(now.Add(-7 * time.Minute))
 	}
 	load.Status.Conditions = conditions
-	w.in.Workloads = []kueue.Workload{load}
+	w.in.Workloads = []why.Workload{load}
 }
 
 // TestSituations: what keeps a pod from a node beside devices, and what a user without rights is told.
@@ -108,79 +106,79 @@ func TestSituations(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		state  why.State
-		answer why.Answer
+		answer string
 		world  func(*testing.T) *world
 	}{
-		"volume-missing": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+		"volume-missing": {why.VolumeNotReady, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume("")
 			w.in.Storage.Claims = []corev1.PersistentVolumeClaim{}
 			return w
 		}},
-		"volume-unbound": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+		"volume-unbound": {why.VolumeNotReady, "", func(t *testing.T) *world {
 			w := full(t)
 			w.volume(corev1.ClaimPending)
 			w.in.Events = []corev1.Event{warning("PersistentVolumeClaim", "data", "ProvisioningFailed", "csi.example.com", "out of space")}
 			return w
 		}},
-		"volume-without-class": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+		"volume-without-class": {why.VolumeNotReady, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil })
 			return w
 		}},
-		"volume-lost": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+		"volume-lost": {why.VolumeNotReady, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimLost)
 			return w
 		}},
-		"volume-terminating": {why.VolumeNotReady, why.None, func(t *testing.T) *world {
+		"volume-terminating": {why.VolumeNotReady, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimBound, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: now} })
 			return w
 		}},
-		"volume-on-demand": {why.RoomNow, why.None, func(t *testing.T) *world {
+		"volume-on-demand": {why.RoomNow, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("local") })
 			return w
 		}},
-		"volume-elsewhere": {why.NoRoom, why.NodesExcluded, func(t *testing.T) *world {
+		"volume-elsewhere": {why.NoRoom, names.EventNodesExcluded, func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimBound, bound)
 			w.inZone("two")
 			w.in.Nodes[0].Labels["topology.kubernetes.io/zone"] = "one"
 			return w
 		}},
-		"volume-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+		"volume-hidden": {why.Unknown, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimBound, bound)
-			w.hide(unread.Volumes)
+			w.hide(why.ResourceVolumes)
 			return w
 		}},
-		"volume-claims-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+		"volume-claims-hidden": {why.Unknown, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.volume(corev1.ClaimBound)
 			w.in.Storage.Claims, w.in.Storage.Classes = nil, nil
-			w.hide(unread.VolumeClaims, unread.StorageClasses)
+			w.hide(why.ResourceVolumeClaims, why.ResourceStorageClasses)
 			return w
 		}},
-		"larger-than-the-node": {why.NoRoom, why.NodesExcluded, func(t *testing.T) *world {
+		"larger-than-the-node": {why.NoRoom, names.EventNodesExcluded, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Pod.Spec.Containers[0].Resources.Requests = resources("cpu", "64", "memory", "2Ti")
 			w.in.Nodes[0].Status.Allocatable = resources("cpu", "32", "memory", "1Ti")
 			return w
 		}},
-		"preempting": {why.Preempting, why.None, func(t *testing.T) *world {
+		"preempting": {why.Preempting, "", func(t *testing.T) *world {
 			w := full(t)
 			w.in.Pod.Status.NominatedNodeName = "node-a"
 			return w
 		}},
 		// The scheduler also names the node before it binds the pod there.
-		"being-placed": {why.RoomNow, why.None, func(t *testing.T) *world {
+		"being-placed": {why.RoomNow, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Pod.Status.NominatedNodeName, w.in.Pod.Status.Conditions = "node-a", nil
 			return w
 		}},
-		"preempting-for-it": {why.Preempting, why.None, func(t *testing.T) *world {
+		"preempting-for-it": {why.Preempting, "", func(t *testing.T) *world {
 			w := full(t)
 			w.in.Pod.Status.NominatedNodeName, w.in.Pod.Status.Conditions = "node-a", nil
 			preempted := warning("Pod", "victim", "Preempted", "default-scheduler", "Preempted by pod uid-pod on node node-a")
@@ -188,87 +186,87 @@ func TestSituations(t *testing.T) {
 			w.in.Events = []corev1.Event{preempted}
 			return w
 		}},
-		"other-scheduler": {why.SchedulerSilent, why.None, func(t *testing.T) *world {
+		"other-scheduler": {why.SchedulerSilent, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
 			return w
 		}},
-		"other-scheduler-and-full": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+		"other-scheduler-and-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
 			w := full(t)
 			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
 			return w
 		}},
-		"gate-unknown": {why.Gated, why.None, func(t *testing.T) *world {
+		"gate-unknown": {why.Gated, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/approval"}}
 			return w
 		}},
-		"kueue-pending": {why.Gated, why.None, func(t *testing.T) *world {
+		"kueue-pending": {why.Gated, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.ofKueue(true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "couldn't assign flavors to pod set main: insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
 			return w
 		}},
-		"kueue-deactivated": {why.Gated, why.None, func(t *testing.T) *world {
+		"kueue-deactivated": {why.Gated, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.ofKueue(false, metav1.Condition{Type: "Evicted", Status: "True", Reason: "Deactivated", Message: "The workload is deactivated"})
 			return w
 		}},
 		// Gates that Kueue adds to the pods of a job that runs.
-		"kueue-topology": {why.Gated, why.None, func(t *testing.T) *world {
+		"kueue-topology": {why.Gated, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.ofKueue(true, metav1.Condition{Type: "Admitted", Status: "True", Reason: "Admitted", Message: "The workload is admitted"})
 			w.gate("kueue.x-k8s.io/topology")
 			w.ofJob()
 			return w
 		}},
-		"kueue-elastic": {why.Gated, why.None, func(t *testing.T) *world {
+		"kueue-elastic": {why.Gated, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.ofKueue(true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
 			w.gate("kueue.x-k8s.io/elastic-job")
 			w.ofJob()
 			return w
 		}},
-		"kueue-hidden": {why.Gated, why.None, func(t *testing.T) *world {
+		"kueue-hidden": {why.Gated, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.ofKueue(true)
 			w.in.Workloads = nil
-			w.hide(unread.Workloads)
+			w.hide(why.ResourceWorkloads)
 			return w
 		}},
-		"own-claims-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+		"own-claims-hidden": {why.Unknown, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Claims, w.in.Partial = nil, true
-			w.hide(unread.Claims, unread.OwnClaims)
+			w.hide(why.ResourceClaims, why.ResourceOwnClaims)
 			return w
 		}},
-		"templates-hidden": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+		"templates-hidden": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses, w.in.Templates = nil, nil, nil
-			w.hide(unread.Templates)
+			w.hide(why.ResourceTemplates)
 			return w
 		}},
-		"template-late": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+		"template-late": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses = nil, nil
 			w.in.Events = []corev1.Event{warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", `resource claim template "pod": not found`)}
 			return w
 		}},
-		"claim-of-another-pod": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+		"claim-of-another-pod": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
 			w := asks(t)
 			w.claim().OwnerReferences[0].UID = "uid-before"
 			return w
 		}},
-		"claim-does-not-exist": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+		"claim-does-not-exist": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
 			return w
 		}},
-		"claim-being-deleted": {why.Invalid, why.RequestInvalid, func(t *testing.T) *world {
+		"claim-being-deleted": {why.Invalid, names.EventRequestInvalid, func(t *testing.T) *world {
 			w := asks(t)
 			w.claim().DeletionTimestamp = &metav1.Time{Time: now}
 			return w
 		}},
-		"quota-of-claims": {why.ClaimMissing, why.ClaimNotCreated, func(t *testing.T) *world {
+		"quota-of-claims": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses = nil, nil
 			w.in.Templates[0].Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{request("gpu", small)}
@@ -284,69 +282,69 @@ func TestSituations(t *testing.T) {
 			}
 			return w
 		}},
-		"rules-hidden": {why.Unknown, why.None, func(t *testing.T) *world {
+		"rules-hidden": {why.Unknown, "", func(t *testing.T) *world {
 			w := asks(t)
-			w.hide(unread.Rules)
+			w.hide(why.ResourceRules)
 			return w
 		}},
 		// A tenant: own claims, classes, slices, rules and nodes.
-		"tenant-full": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+		"tenant-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
 			w := twoNodes(t).hold("node-a", "team-a", "mine", wholeGPU, 2)
 			w.pod(request("gpu", small))
 			w.in.Partial = true
-			w.hide(unread.Claims, unread.GPUNodes, unread.NodeEvents)
+			w.hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
 			return w
 		}},
-		"tenant-may-be-full": {why.Unknown, why.None, func(t *testing.T) *world {
+		"tenant-may-be-full": {why.Unknown, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Partial = true
-			w.hide(unread.Claims, unread.GPUNodes, unread.NodeEvents)
+			w.hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
 			return w
 		}},
-		"tenant-is-told": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+		"tenant-is-told": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Partial = true
-			w.hide(unread.Claims)
-			w.told(why.DevicesHeld, "Waits for 1 × 1g.10gb. Of 2 nodes with GPUs, 1 has none free, 1 has no such device. For details: kubectl tranche why pod")
+			w.hide(why.ResourceClaims)
+			w.told(names.EventDevicesHeld, "Waits for 1 × 1g.10gb. Of 2 nodes with GPUs, 1 has none free, 1 has no such device. For details: kubectl tranche why pod")
 			return w
 		}},
-		"tenant-with-devices": {why.NoRoom, why.None, func(t *testing.T) *world {
+		"tenant-with-devices": {why.NoRoom, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.placed("node-a").Spec.NodeName = ""
 			w.refused("0/2 nodes are available: 1 Insufficient memory.")
 			w.in.Partial = true
-			w.hide(unread.Claims)
+			w.hide(why.ResourceClaims)
 			return w
 		}},
-		"tenant-without-slices": {why.Unknown, why.None, func(t *testing.T) *world {
+		"tenant-without-slices": {why.Unknown, "", func(t *testing.T) *world {
 			w := asks(t)
 			w.in.Slices, w.in.Nodes, w.in.Partial = nil, nil, true
-			w.hide(unread.Claims, unread.Slices, unread.Nodes)
+			w.hide(why.ResourceClaims, why.ResourceSlices, why.ResourceNodes)
 			return w
 		}},
-		"nodes-hidden-no-class": {why.Unknown, why.None, func(t *testing.T) *world {
+		"nodes-hidden-no-class": {why.Unknown, "", func(t *testing.T) *world {
 			w := extended(t)
 			w.in.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.99gb", "1")
 			w.in.Nodes = nil
-			w.hide(unread.Nodes)
+			w.hide(why.ResourceNodes)
 			return w
 		}},
-		"nodes-hidden-full": {why.Unknown, why.None, func(t *testing.T) *world {
+		"nodes-hidden-full": {why.Unknown, "", func(t *testing.T) *world {
 			w := extended(t).hold("node-a", "team-b", "train", wholeGPU, 2)
 			w.in.Nodes = nil
-			w.hide(unread.Nodes)
+			w.hide(why.ResourceNodes)
 			return w
 		}},
-		"device-plugin-elsewhere": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+		"device-plugin-elsewhere": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
 			w := extended(t).hold("node-a", "team-b", "train", wholeGPU, 2)
 			w.in.Nodes = append(w.in.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-d"}})
 			w.in.Nodes[2].Status.Allocatable = resources("nvidia.com/mig-1g.10gb", "7")
 			return w
 		}},
 		// The controller's words are not needed by who sees everything.
-		"administrator-is-told": {why.NoRoom, why.DevicesHeld, func(t *testing.T) *world {
+		"administrator-is-told": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
 			w := full(t)
-			w.told(why.NoSuchDevice, "an answer of before")
+			w.told(names.EventNoSuchDevice, "an answer of before")
 			return w
 		}},
 	} {
@@ -366,7 +364,7 @@ func TestScheduledWithoutRights(t *testing.T) {
 	w.pod(request("gpu", small))
 	pod := w.placed("node-a")
 	w.in.Slices, w.in.Classes, w.in.Nodes = nil, nil, nil
-	w.hide(unread.Slices, unread.Classes, unread.Nodes, unread.Rules, unread.GPUNodes, unread.NodeEvents)
+	w.hide(why.ResourceSlices, why.ResourceClasses, why.ResourceNodes, why.ResourceRules, why.ResourceGPUNodes, why.ResourceNodeEvents)
 	pod.Status.Phase = corev1.PodRunning
 	e := w.explain()
 	assert.Equal(t, why.Running, e.State)
@@ -374,15 +372,15 @@ func TestScheduledWithoutRights(t *testing.T) {
 	assert.Empty(t, e.Unread)
 
 	pod.Status.Phase = corev1.PodPending
-	w.hide(unread.Events)
+	w.hide(why.ResourceEvents)
 	e = w.explain()
 	assert.Equal(t, why.Starting, e.State)
 	assert.Contains(t, e.Summary, "Without its events it cannot be told whether something is in the way.")
 	require.Len(t, e.Unread, 1)
-	assert.Equal(t, unread.Events, e.Unread[0].Resource)
+	assert.Equal(t, why.ResourceEvents, e.Unread[0].Resource)
 
 	w.in.Claims = nil
-	w.hide(unread.OwnClaims)
+	w.hide(why.ResourceOwnClaims)
 	pod.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
 	assert.Contains(t, w.explain().Summary, "without its claims it cannot be told whether it holds a GPU")
 }

@@ -53,7 +53,7 @@ func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate
 	return wanted
 }
 
-// missingTemplate says why the controller did not create a template. It tells whether there is one
+// missingTemplate says why the controller did not create a template. It reports whether there is one
 // that it could have created.
 func (e *Explanation) missingTemplate(in *Input) bool {
 	wanted := MissingTemplates(in.Pod, in.Templates)

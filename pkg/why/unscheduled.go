@@ -1,18 +1,18 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
-	"github.com/tranche-dev/tranche/pkg/why/kueue"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
+	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // gated explains a pod with scheduling gates.
@@ -22,10 +22,10 @@ func (e *Explanation) gated(in *Input) {
 	for _, g := range in.Pod.Spec.SchedulingGates {
 		gates = append(gates, g.Name)
 	}
-	e.Summary = fmt.Sprintf("%s/%s has scheduling gates (%s); the scheduler ignores it until they are removed.",
-		e.Namespace, e.Pod, strings.Join(gates, ", "))
+	e.Summary = fmt.Sprintf("%s has scheduling gates (%s); the scheduler ignores it until they are removed.",
+		e.who(), strings.Join(gates, ", "))
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, in.demand()))...)
-	if i := slices.IndexFunc(gates, kueue.IsGate); i >= 0 {
+	if i := slices.IndexFunc(gates, isKueueGate); i >= 0 {
 		e.gatedByKueue(in, gates[i])
 		return
 	}
@@ -33,121 +33,160 @@ func (e *Explanation) gated(in *Input) {
 }
 
 // unscheduled explains a pod without a node.
-func (e *Explanation) unscheduled(ctx context.Context, c *world, d demand.Demand, drawn *cluster.Summary) {
-	in := c.in
-	e.Asks = c.asks(ctx, d)
+func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
+	e.Asks = d.Asks()
 	e.Quotes = append(e.Quotes, schedulerSays(in)...)
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
-	volumes := c.volumes()
-	defer e.addVolumes(volumes)
+	e.devices(ctx, in, m, d, drawn)
+	e.addVolumes(d.Volumes)
+}
+
+// devices explains the part that claims and devices have in it.
+func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
+	invalid := d.Invalid(in.Classes)
 	switch {
-	case in.unread(unread.OwnClaims) && len(in.Pod.Spec.ResourceClaims) > 0:
-		e.State = Unknown
-		e.Summary = fmt.Sprintf("%s/%s has no node yet. The reason cannot be determined without its ResourceClaims.", e.Namespace, e.Pod)
+	case has(in.Unread, ResourceOwnClaims) && len(in.Pod.Spec.ResourceClaims) > 0:
+		e.say(Unknown, "%s has no node yet. The reason cannot be determined without its ResourceClaims.", e.who())
 		e.remedy("ask an administrator for the right to list resourceclaims in the namespace, or to run this command. Whether you have it:",
 			"kubectl auth can-i list resourceclaims.resource.k8s.io -n "+e.Namespace)
-		return
 	case len(d.Missing) > 0:
-		e.State = ClaimMissing
-		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(d.Missing, " "))
+		e.say(ClaimMissing, "%s waits for a claim: %s", e.who(), strings.Join(d.Missing, " "))
+		e.Answer = names.EventClaimNotCreated
 		if !e.missingTemplate(in) {
 			e.remedyMissing(in)
 		}
-		return
 	case len(d.Unallocated) == 0 && len(d.Allocated) == 0:
 		e.noDevices(in)
-		return
-	}
-	if bad := c.invalid(d); len(bad) > 0 {
-		e.State = Invalid
-		e.Summary = fmt.Sprintf("%s/%s can run nowhere: %s", e.Namespace, e.Pod, strings.Join(bad, " "))
-		if len(c.leaving(d)) > 0 {
+	case len(invalid) > 0:
+		e.say(Invalid, "%s can run nowhere: %s", e.who(), strings.Join(invalid, " "))
+		e.Answer = names.EventRequestInvalid
+		if len(d.Deleted()) > 0 {
 			e.remedy("create the claim again when it is gone.", "")
 		} else {
 			e.remedy("see which classes there are:", "kubectl get deviceclass")
 		}
-		return
-	}
-	if in.Classes != nil { // otherwise nothing can be compared
-		var only bool
-		if only, e.others = c.ofOthers(ctx, d); only {
-			e.State = OtherDriver
-			e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for devices of another driver, which is not explained here.", e.Namespace, e.Pod)
+	case in.Classes == nil:
+		e.say(Unknown, "%s has no node yet. The reason cannot be determined without the DeviceClasses.", e.who())
+		e.remedyClasses()
+		e.scheduling(in)
+	default:
+		only, others := m.OtherDrivers(ctx, d)
+		if only {
+			e.say(OtherDriver, "%s has no node yet. It asks for devices of another driver, which is not explained here.", e.who())
 			return
 		}
-		e.explainNodes(ctx, c, d, drawn)
+		e.explainNodes(in, m.Nodes(ctx, d, drawn))
+		e.judge(in, d, others)
+		e.scheduling(in)
 	}
-	e.judge(c, d)
-	e.scheduling(in)
 }
 
-// noDevices explains a pod that asks for no devices, as far as is known.
-func (e *Explanation) noDevices(in *Input) {
-	odd := unservedResources(in)
-	resources := strings.Join(odd, " and ")
+func (e *Explanation) who() string { return e.Namespace + "/" + e.Pod }
+
+func (e *Explanation) say(s State, format string, args ...any) {
+	e.State, e.Summary = s, fmt.Sprintf(format, args...)
+}
+
+// explainNodes adds nodes, and the messages about those on which something is wrong.
+func (e *Explanation) explainNodes(in *Input, nodes []fit.Node) {
+	e.Nodes = nodes
+	for _, n := range nodes {
+		tainted := slices.ContainsFunc(n.Requests, func(r fit.Request) bool { return r.Verdict != fit.Fits && len(r.Taints) > 0 })
+		if tainted || len(n.Reasons) > 0 {
+			e.Quotes = append(e.Quotes, nodeWarnings(in, n.Name)...)
+		}
+	}
+}
+
+// judge sets the summary and the remedies from the verdicts about the nodes. others: other drivers may serve
+// all that the pod asks for.
+func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
+	var fitting []string
+	var failing *fit.Node
+	for i, n := range e.Nodes {
+		switch n.Verdict {
+		case fit.Fits:
+			fitting = append(fitting, n.Name)
+		case fit.SelectorFails, fit.Unclear:
+			failing = cmp.Or(failing, &e.Nodes[i])
+		case fit.Full, fit.Together, fit.Switching, fit.Tainted, fit.Unusable, fit.Excluded, fit.Never, fit.Lacking:
+		}
+	}
+	on, doubts := text.List(fitting, maxNamed), in.doubts()
 	switch {
-	case len(odd) == 0:
-		e.State = NoDevices
-		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
-	case in.Classes == nil:
-		e.State = Unknown
-		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s; without the DeviceClasses it cannot be told whether that is a device, and so not what is in its way.", e.Namespace, e.Pod, resources)
-		e.remedyClasses()
-	case in.unread(unread.Nodes):
-		e.State = Unknown
-		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s, for which there is no DeviceClass; without the nodes it cannot be told whether a device plugin serves it.", e.Namespace, e.Pod, resources)
-		e.remedy("ask an administrator for the right to list nodes, or to run this command.", "")
+	case in.Slices == nil:
+		e.say(Unknown, "%s has no node yet. The reason cannot be determined without the ResourceSlices.", e.who())
+	case len(e.Nodes) == 0:
+		e.say(NoRoom, "%s waits for a GPU, and no node publishes any.", e.who())
+		e.remedy("see whether the plugin runs on the nodes with GPUs:", "kubectl get daemonsets "+cluster.InSystem(cluster.SystemNamespace(in.Classes))+" -l "+cluster.PluginLabel)
+	case len(d.Unallocated) == 0 && len(fitting) > 0:
+		e.say(NoRoom, "%s has its devices, on %s, and waits for something else there.", e.who(), on)
+	case len(d.Unallocated) == 0:
+		e.say(NoRoom, "%s has its devices, and no node yet: it must go where they are.", e.who())
+	case len(fitting) > 0 && len(doubts) > 0:
+		e.doubtful(in, on, doubts)
+	case len(fitting) > 0:
+		e.roomNow(on, in.Pod)
+		return
+	case failing != nil:
+		e.say(Unknown, "%s has no node yet: %s", e.who(), whyNot(*failing))
+	case len(d.Extended) > 0 && has(in.Unread, ResourceNodes):
+		e.say(Unknown, "%s has no node yet. %s. Without the nodes it cannot be told whether a device plugin could serve it.", e.who(), text.Capital(fit.Summary(e.Nodes)))
 	default:
-		e.State = Invalid
-		e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin.", e.Namespace, e.Pod, resources)
-		e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
+		e.say(NoRoom, "%s waits for %s: %s.", e.who(), fit.Asked(e.Asks), fit.Summary(e.Nodes))
 	}
-}
-
-// explainNodes explains the nodes that publish GPUs, and others that matter. Without a picture, it does not
-// say what they have.
-func (e *Explanation) explainNodes(ctx context.Context, c *world, d demand.Demand, drawn *cluster.Summary) {
-	for _, node := range c.nodes() {
-		var picture cluster.Node
-		if drawn != nil {
-			picture = drawn.Nodes[slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })]
-		}
-		n := c.node(ctx, node, picture, d)
-		c.addSwitch(&n)
-		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
-		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {
-			e.Quotes = append(e.Quotes, nodeWarnings(c.in, node.Name)...)
-		}
-		e.Nodes = append(e.Nodes, n)
-	}
-	e.Nodes = append(e.Nodes, c.unpublished(e.Nodes)...)
-	e.Nodes = append(e.Nodes, c.servedByPlugins(d, e.Nodes)...)
-}
-
-// servedByPlugins are nodes without GPUs of Tranche's, on which a device plugin serves what the pod asks
-// for.
-func (c *world) servedByPlugins(d demand.Demand, shown []Node) []Node {
-	var out []Node
-	for i := range c.in.Nodes {
-		node := &c.in.Nodes[i]
-		if slices.ContainsFunc(shown, func(n Node) bool { return n.Name == node.Name }) {
-			continue
-		}
-		n := Node{Name: node.Name, Verdict: Excluded}
-		for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
-			if have := node.Status.Allocatable[name]; !have.IsZero() {
-				n.Reasons = append(n.Reasons, fmt.Sprintf(servedByPlugin, name, have.String()))
-			}
-		}
-		if len(n.Reasons) > 0 {
-			out = append(out, n)
+	if e.State == NoRoom && e.Answer == "" {
+		e.Answer = fit.CountsOf(e.Nodes).Event(!others)
+		if e.Answer == "" && others {
+			e.Summary += " Whether devices of another driver can serve it is not explained here."
 		}
 	}
-	return out
+	e.Remedies = append(e.Remedies, fit.Remedies(e.Nodes)...)
 }
 
-// servedByPlugin is why nothing of Tranche's counts on a node.
-const servedByPlugin = "a device plugin serves %s on this node (%s in all), so nothing of Tranche's counts for it here."
+// whyNot is why a node could not be judged.
+func whyNot(n fit.Node) string {
+	for _, r := range n.Requests {
+		if r.Verdict == n.Verdict {
+			return r.Text
+		}
+	}
+	return strings.Join(n.Reasons, " ")
+}
+
+// doubtful is for devices that look free to who may not see everything. If the controller, which sees
+// everything, has written why the pod waits, that is the answer.
+func (e *Explanation) doubtful(in *Input, nodes string, doubts []string) {
+	event := told(in)
+	if event == nil {
+		e.say(Unknown, "%s has no node yet. By what you may see, its devices are free on %s; but %s, which you may not see.", e.who(), nodes, strings.Join(doubts, ", and "))
+		e.remedy("wait for the event that Tranche's controller writes on a pod that waits for longer than a minute, or ask an administrator to run this command.", "")
+		return
+	}
+	e.say(NoRoom, "%s waits for a device, as Tranche's controller says, which sees all objects (%s). By what you may see, its devices are free on %s.", e.who(), event.Reason, nodes)
+	e.Answer = event.Reason
+	e.Quotes = append(e.Quotes, Quote{
+		Who: speaker(*event) + " about the pod " + e.Pod, Reason: event.Reason, Age: ageOf(in.Now, last(*event)), Message: event.Message,
+	})
+}
+
+// roomNow is for devices that would fit now. It is not known whether the scheduler has tried again
+// since then, so it also names what else decides where the pod can run.
+func (e *Explanation) roomNow(nodes string, pod *corev1.Pod) {
+	e.say(RoomNow, "%s would get its devices on %s now. Either the scheduler has not tried again yet, or something else keeps the pod away.", e.who(), nodes)
+	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest.", "")
+	otherwise := "if it goes on, the devices are not the reason; the scheduler's message tells what is."
+	if others := fit.Others(pod); len(others) > 0 {
+		otherwise += " Beside devices, the pod asks for: " + strings.Join(others, "; ") + "."
+	}
+	e.remedy(otherwise, "")
+}
+
+// remedyClasses is for users who may not list DeviceClasses.
+func (e *Explanation) remedyClasses() {
+	e.remedy("ask an administrator for the right to list deviceclasses.resource.k8s.io, or to run this command. Whether you have it:",
+		"kubectl auth can-i list deviceclasses.resource.k8s.io")
+}
 
 // scheduling adds what else the pod says about its scheduling.
 func (e *Explanation) scheduling(in *Input) {
@@ -160,12 +199,12 @@ func (e *Explanation) scheduling(in *Input) {
 		e.Summary += fmt.Sprintf(" The scheduler is placing it on %s.", pod.Status.NominatedNodeName)
 	case pod.Status.NominatedNodeName != "":
 		e.State = Preempting
-		e.Summary = fmt.Sprintf("%s/%s waits until pods of lower priority leave %s: the scheduler has asked them to.", e.Namespace, e.Pod, pod.Status.NominatedNodeName)
-		e.Remedies = nil
+		e.Summary = fmt.Sprintf("%s waits until pods of lower priority leave %s: the scheduler has asked them to.", e.who(), pod.Status.NominatedNodeName)
+		e.Answer, e.Remedies = "", nil
 		e.remedy("wait: it lasts at most as long as the pods take to end.", "")
 	case named && !tried && e.State != NoRoom:
 		e.State = SchedulerSilent
-		e.Summary = fmt.Sprintf("%s/%s asks for the scheduler %s, which has not said anything about it.", e.Namespace, e.Pod, pod.Spec.SchedulerName)
+		e.Summary = fmt.Sprintf("%s asks for the scheduler %s, which has not said anything about it.", e.who(), pod.Spec.SchedulerName)
 		e.Remedies = nil
 		e.remedy("see whether that scheduler runs, and whether the pod belongs to a queue or group that it waits for; or leave out schedulerName.", "")
 	case named && !tried:
@@ -173,7 +212,7 @@ func (e *Explanation) scheduling(in *Input) {
 	}
 }
 
-// preempts tells whether the scheduler makes room for the pod. Since Kubernetes 1.35 it also nominates the
+// preempts reports whether the scheduler makes room for the pod. Since Kubernetes 1.35 it also nominates the
 // node of a pod for which it only has to prepare something there (KEP-5278).
 func preempts(in *Input) bool {
 	failed := slices.ContainsFunc(in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -181,60 +220,5 @@ func preempts(in *Input) bool {
 	})
 	return failed || slices.ContainsFunc(in.Events, func(e corev1.Event) bool {
 		return e.Reason == "Preempted" && e.Related != nil && e.Related.UID == in.Pod.UID
-	})
-}
-
-// invalid says what no node can ever satisfy.
-func (c *world) invalid(d demand.Demand) []string {
-	out := c.leaving(d)
-	for _, claim := range d.Unallocated {
-		for _, r := range claim.Spec.Devices.Requests {
-			for _, ch := range demand.Choices(r) {
-				if c.in.Classes != nil && c.DeviceClasses[ch.Class] == nil {
-					out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
-				}
-			}
-		}
-	}
-	return out
-}
-
-// leaving says which claims are being deleted.
-func (c *world) leaving(d demand.Demand) (out []string) {
-	for _, claim := range d.Unallocated {
-		if claim.DeletionTimestamp != nil {
-			out = append(out, fmt.Sprintf("the claim %s is being deleted.", claim.Name))
-		}
-	}
-	return out
-}
-
-// unservedResources lists extended resources of the pod that no device plugin serves. If the classes
-// are known, only resources of GPU vendors count; otherwise each may belong to a class.
-func unservedResources(in *Input) []string {
-	names := map[string]bool{}
-	for _, c := range demand.Containers(in.Pod) {
-		for name := range c.Resources.Requests {
-			domain, _, extended := strings.Cut(string(name), "/")
-			ofGPU := domain == "nvidia.com" || domain == "amd.com"
-			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
-			if extended && !plugin && (ofGPU || in.Classes == nil) {
-				names[string(name)] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// WaitsForKueue tells whether a pod has a scheduling gate of Kueue's.
-func WaitsForKueue(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return kueue.IsGate(g.Name) })
-}
-
-// WaitsForClaims tells whether claims of a pod are still to be created from templates.
-func WaitsForClaims(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool {
-		return c.ResourceClaimTemplateName != nil &&
-			!slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name })
 	})
 }

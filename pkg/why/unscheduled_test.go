@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // TestUnscheduled: each way in which a pod can wait for a device, and the words
@@ -267,7 +266,7 @@ func TestUnscheduled(t *testing.T) {
 			w := twoNodes(t)
 			w.pod(request("gpu", small))
 			w.in.Partial, w.in.Nodes = true, nil
-			w.hide(unread.Claims, unread.Nodes)
+			w.hide(why.ResourceClaims, why.ResourceNodes)
 			return w
 		}},
 		"classes-hidden": {why.Unknown, func(t *testing.T) *world {

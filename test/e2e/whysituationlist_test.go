@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 func limits(amounts ...string) func(*corev1.PodSpec) {
@@ -62,15 +61,15 @@ func deviceSituations() []situation {
 		{name: "quota-of-claims", make: asking(devices(request(class4g40gb, ""))), state: string(why.ClaimMissing), says: []string{`"quota": "no-claims"`, "FailedResourceClaimCreation"}},
 		{name: "extended", make: pod(nil, limits("nvidia.com/mig-1g.10gb", "1"), on(nodeB)), state: string(why.NoRoom), says: []string{"nvidia.com/mig-1g.10gb"}},
 		{name: "unknown-resource", make: pod(nil, limits("nvidia.com/mig-1g.99gb", "1")), state: string(why.Invalid), says: []string{"neither a DeviceClass nor a device plugin"}},
-		{name: "claim-unused", make: func(s *suite, name string) { s.claim(name) }, asked: "resourceclaim/claim-unused", state: string(owner.Unused)},
+		{name: "claim-unused", make: func(s *suite, name string) { s.claim(name) }, asked: "resourceclaim/claim-unused", state: string(why.Unused)},
 		{name: "claim-waits", make: func(s *suite, name string) {
 			s.claim(name)
 			pod([]corev1.PodResourceClaim{fromClaim(name)}, on("nowhere"))(s, name)
-		}, asked: "resourceclaims/claim-waits", state: string(owner.Waiting), says: []string{"NodesExcluded"}},
+		}, asked: "resourceclaims/claim-waits", state: string(why.Waiting), says: []string{"NodesExcluded"}},
 		{name: "claim-allocated", make: func(s *suite, name string) {
 			s.claim(name)
 			pod([]corev1.PodResourceClaim{fromClaim(name)}, on(nodeA))(s, name)
-		}, asked: "resourceclaim/claim-allocated", state: string(owner.Allocated), says: []string{"for claim-allocated"}},
+		}, asked: "resourceclaim/claim-allocated", state: string(why.Allocated), says: []string{"for claim-allocated"}},
 	}
 }
 
@@ -109,9 +108,9 @@ func ownerSituations() []situation {
 		}
 	}
 	return []situation{
-		{name: "job-refused", make: job(refused), asked: "job/job-refused", state: string(owner.PodsRefused), says: []string{`"quota": "none"`, "FailedCreate"}},
-		{name: "job-waits", make: job(waits, on(nodeB)), asked: "job/job-waits", state: string(owner.Waiting), says: []string{`"waits": "Unscheduled"`, "1g.10gb"}},
-		{name: "deployment-refused", make: deployment(1, refused), asked: "deployment/deployment-refused", state: string(owner.PodsRefused), says: []string{`"quota": "none"`}},
+		{name: "job-refused", make: job(refused), asked: "job/job-refused", state: string(why.PodsRefused), says: []string{`"quota": "none"`, "FailedCreate"}},
+		{name: "job-waits", make: job(waits, on(nodeB)), asked: "job/job-waits", state: string(why.Waiting), says: []string{`"waits": "Unscheduled"`, "1g.10gb"}},
+		{name: "deployment-refused", make: deployment(1, refused), asked: "deployment/deployment-refused", state: string(why.PodsRefused), says: []string{`"quota": "none"`}},
 		{name: "set", make: func(s *suite, name string) {
 			s.t.Helper()
 			always := func(p *corev1.PodSpec) { p.RestartPolicy = corev1.RestartPolicyAlways }
@@ -119,6 +118,6 @@ func ownerSituations() []situation {
 				Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels(name)}, Template: podTemplate(labels(name), waits, on(nodeB), always),
 			}}, metav1.CreateOptions{})
 			require.NoError(s.t, err)
-		}, asked: "sts/set", state: string(owner.Waiting), says: []string{"It creates the other 2 when the pods before are ready"}},
+		}, asked: "sts/set", state: string(why.Waiting), says: []string{"It creates the other 2 when the pods before are ready"}},
 	}
 }

@@ -8,12 +8,13 @@ import (
 
 // metrics are what is counted.
 type metrics struct {
-	events *prometheus.CounterVec
-	calls  prometheus.Counter
+	events            *prometheus.CounterVec
+	calls             prometheus.Counter
+	pods, unexplained *prometheus.GaugeVec
 }
 
-func newMetrics(registry prometheus.Registerer, m *memory) *metrics {
-	out := &metrics{
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: names.MetricWaitingPodEvents,
 			Help: "Events that say why a pod waits.",
@@ -22,33 +23,28 @@ func newMetrics(registry prometheus.Registerer, m *memory) *metrics {
 			Name: names.MetricWaitingPodCalls,
 			Help: "Calls to the API server for these events.",
 		}),
+		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: names.MetricWaitingPods,
+			Help: "Pods that wait because of their claims, by the reason of their event.",
+		}, []string{"reason"}),
+		unexplained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: names.MetricWaitingPodsUnexplained,
+			Help: "Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).",
+		}, []string{"reason"}),
 	}
 	if registry != nil {
-		registry.MustRegister(out.events, out.calls, &podCollector{m})
+		registry.MustRegister(m.events, m.calls, m.pods, m.unexplained)
 	}
-	return out
+	return m
 }
 
-var (
-	podsDesc = prometheus.NewDesc(names.MetricWaitingPods,
-		"Pods that wait because of their claims, by the reason of their event.", []string{"reason"}, nil)
-	leftDesc = prometheus.NewDesc(names.MetricWaitingPodsUnexplained,
-		"Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).", []string{"reason"}, nil)
-)
-
-// podCollector counts the pods when metrics are scraped.
-type podCollector struct{ memory *memory }
-
-// Describe implements prometheus.Collector.
-func (c *podCollector) Describe(descs chan<- *prometheus.Desc) { descs <- podsDesc; descs <- leftDesc }
-
-// Collect implements prometheus.Collector.
-func (c *podCollector) Collect(out chan<- prometheus.Metric) {
-	byAnswer, left := c.memory.numbers()
-	for answer, n := range byAnswer {
-		out <- prometheus.MustNewConstMetric(podsDesc, prometheus.GaugeValue, float64(n), string(answer))
+// set sets the numbers of pods.
+func (m *metrics) set(byReason map[string]int, unexplained map[string]int) {
+	m.pods.Reset()
+	for reason, n := range byReason {
+		m.pods.WithLabelValues(reason).Set(float64(n))
 	}
-	for reason, n := range left {
-		out <- prometheus.MustNewConstMetric(leftDesc, prometheus.GaugeValue, float64(n), reason)
+	for reason, n := range unexplained {
+		m.unexplained.WithLabelValues(reason).Set(float64(n))
 	}
 }

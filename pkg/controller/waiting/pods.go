@@ -2,171 +2,197 @@ package waiting
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/text"
-	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/demand"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// reconcilePod finds out what a pod asks for, when it has waited for long enough.
-func (r *Reconciler) reconcilePod(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	key := request.NamespacedName
-	var pod corev1.Pod
-	if err := r.Pods.Get(ctx, key, &pod); err != nil {
-		r.memory.forget(key)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if !waits(&pod) {
-		r.memory.forget(key)
-		return reconcile.Result{}, nil
-	}
-	since := r.memory.see(key, pod.UID, r.Clock.Now())
-	if left := since.Add(r.After).Sub(r.Clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return reconcile.Result{}, r.look(ctx, key, &pod)
+// pod is a pod that waits for a node.
+type pod struct {
+	uid types.UID
+	// since is when it was first seen to wait.
+	since time.Time
+	// version and hash are those of the pod as it was when its demand was found, empty before that.
+	version string
+	hash    uint64
+	claims  []types.NamespacedName
+	// demand is what it asks for, nil if no node decides about it; reason is then why it waits, and note the
+	// sentence.
+	demand *demand
+	reason string
+	note   string
+	// leftOut: it gets no event, because pods have too many different demands.
+	leftOut bool
+	// told is the reason of its last event.
+	told  string
+	event written
 }
 
-// look finds out what a pod asks for, and has the nodes judged if nobody has asked for that yet.
-func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
-	in, claims, err := r.input(ctx, pod)
+// updatePods finds the demands of pods that have waited for long enough, again when they or their claims
+// change.
+func (e *Explainer) updatePods(ctx context.Context, changed changeSet) error {
+	var all corev1.PodList
+	if err := e.Pods.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list pods that wait: %w", err)
+	}
+	there := make(map[types.NamespacedName]*corev1.Pod, len(all.Items))
+	for i := range all.Items {
+		if o := &all.Items[i]; waits(o) {
+			there[client.ObjectKeyFromObject(o)] = o
+		}
+	}
+	for key, p := range e.pods {
+		if o := there[key]; o == nil || o.UID != p.uid {
+			e.leave(key, p)
+			delete(e.pods, key)
+		}
+	}
+	mayAdd := map[string]bool{}
+	var due []types.NamespacedName
+	for key, o := range there {
+		p := e.pods[key]
+		if p == nil {
+			p = &pod{uid: o.UID, since: e.Clock.Now()}
+			e.pods[key] = p
+		}
+		if changed.allPods || slices.ContainsFunc(p.claims, func(c types.NamespacedName) bool { return changed.claims[c] }) {
+			p.version, p.hash = "", 0
+		}
+		if _, known := mayAdd[key.Namespace]; !known {
+			mayAdd[key.Namespace] = e.mayAdd(key.Namespace)
+		}
+		if e.Clock.Since(p.since) >= e.After && (p.isStale(o) || p.leftOut && mayAdd[key.Namespace]) {
+			due = append(due, key)
+		}
+	}
+	for _, key := range inTurns(due) {
+		if p := e.pods[key]; p.leftOut && !p.isStale(there[key]) && !e.mayAdd(key.Namespace) {
+			continue
+		}
+		if err := e.updatePod(ctx, key, there[key]); err != nil {
+			return fmt.Errorf("read what pod %s asks for: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// isStale reports whether the demand of a pod is to be found, because it has changed since that was done.
+func (p *pod) isStale(o *corev1.Pod) bool {
+	if p.version == "" || p.version != o.ResourceVersion && p.hash != hashOf(o) {
+		return true
+	}
+	p.version = o.ResourceVersion
+	return false
+}
+
+// hashOf is the hash of what the cache keeps of a pod.
+func hashOf(o *corev1.Pod) uint64 {
+	hash := fnv.New64a()
+	_ = json.NewEncoder(hash).Encode([]any{o.Spec, o.Status})
+	return hash.Sum64()
+}
+
+// updatePod finds the demand of a pod.
+func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *corev1.Pod) error {
+	p := e.pods[key]
+	in, claims, err := e.input(ctx, o)
 	if err != nil {
 		return err
 	}
-	r.memory.uses(key, claims)
-	wish, answer, problem, err := why.WishOf(in)
+	asked := fit.DemandOf(in)
+	p.claims, p.version, p.hash, p.reason, p.note = claims, o.ResourceVersion, hashOf(o), "", ""
+	explain := func(reason string, problems []string) {
+		p.reason, p.note = reason, text.Capital(strings.Join(problems, " "))+" For details: kubectl tranche why "+key.Name
+		e.leave(key, p)
+	}
+	invalid := asked.Invalid(in.Classes)
 	switch {
-	case err != nil:
-		return err
-	case answer != why.None && !r.servedByPlugin(ctx, &in):
-		r.memory.decided(key, answer, text.Capital(problem)+" For details: kubectl tranche why "+pod.Name)
-		return nil
-	case wish == nil:
-		r.memory.decided(key, why.None, "")
-		return nil
+	case e.servedByPlugin(ctx, asked):
+		e.leave(key, p)
+	case len(asked.Missing) > 0:
+		explain(names.EventClaimNotCreated, asked.Missing)
+	case len(invalid) > 0:
+		explain(names.EventRequestInvalid, invalid)
+	case len(asked.Unallocated) == 0:
+		e.leave(key, p)
+	default:
+		id, err := asked.Key(in.Classes)
+		if err != nil {
+			return err
+		}
+		e.join(key, p, asked, id)
 	}
-	if _, may := r.memory.join(key, wish.Key); !may {
-		return nil
-	}
-	limited, cancel := context.WithTimeout(ctx, r.memory.forReading(key))
-	defer cancel()
-	ours, err := wish.Narrow(limited, cluster.Objects{Classes: in.Classes, Compiled: r.compiled})
-	switch {
-	case ctx.Err() != nil:
-		return err
-	case err != nil:
-		r.memory.addParked(key, wish, r.Clock.Now())
-		return nil
-	case !ours || r.servedByPlugin(ctx, &in):
-		r.memory.decided(key, why.None, "")
-		return nil
-	}
-	r.memory.add(key, wish)
-	return r.judgeAll(ctx)
+	return nil
 }
 
 // input reads what a pod asks for: its claims, or the templates of those that it does not have.
-func (r *Reconciler) input(ctx context.Context, pod *corev1.Pod) (in why.Input, names []types.NamespacedName, err error) {
-	in.Pod, in.Templates = pod, []resourceapi.ResourceClaimTemplate{}
-	in.Claims = []resourceapi.ResourceClaim{}
-	if in.Classes, err = r.classes(ctx); err != nil {
+func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in fit.Input, claims []types.NamespacedName, err error) {
+	in = fit.Input{Pod: pod.DeepCopy(), Claims: []resourceapi.ResourceClaim{}, Templates: []resourceapi.ResourceClaimTemplate{}}
+	if in.Classes, err = e.classes(ctx); err != nil {
 		return in, nil, err
 	}
-	for _, c := range pod.Spec.ResourceClaims {
-		name := claimOf(pod, c)
-		if name == "" {
-			err = r.addTemplate(ctx, &in, c)
-		} else {
-			names = append(names, types.NamespacedName{Namespace: pod.Namespace, Name: name})
-			err = r.addClaim(ctx, &in, names[len(names)-1])
+	for i := range pod.Spec.ResourceClaims {
+		c := &pod.Spec.ResourceClaims[i]
+		name, _, noClaim := resourceclaim.Name(pod, c)
+		found := false
+		switch {
+		case noClaim == nil && name != nil:
+			var claim resourceapi.ResourceClaim
+			if found, err = e.get(ctx, pod.Namespace, *name, &claim); found {
+				in.Claims = append(in.Claims, claim)
+			}
+			claims = append(claims, types.NamespacedName{Namespace: pod.Namespace, Name: *name})
+		case noClaim != nil && c.ResourceClaimTemplateName != nil:
+			var template resourceapi.ResourceClaimTemplate
+			if found, err = e.get(ctx, pod.Namespace, *c.ResourceClaimTemplateName, &template); found {
+				in.Templates = append(in.Templates, template)
+			}
 		}
 		if err != nil {
 			return in, nil, err
 		}
 	}
-	return in, names, nil
+	return in, claims, nil
 }
 
-// claimOf is the name of a claim of a pod, empty if it has not been created from its template.
-func claimOf(pod *corev1.Pod, c corev1.PodResourceClaim) string {
-	if c.ResourceClaimName != nil {
-		return *c.ResourceClaimName
+// get reads an object from the API server, if it exists.
+func (e *Explainer) get(ctx context.Context, namespace, name string, o client.Object) (found bool, err error) {
+	ctx, cancel, err := e.call(ctx)
+	defer cancel()
+	if err != nil {
+		return false, err
 	}
-	for _, s := range pod.Status.ResourceClaimStatuses {
-		if s.Name == c.Name && s.ResourceClaimName != nil {
-			return *s.ResourceClaimName
-		}
+	if err := e.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("read %T %s/%s: %w", o, namespace, name, err))
 	}
-	return ""
+	return true, nil
 }
 
-func (r *Reconciler) addClaim(ctx context.Context, in *why.Input, name types.NamespacedName) error {
-	var claim resourceapi.ResourceClaim
-	if err := r.get(ctx, name, &claim); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	in.Claims = append(in.Claims, claim)
-	return nil
-}
-
-func (r *Reconciler) addTemplate(ctx context.Context, in *why.Input, c corev1.PodResourceClaim) error {
-	if c.ResourceClaimTemplateName == nil {
-		return nil
-	}
-	var template resourceapi.ResourceClaimTemplate
-	err := r.get(ctx, types.NamespacedName{Namespace: in.Pod.Namespace, Name: *c.ResourceClaimTemplateName}, &template)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	in.Templates = append(in.Templates, template)
-	return err
-}
-
-// get reads an object from the API server, not faster than allowed.
-func (r *Reconciler) get(ctx context.Context, name types.NamespacedName, o client.Object) error {
-	if err := r.limit(ctx); err != nil {
-		return err
-	}
-	if err := r.Reader.Get(ctx, name, o); err != nil {
-		return fmt.Errorf("read %T %s: %w", o, name, err)
-	}
-	return nil
-}
-
-func (r *Reconciler) limit(ctx context.Context) error {
-	if err := r.Limiter.Wait(ctx); err != nil {
-		return fmt.Errorf("wait for the next call: %w", err)
-	}
-	r.metrics.calls.Inc()
-	return nil
-}
-
-// servedByPlugin tells whether a device plugin serves an extended resource of the pod on some node. Then
+// servedByPlugin reports whether a device plugin serves an extended resource of the pod on some node. Then
 // devices of claims are not all that the pod can have.
-func (r *Reconciler) servedByPlugin(ctx context.Context, in *why.Input) bool {
-	extended := demand.Of(demand.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes}).Extended
-	if len(extended) == 0 {
+func (e *Explainer) servedByPlugin(ctx context.Context, d *fit.Demand) bool {
+	if len(d.Extended) == 0 {
 		return false
 	}
 	var nodes corev1.NodeList
-	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := e.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return true
 	}
 	for i := range nodes.Items {
-		for name := range extended {
+		for name := range d.Extended {
 			if n := nodes.Items[i].Status.Allocatable[name]; !n.IsZero() {
 				return true
 			}
@@ -175,7 +201,7 @@ func (r *Reconciler) servedByPlugin(ctx context.Context, in *why.Input) bool {
 	return false
 }
 
-// waits tells whether a pod waits for a node, and may do so because of claims.
+// waits reports whether a pod waits for a node, and may do so because of claims.
 func waits(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || pod.Status.Phase != corev1.PodPending {
 		return false
@@ -183,12 +209,12 @@ func waits(pod *corev1.Pod) bool {
 	return wantsDevices(pod)
 }
 
-// wantsDevices tells whether a pod has claims or extended resources.
+// wantsDevices reports whether a pod has claims or extended resources.
 func wantsDevices(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
 	}
-	for _, c := range demand.Containers(pod) {
+	for _, c := range fit.Containers(pod) {
 		for name := range c.Resources.Requests {
 			if strings.Contains(string(name), "/") {
 				return true
@@ -197,43 +223,3 @@ func wantsDevices(pod *corev1.Pod) bool {
 	}
 	return false
 }
-
-// trimPod keeps of a pod what decides on which nodes it fits.
-func trimPod(o any) (any, error) {
-	p, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil
-	}
-	out := &corev1.Pod{TypeMeta: p.TypeMeta}
-	out.Namespace, out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = p.Namespace, p.Name, p.UID, p.ResourceVersion, p.DeletionTimestamp
-	out.Spec.NodeName, out.Spec.SchedulingGates, out.Status.Phase = p.Spec.NodeName, p.Spec.SchedulingGates, p.Status.Phase
-	if !wantsDevices(p) {
-		return out, nil
-	}
-	out.Spec.NodeSelector, out.Spec.Tolerations, out.Spec.ResourceClaims = p.Spec.NodeSelector, p.Spec.Tolerations, p.Spec.ResourceClaims
-	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		out.Spec.Affinity = &corev1.Affinity{NodeAffinity: a.NodeAffinity}
-	}
-	out.Spec.InitContainers, out.Spec.Containers = requests(p.Spec.InitContainers), requests(p.Spec.Containers)
-	out.Status.ResourceClaimStatuses, out.Status.ExtendedResourceClaimStatus = p.Status.ResourceClaimStatuses, p.Status.ExtendedResourceClaimStatus
-	return out, nil
-}
-
-// requests keeps the extended resources of containers.
-func requests(containers []corev1.Container) (out []corev1.Container) {
-	for _, c := range containers {
-		kept := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
-		for name, n := range c.Resources.Requests {
-			if strings.Contains(string(name), "/") {
-				if kept.Resources.Requests == nil {
-					kept.Resources.Requests = corev1.ResourceList{}
-				}
-				kept.Resources.Requests[name] = n
-			}
-		}
-		out = append(out, kept)
-	}
-	return out
-}
-
-const callTimeout = 5 * time.Minute

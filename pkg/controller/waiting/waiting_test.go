@@ -14,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-const heldNote = "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev). " +
-	"Of 2 nodes with GPUs, 2 have none free. For details: kubectl tranche why p"
+const heldNote = "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev: " +
+	"0 of 2 nodes fit: 2 full. For details: kubectl tranche why p"
 
 // full is a world of two nodes whose GPUs another team holds.
 func full(t *testing.T) *world {
@@ -33,25 +33,26 @@ func full(t *testing.T) *world {
 	return w
 }
 
-func TestAPodIsToldOnceAfterAMinute(t *testing.T) {
+func TestAPodGetsAnEventOnceAfterAMinute(t *testing.T) {
 	w := full(t)
-	p := w.waiting("p", small)
-	require.Equal(t, time.Minute, w.see(p))
+	w.waiting("p", small)
+	w.round()
 	w.pass(59 * time.Second)
-	require.Equal(t, time.Second, w.see(p))
+	w.round()
 	require.Empty(t, w.events())
 	require.Zero(t, w.calls, "nothing is read before")
 
 	w.pass(time.Second)
-	require.Zero(t, w.see(p), "it is not polled")
+	w.round()
 	require.Equal(t, []string{heldNote}, w.events())
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byAnswer())
+	require.Equal(t, map[string]int{names.EventDevicesHeld: 1}, w.byReason())
+	w.calls = 0
 	for range 3 {
 		w.pass(10 * time.Minute)
-		w.sweep()
-		w.see(p)
-		w.judge("node-0", "node-1")
+		w.round()
 	}
+	require.Zero(t, w.calls, "nothing is polled")
+	w.round("node-0", "node-1")
 	require.Equal(t, []string{heldNote}, w.events())
 	assert.NotContains(t, strings.Join(w.events(), ""), "secret")
 }
@@ -60,7 +61,7 @@ func TestAPodIsToldOnceAfterAMinute(t *testing.T) {
 func told(t *testing.T) (*world, types.NamespacedName) {
 	w := full(t)
 	p := w.waiting("p", small)
-	w.looked(p)
+	w.explained()
 	require.Len(t, w.events(), 1)
 	return w, p
 }
@@ -75,16 +76,16 @@ func taint(node string) *resourceapi.DeviceTaintRule {
 func TestAnotherAnswerIsToldAndTheFirstOneAgain(t *testing.T) {
 	w, _ := told(t)
 	w.create(taint("node-0"))
-	w.judge("node-0")
+	w.round("node-0")
 	require.Equal(t, []string{heldNote}, w.events(), "the answer is the same as long as one node has only held ones")
 	w.create(taint("node-1"))
-	w.judge("node-1")
+	w.round("node-1")
 	require.Len(t, w.events(), 2)
 	assert.Contains(t, w.events()[1], "DevicesTainted team-a/p: ")
 	for _, node := range []string{"node-0", "node-1"} {
 		w.delete(taint(node))
 	}
-	w.judge("node-0", "node-1")
+	w.round("node-0", "node-1")
 	require.Len(t, w.events(), 2)
 	assert.Contains(t, w.events()[0], "2 times DevicesHeld team-a/p: ")
 }
@@ -92,37 +93,41 @@ func TestAnotherAnswerIsToldAndTheFirstOneAgain(t *testing.T) {
 func TestRoomIsNotTold(t *testing.T) {
 	w := newWorld(t, 3)
 	w.claim("secret", "mine-0", wholeGPU, "node-0")
-	w.looked(w.waiting("p", small))
+	w.waiting("p", small)
+	w.explained()
 	require.Empty(t, w.events())
-	require.Empty(t, w.byAnswer())
+	require.Empty(t, w.byReason())
 
 	// Nodes are not judged as long as another one has room.
+	var room string
+	for _, d := range w.e.demands {
+		room = d.room.name
+	}
 	before := w.calls
-	w.judge("node-0", "node-2")
-	require.Equal(t, before, w.calls)
+	w.round("node-0", "node-1", "node-2")
+	require.Equal(t, before+1, w.calls, "only the node that had room is judged again")
 
 	w.claim("secret", "mine-1", wholeGPU, "node-1")
 	w.claim("secret", "mine-2", wholeGPU, "node-2")
-	w.judge("node-1")
+	w.round(room)
 	require.Len(t, w.events(), 1, "the others are judged when the last room is gone")
-	assert.Contains(t, w.events()[0], "Of 3 nodes with GPUs, 3 have none free.")
+	assert.Contains(t, w.events()[0], "0 of 3 nodes fit: 3 full.")
 }
 
 // A thousand pods that ask for the same read their claims, and each node once.
 func TestPodsThatAskForTheSameShareTheAnswer(t *testing.T) {
 	w := full(t)
-	const pods = 200
-	var all []types.NamespacedName
+	const pods = perRound
 	for i := range pods {
-		all = append(all, w.waiting(fmt.Sprintf("p-%d", i), small))
+		w.waiting(fmt.Sprintf("p-%d", i), small)
 	}
-	w.looked(all...)
+	w.explained()
 	require.Len(t, w.events(), pods)
 	assert.Equal(t, pods+2+pods, w.calls, "claims, nodes and events")
-	assert.Len(t, w.r.memory.shapes, 1)
-	assert.Equal(t, map[why.Answer]int{why.DevicesHeld: pods}, w.byAnswer())
+	assert.Len(t, w.e.demands, 1)
+	assert.Equal(t, map[string]int{names.EventDevicesHeld: pods}, w.byReason())
 	w.calls = 0
-	w.judge("node-1")
+	w.round("node-1")
 	assert.Equal(t, 1, w.calls, "then only what changes is read")
 	require.Len(t, w.events(), pods)
 }
@@ -142,14 +147,15 @@ func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, p := told(t)
 			change(w, p)
-			w.see(p)
-			m := w.r.memory
-			assert.True(t, m.idle())
-			assert.Empty(t, m.pods)
-			assert.Empty(t, m.users)
-			assert.Empty(t, w.byAnswer())
+			w.round()
+			assert.Empty(t, w.e.pods)
+			assert.Empty(t, w.e.demands)
+			for _, n := range w.e.nodes {
+				assert.Empty(t, n.verdicts)
+			}
+			assert.Empty(t, w.byReason())
 			before := w.calls
-			w.judge("node-0")
+			w.round("node-0")
 			assert.Equal(t, before, w.calls)
 		})
 	}
@@ -160,30 +166,31 @@ func TestAPodOfTheSameName(t *testing.T) {
 	w, p := told(t)
 	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
 	w.pod("p", "p-gpu", func(pod *corev1.Pod) { pod.UID = "uid-second" })
-	require.Equal(t, time.Minute, w.see(p))
+	w.round()
+	require.Len(t, w.events(), 1)
 	w.pass(time.Minute)
-	w.see(p)
+	w.round()
 	require.Len(t, w.events(), 2)
 }
 
 // A controller that has just started continues the event of the one before.
 func TestARestart(t *testing.T) {
-	w, p := told(t)
+	w, _ := told(t)
 	for _, times := range []string{"2 times ", "3 times "} {
 		w.start()
-		w.looked(p)
+		w.explained()
 		require.Equal(t, []string{times + heldNote}, w.events())
 	}
 	// Even if it was told something else before that.
 	w.create(taint("node-0"))
 	w.create(taint("node-1"))
-	w.judge("node-0", "node-1")
+	w.round("node-0", "node-1")
 	require.Len(t, w.events(), 2)
 	for _, node := range []string{"node-0", "node-1"} {
 		w.delete(taint(node))
 	}
 	w.start()
-	w.looked(p)
+	w.explained()
 	require.Contains(t, w.events(), "4 times "+heldNote)
 }
 
@@ -191,15 +198,15 @@ func TestARestart(t *testing.T) {
 func TestEventsAreRenewed(t *testing.T) {
 	w, _ := told(t)
 	w.pass(44 * time.Minute)
-	w.sweep()
+	w.round()
 	require.Equal(t, []string{heldNote}, w.events())
 	w.pass(time.Minute)
 	w.calls = 0
-	w.sweep()
+	w.round()
 	require.Equal(t, []string{"2 times " + heldNote}, w.events())
 	require.Equal(t, 1, w.calls)
 	w.pass(why.Renewal)
-	w.sweep()
+	w.round()
 	require.Equal(t, []string{"3 times " + heldNote}, w.events())
 	var event eventsv1.EventList
 	require.NoError(t, w.api.List(t.Context(), &event))
@@ -208,43 +215,43 @@ func TestEventsAreRenewed(t *testing.T) {
 	// It has expired.
 	w.delete(&event.Items[0])
 	w.pass(why.Renewal)
-	w.sweep()
+	w.round()
 	require.Equal(t, []string{heldNote}, w.events())
 
 	// Its numbers have changed: another event has them.
 	w.delete(w.gpuNode("node-1"))
-	w.judge("node-1")
+	w.round("node-1")
 	require.Len(t, w.events(), 1)
 	w.pass(why.Renewal)
-	w.sweep()
+	w.round()
 	require.Len(t, w.events(), 2)
-	require.Contains(t, w.events()[1], "The only node with GPUs has none free.")
+	require.Contains(t, w.events()[0], "0 of 1 nodes fit: 1 full.")
 }
 
 // A pod that was told why it waits is told that there is room, when that lasts.
 func TestRoomEndsAnAnswer(t *testing.T) {
 	w, p := told(t)
 	w.node("node-2", 1)
-	w.judge("node-2")
+	w.round("node-2")
 	w.pass(59 * time.Second)
-	w.sweep()
+	w.round()
 	require.Equal(t, []string{heldNote}, w.events(), "another pod may take it")
 	w.pass(time.Second)
-	w.sweep()
+	w.round()
 	free := "Normal DevicesFree team-a/p: Devices that it asks for are free on a node. If it goes on waiting, something else is the reason."
 	require.Equal(t, []string{heldNote, free}, w.events())
 	w.pass(time.Hour)
-	w.sweep()
+	w.round()
 	require.Equal(t, []string{heldNote, free}, w.events(), "it is not renewed")
 	w.delete(w.gpuNode("node-2"))
-	w.judge("node-2")
+	w.round("node-2")
 	require.Equal(t, []string{"2 times " + heldNote, free}, w.events())
-	require.Equal(t, map[why.Answer]int{why.DevicesHeld: 1}, w.byAnswer())
+	require.Equal(t, map[string]int{names.EventDevicesHeld: 1}, w.byReason())
 	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
 	w.pass(time.Hour)
-	w.sweep()
+	w.round()
 	require.Len(t, w.events(), 2, "it does not wait any more")
-	require.Empty(t, w.r.memory.pods)
+	require.Empty(t, w.e.pods)
 }
 
 func TestAnswersThatNoNodeGives(t *testing.T) {
@@ -267,13 +274,13 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p"},
 		"no template":       {"", "", ofTemplate, nil, "ClaimNotCreated team-a/p: The pod names the ResourceClaimTemplate half, which does not exist in the namespace team-a."},
 		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev."},
-		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × 1g.10gb (nvidia.com/mig-1g.10gb, class gpu-mig-1g-10gb.tranche.dev)."},
+		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb):"},
 		"device plugin": {"", "", resources("nvidia.com/mig-1g.10gb"), func(w *world) {
 			w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}}})
 		}, ""},
 		"another resource": {"", "", resources("example.com/nic"), nil, ""},
 		"gated":            {"p-gpu", small, gate, nil, ""},
-		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × 1g.35gb (class gpu-mig-1g-35gb.tranche.dev). Of 2 nodes with GPUs, 2 have no such device."},
+		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-35gb.tranche.dev: 0 of 2 nodes fit: 2 without such a device."},
 		"not there":        {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
 		"another driver": {"p-gpu", "nic", nil, func(w *world) {
 			w.create(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{
@@ -281,7 +288,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 			}})
 		}, ""},
 		"no nodes": {"p-gpu", small, nil, func(w *world) { w.delete(w.gpuNode("node-0")); w.delete(w.gpuNode("node-1")) },
-			"NoSuchDevice team-a/p: Waits for 1 × 1g.10gb (class gpu-mig-1g-10gb.tranche.dev). No node publishes GPUs."},
+			"NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev: no node publishes GPUs."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := full(t)
@@ -291,13 +298,13 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 			if test.class != "" {
 				w.claim("team-a", "p-gpu", test.class, "")
 			}
-			p := w.pod("p", test.claim, func(p *corev1.Pod) {
+			w.pod("p", test.claim, func(p *corev1.Pod) {
 				if test.change != nil {
 					test.change(p)
 				}
 			})
-			w.looked(p)
-			w.see(p)
+			w.explained()
+			w.round()
 			if test.want == "" {
 				require.Empty(t, w.events())
 				return
@@ -308,38 +315,68 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 	}
 }
 
-// A claim that is created later has the pod looked at again.
-func TestAClaimThatComesLate(t *testing.T) {
+// A claim that is created later has the pod read again, and so has a pod or a class that changes.
+func TestWhatHasAPodReadAgain(t *testing.T) {
 	w := full(t)
 	p := w.pod("p", "p-gpu")
-	w.looked(p)
+	w.explained()
 	require.Len(t, w.events(), 1)
-	claim := w.claim("team-a", "p-gpu", small, "")
-	requests := w.r.podsOfClaim(t.Context(), claim)
-	require.Equal(t, []reconcile.Request{{NamespacedName: p}}, requests)
-	w.see(p)
+	w.e.changes.add(w.claim("team-a", "p-gpu", small, ""))
+	w.round()
 	require.Len(t, w.events(), 2)
-	require.Equal(t, requests, w.r.allPods(t.Context(), nil))
+
+	var pod corev1.Pod
+	require.NoError(t, w.api.Get(t.Context(), p, &pod))
+	pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	require.NoError(t, w.api.Update(t.Context(), &pod))
+	w.round()
+	require.Len(t, w.events(), 3)
+	assert.Contains(t, w.events()[2], "NodesExcluded team-a/p: ")
+
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: small}}
+	w.delete(class)
+	w.e.changes.add(class)
+	w.round()
+	require.Len(t, w.events(), 4)
+	assert.Contains(t, w.events()[3], "RequestInvalid team-a/p: ")
 }
 
-func TestWhatChanges(t *testing.T) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "1"}}
-	again := p.DeepCopy()
-	again.ResourceVersion = "2"
-	assert.False(t, podChanged(event.UpdateEvent{ObjectOld: p, ObjectNew: again}))
-	again.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu"}}
-	assert.True(t, podChanged(event.UpdateEvent{ObjectOld: p, ObjectNew: again}))
+func TestChanges(t *testing.T) {
+	hash := func(change func(*corev1.Pod)) uint64 {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "1"}}
+		change(p)
+		return hashOf(p)
+	}
+	same := hash(func(*corev1.Pod) {})
+	assert.Equal(t, same, hash(func(p *corev1.Pod) { p.ResourceVersion = "2" }))
+	assert.NotEqual(t, same, hash(func(p *corev1.Pod) {
+		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu"}}
+	}))
+
+	var c changes
+	of := func(o client.Object) changeSet { c.add(o); return c.take() }
+	onNode := func(name string) map[string]bool { return map[string]bool{name: true} }
+	assert.Equal(t, changeSet{nodes: onNode("a")}, of(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	assert.Equal(t, changeSet{nodes: onNode("node-0")}, of(taint("node-0")))
+	assert.Equal(t, changeSet{allNodes: true}, of(&resourceapi.DeviceTaintRule{}))
+	assert.Equal(t, changeSet{allNodes: true, allPods: true}, of(&resourceapi.DeviceClass{}))
+
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}
 	ready := n.DeepCopy()
 	ready.ResourceVersion, ready.Status.Conditions = "2", []corev1.NodeCondition{{Type: corev1.NodeReady}}
-	assert.False(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
+	h := c.handler()
+	h.OnAdd(n, true)
+	h.OnUpdate(n, ready)
+	assert.Equal(t, changeSet{}, c.take())
+	h.OnAdd(n, false)
+	assert.Equal(t, changeSet{nodes: onNode("n")}, c.take())
 	for _, change := range []corev1.NodeSpec{{Taints: []corev1.Taint{{Key: "a"}}}, {Unschedulable: true}} {
 		ready.Spec = change
-		assert.True(t, nodeChanged(event.UpdateEvent{ObjectOld: n, ObjectNew: ready}))
+		h.OnUpdate(n, ready)
+		assert.Equal(t, changeSet{nodes: onNode("n")}, c.take())
 	}
-	for _, f := range []func(event.UpdateEvent) bool{podChanged, nodeChanged} {
-		assert.True(t, f(event.UpdateEvent{}))
-	}
+	h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: n})
+	assert.Equal(t, changeSet{nodes: onNode("n")}, c.take())
 }
 
 // The cache has what decides, and nothing else.
@@ -364,7 +401,7 @@ func TestTheCacheKeepsLittle(t *testing.T) {
 		Name: "s", Labels: map[string]string{"a": "b"}, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "node-0", UID: "u"}},
 	}})
 	require.NoError(t, err)
-	require.Equal(t, []string{"node-0"}, nodeOfSlice(s.(*metav1.PartialObjectMetadata)))
+	require.Equal(t, "node-0", nodeOfSlice(s.(*metav1.PartialObjectMetadata)))
 	require.Empty(t, s.(*metav1.PartialObjectMetadata).Labels)
 	for _, trim := range []func(any) (any, error){trimPod, trimSlice} {
 		same, err := trim("a tombstone")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -22,12 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -37,18 +34,15 @@ const (
 	wholeGPU = "gpu.tranche.dev"
 )
 
-// world is an API server, a Reconciler on a clock that stands still, and the scheduler's allocator.
+// world is an API server, an Explainer on a clock that stands still, and the scheduler's allocator.
 type world struct {
 	t         testing.TB
 	api       client.WithWatch
-	r         *Reconciler
+	e         *Explainer
 	clock     *clocktesting.FakePassiveClock
 	scheduler *allocator.Scheduler
 	published []*resourceapi.ResourceSlice
-	// due are the nodes to judge, looks the pods to look at.
-	due   []string
-	looks []types.NamespacedName
-	// calls counts those of the Reconciler to the API server.
+	// calls counts those of the Explainer to the API server.
 	calls int
 	// fail makes writes of events fail.
 	fail error
@@ -80,7 +74,7 @@ func newWorld(t testing.TB, nodes int) *world {
 	return w
 }
 
-// start starts a Reconciler that knows nothing.
+// start starts an Explainer that knows nothing.
 func (w *world) start() {
 	counted := interceptor.NewClient(w.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -108,16 +102,8 @@ func (w *world) start() {
 			return c.Patch(ctx, o, patch, opts...)
 		},
 	})
-	judge := func(r reconcile.Request) {
-		if !slices.Contains(w.due, r.Name) {
-			w.due = append(w.due, r.Name)
-		}
-	}
-	w.looks = nil
-	look := func(r reconcile.Request) { w.looks = append(w.looks, r.NamespacedName) }
-	w.r = New(writes, counted, w.api, Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()}, judge, look)
-	w.r.Effort.SetLimit(rate.Inf)
-	w.r.memory.patience = patience{node: time.Minute, first: time.Minute, average: time.Second} // for slow machines
+	w.e = New(writes, counted, w.api, Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()})
+	w.e.budget = budget{node: time.Minute, first: time.Minute, average: time.Second} // for slow machines
 }
 
 func (w *world) create(o client.Object) {
@@ -182,69 +168,33 @@ func (w *world) waiting(name, class string) types.NamespacedName {
 	return w.pod(name, name+"-gpu")
 }
 
-// see reconciles pods, and then the nodes that are to be judged, and tells the pods.
-func (w *world) see(pods ...types.NamespacedName) (again time.Duration) {
-	w.t.Helper()
-	for _, p := range pods {
-		result, err := w.r.reconcilePod(w.t.Context(), reconcile.Request{NamespacedName: p})
-		require.NoError(w.t, err)
-		again = result.RequeueAfter
-	}
-	w.judge()
-	return again
-}
-
-// judge reconciles the nodes that are to be judged, and others that have changed, and tells the pods.
-func (w *world) judge(changed ...string) {
+// round runs a round after nodes have changed.
+func (w *world) round(changed ...string) {
 	w.t.Helper()
 	for _, name := range changed {
-		w.r.memory.changed(name)
+		w.e.changes.add(w.gpuNode(name))
 	}
-	for w.due = append(w.due, changed...); len(w.due) > 0; {
-		name := w.due[0]
-		w.due = w.due[1:]
-		_, err := w.r.reconcileNode(w.t.Context(), requestFor(name))
-		require.NoError(w.t, err)
-	}
-	w.tell()
+	w.e.round(w.t.Context())
 }
 
-// tell tells pods until none is due.
-func (w *world) tell() (wait time.Duration) {
-	w.t.Helper()
-	for told := true; told; {
-		told, wait = w.r.tellNext(w.t.Context())
-	}
-	return wait
-}
-
-// sweep looks for what is due, looks at pods again and tells them.
-func (w *world) sweep() {
-	w.t.Helper()
-	w.r.sweep()
-	looks := w.looks
-	w.looks = nil
-	w.see(looks...)
-}
-
-// byAnswer are the pods by their answers.
-func (w *world) byAnswer() map[why.Answer]int {
-	all, _ := w.r.memory.numbers()
+// byReason are the pods by the reasons of their events.
+func (w *world) byReason() map[string]int {
+	all, _ := w.e.numbers()
 	return all
 }
 
-// leftOut are the pods that get no event, by the reason.
-func (w *world) leftOut() map[string]int {
-	_, left := w.r.memory.numbers()
-	return left
+// unexplained are the pods that get no event, by the reason.
+func (w *world) unexplained() map[string]int {
+	_, all := w.e.numbers()
+	return all
 }
 
-// looked has pods looked at after they have waited for long enough.
-func (w *world) looked(pods ...types.NamespacedName) {
+// explained runs rounds until pods have waited for long enough.
+func (w *world) explained() {
 	w.t.Helper()
-	w.see(pods...)
+	w.round()
 	w.pass(time.Minute)
-	w.see(pods...)
+	w.round()
 }
 
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
@@ -278,8 +228,4 @@ var errAway = apierrors.NewServiceUnavailable("away")
 
 func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
 	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-}
-
-func request(pod types.NamespacedName) reconcile.Request {
-	return reconcile.Request{NamespacedName: pod}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/unread"
 )
 
 // mostExplained is how many nodes an explanation considers: their slices are unpacked for it.
@@ -47,7 +46,7 @@ func (s *Store) Explain(ctx context.Context, v view.Viewer, namespace, name stri
 		in.Slices = append(in.Slices, slice)
 	}
 	const cause = "this page does not read them; kubectl tranche why does"
-	in.Unread = append(in.Unread, unread.New(unread.Templates, cause), unread.New(unread.Events, cause), unread.New(unread.NodeEvents, cause))
+	in.Unread = append(in.Unread, why.NotRead(why.ResourceTemplates, cause), why.NotRead(why.ResourceEvents, cause), why.NotRead(why.ResourceNodeEvents, cause))
 	e := why.Explain(ctx, *in)
 	if left > 0 {
 		e.Notes = append(e.Notes, fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others; kubectl tranche why considers all.", len(nodes), left))
@@ -86,11 +85,11 @@ func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) 
 	})
 	if v.NoNodes {
 		in.Nodes = nil
-		in.Unread = append(in.Unread, unread.New(unread.Nodes, "you are not allowed to list nodes"))
+		in.Unread = append(in.Unread, why.NotRead(why.ResourceNodes, "you are not allowed to list nodes"))
 	}
 	if v.NoProfiles {
 		in.GPUNodes = nil
-		in.Unread = append(in.Unread, unread.New(unread.GPUNodes, "you are not allowed to list gpunodes."+v1alpha1.GroupVersion.Group))
+		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "you are not allowed to list gpunodes."+v1alpha1.GroupVersion.Group))
 	}
 	return in, packs
 }

@@ -1,0 +1,140 @@
+package why
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/why/fit"
+)
+
+// remedyMissing is for a pod with a missing claim.
+func (e *Explanation) remedyMissing(in *Input) {
+	if in.templatesThere() {
+		// kube-controller-manager does not watch templates for this (pkg/controller/resourceclaim).
+		e.remedy("wait: kube-controller-manager tries again, each time after twice as long, up to 17 minutes. A change of the pod has it tried at once:",
+			fmt.Sprintf("kubectl annotate pod %s -n %s --overwrite retried=\"$(date)\"", e.Pod, e.Namespace))
+	}
+	if !slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
+		if len(e.Remedies) == 0 {
+			e.remedy("create what is missing; the pod continues automatically.", "")
+		}
+		return
+	}
+	if used := exceeded(in.Quotas, in.ofTemplates()); len(used) > 0 {
+		e.Summary += " " + quotaText(used)
+		e.Exceeded = used
+	}
+	e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
+}
+
+// templatesThere tells whether the pod waits for claims of templates, and all of these exist.
+func (in *Input) templatesThere() bool {
+	for _, c := range in.Pod.Spec.ResourceClaims {
+		named := func(t resourceapi.ResourceClaimTemplate) bool {
+			return t.Name == ptr.Deref(c.ResourceClaimTemplateName, "")
+		}
+		if c.ResourceClaimTemplateName != nil && !slices.ContainsFunc(in.Templates, named) {
+			return false
+		}
+	}
+	return WaitsForClaims(in.Pod)
+}
+
+// addVolumes says which volumes the pod waits for. No device helps as long as one is not ready.
+func (e *Explanation) addVolumes(volumes []fit.Volume) {
+	var waits []string
+	claims := ""
+	for _, v := range volumes {
+		claim := "the PersistentVolumeClaim " + v.Claim
+		switch v.State {
+		case fit.VolumeMissing:
+			waits = append(waits, claim+" does not exist")
+		case fit.VolumeTerminating:
+			waits = append(waits, claim+" is being deleted")
+		case fit.VolumeLost:
+			waits = append(waits, "the volume of "+claim+" is lost")
+		case fit.VolumeUnbound:
+			waits = append(waits, claim+" is not bound to a volume")
+			if v.Class == "" {
+				waits[len(waits)-1] += ", and names no StorageClass"
+			}
+		case fit.VolumeReady, fit.VolumeUnknown:
+			continue
+		}
+		claims += " " + v.Claim
+	}
+	if len(waits) == 0 {
+		return
+	}
+	also := ""
+	if e.State == NoRoom || e.State == Invalid || e.State == ClaimMissing {
+		also = " Besides: " + e.Summary
+	} else {
+		e.Remedies = nil
+	}
+	e.say(VolumeNotReady, "%s waits for its volumes: %s.%s", e.who(), strings.Join(waits, "; "), also)
+	e.Answer = ""
+	e.Remedies = slices.Insert(e.Remedies, 0, fit.Remedy{
+		Text:    "create what is missing, or see what the volumes wait for; the pod continues automatically:",
+		Command: "kubectl describe pvc -n " + e.Namespace + claims,
+	})
+}
+
+// noDevices explains a pod that asks for no devices, as far as is known.
+func (e *Explanation) noDevices(in *Input) {
+	odd := unservedResources(in)
+	resources := strings.Join(odd, " and ")
+	switch {
+	case len(odd) == 0:
+		e.State = NoDevices
+		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
+	case in.Classes == nil:
+		e.State = Unknown
+		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s; without the DeviceClasses it cannot be told whether that is a device, and so not what is in its way.", e.Namespace, e.Pod, resources)
+		e.remedyClasses()
+	case has(in.Unread, ResourceNodes):
+		e.State = Unknown
+		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s, for which there is no DeviceClass; without the nodes it cannot be told whether a device plugin serves it.", e.Namespace, e.Pod, resources)
+		e.remedy("ask an administrator for the right to list nodes, or to run this command.", "")
+	default:
+		e.State = Invalid
+		e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin.", e.Namespace, e.Pod, resources)
+		e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
+	}
+}
+
+// unservedResources lists extended resources of the pod that no device plugin serves. If the classes
+// are known, only resources of GPU vendors count; otherwise each may belong to a class.
+func unservedResources(in *Input) []string {
+	names := map[string]bool{}
+	for _, c := range fit.Containers(in.Pod) {
+		for name := range c.Resources.Requests {
+			domain, _, extended := strings.Cut(string(name), "/")
+			ofGPU := domain == "nvidia.com" || domain == "amd.com"
+			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
+			if extended && !plugin && (ofGPU || in.Classes == nil) {
+				names[string(name)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// WaitsForKueue reports whether a pod has a scheduling gate of Kueue's.
+func WaitsForKueue(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return isKueueGate(g.Name) })
+}
+
+// WaitsForClaims reports whether claims of a pod are still to be created from templates.
+func WaitsForClaims(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool {
+		return c.ResourceClaimTemplateName != nil &&
+			!slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name })
+	})
+}

@@ -1,0 +1,76 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/tranche-dev/tranche/pkg/allocation"
+)
+
+// patience limits the allocator's search on one node. If many devices do not fit, it tries every
+// combination.
+const patience = 2 * time.Second
+
+// errNoAnswer is what fits returns when it takes too long.
+var errNoAnswer = errors.New("whether it fits could not be found out in " + patience.String() +
+	": for many devices in one claim the scheduler, too, tries every combination. One device in each claim is fast")
+
+// fits asks the scheduler's allocator whether the claims would all fit on a node
+// now.
+func (m *Model) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+	return m.allocate(ctx, m.held, m.slices, node, claims)
+}
+
+// everFits asks whether they would fit if no device were held or tainted.
+func (m *Model) everFits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+	if m.bare == nil {
+		for _, s := range m.slices {
+			s = s.DeepCopy()
+			for i := range s.Spec.Devices {
+				s.Spec.Devices[i].Taints = nil
+			}
+			m.bare = append(m.bare, s)
+		}
+	}
+	return m.allocate(ctx, allocation.Nothing(), m.bare, node, claims)
+}
+
+func (m *Model) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
+	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, m.DeviceClasses, published, m.Selectors)
+	if err != nil {
+		return false, fmt.Errorf("the scheduler gives up: %w", err)
+	}
+	results, err := allocator.Allocate(ctx, node, claims)
+	switch {
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return false, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return false, errNoAnswer
+	case err != nil:
+		return false, fmt.Errorf("the scheduler gives up: %w", err)
+	}
+	return len(results) > 0, nil
+}
+
+// alone is a copy of a claim with only one of its requests, without constraints.
+func alone(claim *resourceapi.ResourceClaim, request resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
+	out := claim.DeepCopy()
+	out.Spec.Devices = resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}
+	return out
+}
+
+// unconstrained is a copy of a claim without constraints.
+func unconstrained(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	out := claim.DeepCopy()
+	out.Spec.Devices.Constraints = nil
+	return out
+}

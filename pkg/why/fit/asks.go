@@ -1,0 +1,54 @@
+package fit
+
+import (
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// Asks says what a pod asks for that is not allocated.
+func (d *Demand) Asks() (out []Ask) {
+	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		a := Ask{Claim: claim.Name, Request: r.Name}
+		var texts []string
+		for _, ch := range Choices(r) {
+			text := ch.text()
+			if claim.Name == "" { // asked for by resource name
+				text += " (" + d.Resource(ch.Class) + ")"
+			}
+			texts = append(texts, text)
+			a.Class = ch.Class
+		}
+		a.Text = strings.Join(texts, ", or else ")
+		out = append(out, a)
+	})
+	return out
+}
+
+// Asked says what a pod asks for in one phrase.
+func Asked(asks []Ask) string {
+	var out []string
+	for _, a := range asks {
+		out = append(out, a.Text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// text says what a choice asks for: "2 × gpu-mig-1g-10gb.tranche.dev".
+func (ch Choice) text() string {
+	text := fmt.Sprintf("%d × %s", ch.Count, ch.Class)
+	if ch.All {
+		text = "all " + ch.Class + " of the node"
+	}
+	if amounts := ch.AmountText(); amounts != "" {
+		text += " (" + amounts + ")"
+	}
+	if len(ch.Selectors) > 0 {
+		text += " with selectors"
+	}
+	if ch.AdminAccess {
+		text += ", to look at only (adminAccess)"
+	}
+	return text
+}

@@ -1,0 +1,210 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+)
+
+// Input is a pod with what its claims and volumes are made of. Claims may be those of all namespaces.
+type Input struct {
+	Pod    *corev1.Pod
+	Claims []resourceapi.ResourceClaim
+	// Templates are those of the pod's namespace, nil if they could not be read.
+	Templates []resourceapi.ResourceClaimTemplate
+	Classes   []resourceapi.DeviceClass
+	Storage   Storage
+}
+
+// Demand is what a pod asks for, and what decides which nodes it accepts.
+type Demand struct {
+	// Unallocated are the pod's claims without devices, Allocated those that have them.
+	Unallocated, Allocated []*resourceapi.ResourceClaim
+	// Missing has a sentence for each claim that does not exist or is not the pod's.
+	Missing []string
+	// Extended are the extended resources that devices of a class satisfy, with that class.
+	Extended map[corev1.ResourceName]string
+	// Volumes are those that are PersistentVolumeClaims.
+	Volumes []Volume
+
+	pod *corev1.Pod
+}
+
+// DemandOf finds what a pod asks for.
+func DemandOf(in Input) *Demand {
+	d := &Demand{Extended: map[corev1.ResourceName]string{}, Volumes: Volumes(in.Pod, in.Storage), pod: in.Pod}
+	byName := map[string]*resourceapi.ResourceClaim{}
+	for i, c := range in.Claims {
+		if c.Namespace == in.Pod.Namespace {
+			byName[c.Name] = &in.Claims[i]
+		}
+	}
+	for i := range in.Pod.Spec.ResourceClaims {
+		want := &in.Pod.Spec.ResourceClaims[i]
+		name, mustOwn, err := resourceclaim.Name(in.Pod, want)
+		switch {
+		case err != nil:
+			d.miss("%s", missingClaim(in, want, err))
+		case name == nil: // the template says that none is needed
+		case byName[*name] == nil:
+			d.miss("the claim %s does not exist in the namespace %s.", *name, in.Pod.Namespace)
+		default:
+			if err := resourceclaim.IsForPod(in.Pod, byName[*name], true); mustOwn && err != nil {
+				d.miss("the claim %s belongs to another pod: %v.", *name, err)
+				continue
+			}
+			d.add(byName[*name])
+		}
+	}
+	d.addExtended(in, byName)
+	return d
+}
+
+func (d *Demand) miss(format string, args ...any) {
+	d.Missing = append(d.Missing, fmt.Sprintf(format, args...))
+}
+
+func (d *Demand) add(c *resourceapi.ResourceClaim) {
+	if c.Status.Allocation == nil {
+		d.Unallocated = append(d.Unallocated, c)
+	} else {
+		d.Allocated = append(d.Allocated, c)
+	}
+}
+
+// requests calls f for each request that is not allocated, with its claim.
+func (d *Demand) requests(f func(*resourceapi.ResourceClaim, resourceapi.DeviceRequest)) {
+	for _, claim := range d.Unallocated {
+		for _, r := range claim.Spec.Devices.Requests {
+			f(claim, r)
+		}
+	}
+}
+
+// Deleted says which claims are being deleted.
+func (d *Demand) Deleted() (out []string) {
+	for _, claim := range d.Unallocated {
+		if claim.DeletionTimestamp != nil {
+			out = append(out, fmt.Sprintf("the claim %s is being deleted.", claim.Name))
+		}
+	}
+	return out
+}
+
+// Invalid says what no node can ever satisfy: claims that are being deleted, and DeviceClasses that do not
+// exist. classes are nil if they could not be read.
+func (d *Demand) Invalid(classes []resourceapi.DeviceClass) []string {
+	out := d.Deleted()
+	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		for _, ch := range Choices(r) {
+			there := func(c resourceapi.DeviceClass) bool { return c.Name == ch.Class }
+			if classes != nil && !slices.ContainsFunc(classes, there) {
+				out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
+			}
+		}
+	})
+	return out
+}
+
+// missingClaim says why a claim was not made from its template.
+func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
+	if want.ResourceClaimTemplateName == nil {
+		return fmt.Sprintf("the claim of %q cannot be found: %v.", want.Name, err)
+	}
+	template := *want.ResourceClaimTemplateName
+	named := func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == template }
+	if in.Templates == nil {
+		return fmt.Sprintf("the claim of %q has not been created. Whether the ResourceClaimTemplate %s exists is not known.", want.Name, template)
+	}
+	if !slices.ContainsFunc(in.Templates, named) {
+		return fmt.Sprintf("the pod names the ResourceClaimTemplate %s, which does not exist in the namespace %s.", template, in.Pod.Namespace)
+	}
+	return fmt.Sprintf("the claim of %q has not been created from the ResourceClaimTemplate %s yet; kube-controller-manager creates it.", want.Name, template)
+}
+
+// addExtended adds extended resources. The scheduler creates their claim when it has found a node;
+// until then, this creates the same one.
+func (d *Demand) addExtended(in Input, byName map[string]*resourceapi.ResourceClaim) {
+	resolver := extendedresourcecache.NewExtendedResourceCache(logr.Discard())
+	for i := range in.Classes {
+		resolver.OnAdd(&in.Classes[i], true)
+	}
+	for _, c := range Containers(in.Pod) {
+		for name, quantity := range c.Resources.Requests {
+			if class := resolver.GetDeviceClass(name); class != nil && !quantity.IsZero() {
+				d.Extended[name] = class.Name
+			}
+		}
+	}
+	if status := in.Pod.Status.ExtendedResourceClaimStatus; status != nil {
+		if claim := byName[status.ResourceClaimName]; claim != nil {
+			d.add(claim)
+			return
+		}
+	}
+	if len(d.Extended) == 0 || in.Pod.Spec.NodeName != "" {
+		return
+	}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: in.Pod.Namespace}}
+	for i, name := range slices.Sorted(maps.Keys(d.Extended)) {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, extendedRequests(in.Pod, i, name, d.Extended[name])...)
+	}
+	d.add(claim)
+}
+
+// extendedRequests are the requests for an extended resource, one for each container. Init containers
+// use the same devices, with one more request if they need more.
+func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, class string) []resourceapi.DeviceRequest {
+	var out []resourceapi.DeviceRequest
+	sum, initial, suffix := int64(0), int64(0), ""
+	if index > 0 {
+		suffix = fmt.Sprintf("-%d", index+1)
+	}
+	request := func(container string, n int64) {
+		out = append(out, resourceapi.DeviceRequest{
+			Name: container + suffix,
+			Exactly: &resourceapi.ExactDeviceRequest{
+				DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: n,
+			},
+		})
+		sum += n
+	}
+	for i, c := range Containers(pod) {
+		quantity := c.Resources.Requests[name]
+		n := quantity.Value()
+		sidecar := ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
+		switch {
+		case i < len(pod.Spec.InitContainers) && !sidecar:
+			initial = max(initial, n)
+		case n > 0:
+			request(c.Name, n)
+		}
+	}
+	if initial > sum {
+		request("init", initial-sum)
+	}
+	return out
+}
+
+// Resource is the extended resource by which devices of a class are asked for.
+func (d *Demand) Resource(class string) string {
+	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
+		if d.Extended[name] == class {
+			return string(name)
+		}
+	}
+	return "extended resource"
+}
+
+// Containers are the init containers and the containers of a pod.
+func Containers(pod *corev1.Pod) []corev1.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+}

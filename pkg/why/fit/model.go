@@ -1,0 +1,135 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+)
+
+// Model is the cluster that nodes are judged in, with the input of the scheduler's allocator.
+type Model struct {
+	*cluster.Cluster
+	objects cluster.Objects
+	slices  []*resourceapi.ResourceSlice // with the taints of the rules
+	bare    []*resourceapi.ResourceSlice // without any taints, when needed
+	held    structured.AllocatedState
+	// unsure: what looks free may be held or tainted by what could not be read.
+	unsure bool
+	// brief: only verdicts are needed.
+	brief bool
+}
+
+// NewModel makes the model of a cluster. unsure: what looks free may be held or tainted by objects that could
+// not be read.
+func NewModel(o cluster.Objects, unsure bool) *Model {
+	m := &Model{Cluster: cluster.New(o), objects: o, held: allocation.Nothing(), unsure: unsure}
+	for i := range m.Tainted {
+		m.slices = append(m.slices, &m.Tainted[i])
+	}
+	for i := range o.Claims {
+		if result := o.Claims[i].Status.Allocation; result != nil {
+			allocation.Hold(m.held, result.Devices.Results)
+		}
+	}
+	return m
+}
+
+// NewNodeModel makes a model for the verdicts about one node. The objects need only be those that concern the
+// node: its claims are those that hold devices of it.
+func NewNodeModel(o cluster.Objects) *Model {
+	m := NewModel(o, false)
+	m.brief = true
+	return m
+}
+
+// Verdict is whether a node can serve a demand. It is Unclear if the context ends.
+func (m *Model) Verdict(ctx context.Context, node string, d *Demand) Verdict {
+	n := Node{Name: node, Verdict: Unusable} // it publishes no GPUs
+	if slices.Contains(m.NodeNames(), node) {
+		n = m.judge(ctx, node, cluster.Node{}, d)
+	} else {
+		m.addSwitch(&n)
+	}
+	if ctx.Err() != nil {
+		return Unclear
+	}
+	return n.Verdict
+}
+
+// Nodes judges all nodes that publish GPUs, and others that matter. drawn has what their GPUs are.
+func (m *Model) Nodes(ctx context.Context, d *Demand, drawn []cluster.Node) []Node {
+	var out []Node
+	for _, name := range m.NodeNames() {
+		var picture cluster.Node
+		if i := slices.IndexFunc(drawn, func(n cluster.Node) bool { return n.Name == name }); i >= 0 {
+			picture = drawn[i]
+		}
+		out = append(out, m.judge(ctx, name, picture, d))
+	}
+	out = append(out, m.unpublished(out)...)
+	return append(out, m.servedByPlugins(d, out)...)
+}
+
+// node is a node, or only its name if it could not be read.
+func (m *Model) node(name string) *corev1.Node {
+	if node := m.Node(name); node != nil {
+		return node
+	}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// matches reports whether selectors choose a device.
+func (m *Model) matches(ctx context.Context, d *cluster.Device, selectors []resourceapi.DeviceSelector) (bool, error) {
+	ok, err := allocation.Matches(ctx, m.Selectors, d.CEL(), selectors...)
+	var selector *allocation.SelectorError
+	if errors.As(err, &selector) && selector.Compiles {
+		err = fmt.Errorf("device %s: %w", d.Name, err)
+	}
+	return ok, err
+}
+
+// wanted reports whether a choice wants a device.
+func (m *Model) wanted(ctx context.Context, d *cluster.Device, ch Choice) (bool, error) {
+	class := m.DeviceClasses[ch.Class]
+	if class == nil {
+		return false, nil
+	}
+	if ok, err := m.matches(ctx, d, class.Spec.Selectors); err != nil || !ok {
+		return false, err
+	}
+	return m.matches(ctx, d, ch.Selectors)
+}
+
+// OtherDrivers reports whether only other drivers can serve what a pod asks for, and whether these may.
+func (m *Model) OtherDrivers(ctx context.Context, d *Demand) (only, perhaps bool) {
+	only, perhaps = len(d.Unallocated) > 0, len(d.Unallocated) > 0
+	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		s := m.serving(ctx, r)
+		only, perhaps = only && s == cluster.Others, perhaps && s != cluster.Ours
+	})
+	return only, perhaps
+}
+
+// serving says who can serve a request. If others can serve an alternative, they can serve the request.
+func (m *Model) serving(ctx context.Context, r resourceapi.DeviceRequest) cluster.Serving {
+	out := cluster.Ours
+	for _, ch := range Choices(r) {
+		switch s := m.Serving(ctx, ch.Class, ch.Selectors); s {
+		case cluster.Others:
+			return cluster.Others
+		case cluster.OursPerhaps:
+			out = s
+		case cluster.Ours:
+		}
+	}
+	return out
+}

@@ -1,0 +1,283 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+)
+
+// judge judges a node that publishes GPUs, for a demand.
+func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *Demand) Node {
+	n := Node{Name: name, GPUs: products(drawn), Verdict: Fits}
+	if !m.objects.Partial {
+		for _, f := range drawn.Free() {
+			n.Free = append(n.Free, fmt.Sprintf("%s ×%d", f.Label, f.Count))
+		}
+	}
+	node := m.node(name)
+	if m.exclude(&n, node, d); len(n.Reasons) > 0 {
+		n.Verdict = Excluded
+	}
+	if !m.brief || !n.excluded {
+		m.judgeDevices(ctx, &n, node, d)
+	}
+	m.addSwitch(&n)
+	return n
+}
+
+// judgeDevices adds what the devices of a node have to do with it.
+func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
+	devices, withheld, unusable := m.gpus(node)
+	n.Reasons = append(n.Reasons, unusable...)
+	if devices == 0 && len(unusable) > 0 {
+		if n.Verdict == Fits {
+			n.Verdict = Unusable
+		}
+		return
+	}
+	if served := servedByPlugin(node, d); len(served) > 0 {
+		n.Reasons, n.Verdict = append(n.Reasons, served[0]), Excluded
+		return
+	}
+	if len(d.Unallocated) == 0 && n.Verdict == Fits {
+		n.Reasons = append(n.Reasons, "the pod's devices are here.")
+		return
+	}
+	first := Fits
+	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		n.Requests = append(n.Requests, m.request(ctx, node, claim, r))
+		if first == Fits {
+			first = n.Requests[len(n.Requests)-1].Verdict
+		}
+	})
+	if n.Verdict == Excluded {
+		return
+	}
+	if n.Verdict = first; first == Fits {
+		m.together(ctx, n, node, d)
+	}
+	if n.Verdict == Full || n.Verdict == Together {
+		if ever, err := m.everFits(ctx, node, d.Unallocated...); err == nil && !ever {
+			n.Verdict = Never
+			reason := "it would not fit here even if all devices were free."
+			if m.modesClash(ctx, node, d) {
+				reason += " All pieces of one AMD GPU are of one kind."
+			}
+			n.Reasons = append(n.Reasons, reason)
+		}
+	}
+	if withheld > 0 && (n.Verdict == Lacking || n.Verdict == Never) {
+		n.Verdict = Unusable // what the GPUs would have is not known
+	}
+}
+
+// request judges one request on a node.
+func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
+	out := Request{Claim: claim.Name, Request: r.Name}
+	fail := func(err error) Request {
+		out.Verdict, out.Text = Unclear, err.Error()+"."
+		var selector *allocation.SelectorError
+		if errors.As(err, &selector) {
+			out.Verdict = SelectorFails
+		}
+		return out
+	}
+	var all []*supply
+	var holders []cluster.Holder
+	hopeless := true
+	for _, ch := range Choices(r) {
+		s, err := m.supplyOf(ctx, node, ch)
+		if err != nil {
+			return fail(err)
+		}
+		all = append(all, s)
+		hopeless = hopeless && s.hopeless()
+		holders = append(holders, s.holders...)
+		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
+		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
+		out.switchTo = cmp.Or(out.switchTo, s.switchTo)
+	}
+	out.Holders = namesOf(holders)
+	fits := false
+	if !hopeless { // otherwise the allocator need not search
+		var err error
+		if fits, err = m.fits(ctx, node, alone(claim, r)); err != nil {
+			return fail(err)
+		}
+	}
+	var texts []string
+	for i, s := range all {
+		verdict := s.verdict(fits && len(all) == 1)
+		if i == 0 || out.Verdict == Lacking { // a later alternative says more
+			out.Verdict = verdict
+		}
+		text := m.supplyText(node, s, verdict)
+		if len(all) > 1 {
+			text = fmt.Sprintf("choice %d: %s", i+1, text)
+		}
+		texts = append(texts, text)
+		if verdict == Full {
+			out.InMode = append(out.InMode, s.inMode...)
+			out.sameMode = out.sameMode || s.inOtherModes() < s.gpus
+			if out.Nearest == nil && s.Count == 1 {
+				out.Nearest = s.nearest
+			}
+		}
+	}
+	if fits {
+		out.Verdict = Fits
+	}
+	out.Text = strings.Join(texts, "; ")
+	if out.Free > 0 && m.unsure {
+		out.Text += ", by what you may see"
+	}
+	out.Text += "."
+	return out
+}
+
+// together judges requests together that each fit alone.
+func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
+	say := func(v Verdict, format string, args ...any) {
+		n.Verdict, n.Reasons = v, append(n.Reasons, fmt.Sprintf(format, args...))
+	}
+	fits, err := m.fits(ctx, node, d.Unallocated...)
+	switch {
+	case err != nil:
+		say(Unclear, "%s.", err)
+		return
+	case fits:
+		return
+	}
+	for _, claim := range d.Unallocated {
+		if len(claim.Spec.Devices.Constraints) == 0 {
+			continue
+		}
+		tied, err := m.fits(ctx, node, claim)
+		loose, err2 := m.fits(ctx, node, unconstrained(claim))
+		if err := errors.Join(err, err2); err != nil {
+			say(Unclear, "%s.", err)
+			return
+		}
+		if !tied && loose {
+			say(Together, "each request alone would fit, but not all of them %s.", constraints(claim))
+			return
+		}
+	}
+	say(Together, "each request alone would fit, but not all of them at once.")
+}
+
+// constraints describes the constraints of a claim.
+func constraints(claim *resourceapi.ResourceClaim) string {
+	var out []string
+	for _, con := range claim.Spec.Devices.Constraints {
+		of := "all requests"
+		if len(con.Requests) > 0 {
+			of = strings.Join(con.Requests, ", ")
+		}
+		switch {
+		case con.MatchAttribute != nil && strings.HasSuffix(string(*con.MatchAttribute), "/parentUUID"):
+			out = append(out, fmt.Sprintf("on one GPU (matchAttribute %s for %s)", *con.MatchAttribute, of))
+		case con.MatchAttribute != nil:
+			out = append(out, fmt.Sprintf("with the same %s (matchAttribute for %s)", *con.MatchAttribute, of))
+		case con.DistinctAttribute != nil:
+			out = append(out, fmt.Sprintf("with a different %s each (distinctAttribute for %s)", *con.DistinctAttribute, of))
+		}
+	}
+	return strings.Join(out, " and ")
+}
+
+// gpus counts the devices of the node that the scheduler can use and the GPUs that are withheld, and
+// describes the GPUs that it cannot use.
+func (m *Model) gpus(node *corev1.Node) (devices, withheld int, unusable []string) {
+	var incomplete, all int
+	for _, p := range m.Pools {
+		if p.GPU == "" || p.Node != node.Name {
+			continue
+		}
+		all++
+		switch {
+		case p.Incomplete():
+			incomplete++
+		case len(p.Devices) == 0:
+			withheld++
+		default:
+			devices += len(p.Devices)
+		}
+	}
+	if withheld > 0 {
+		unusable = append(unusable, fmt.Sprintf("withheld GPUs: %d of %d. The node's plugin publishes nothing of them, "+
+			"because another system serves the GPU or something is wrong with it.", withheld, all))
+	}
+	if incomplete > 0 {
+		unusable = append(unusable, fmt.Sprintf("GPUs being published: %d of %d. The scheduler waits until that is done.", incomplete, all))
+	}
+	return devices, withheld, unusable
+}
+
+// servedByPlugins are nodes without GPUs of Tranche's, on which a device plugin serves what the pod asks
+// for.
+func (m *Model) servedByPlugins(d *Demand, shown []Node) (out []Node) {
+	for i := range m.objects.Nodes {
+		node := &m.objects.Nodes[i]
+		if slices.ContainsFunc(shown, func(n Node) bool { return n.Name == node.Name }) {
+			continue
+		}
+		if served := servedByPlugin(node, d); len(served) > 0 {
+			out = append(out, Node{Name: node.Name, Verdict: Excluded, Reasons: served})
+		}
+	}
+	return out
+}
+
+// servedByPlugin says which extended resources a device plugin serves on a node.
+func servedByPlugin(node *corev1.Node, d *Demand) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
+		if have := node.Status.Allocatable[name]; !have.IsZero() {
+			out = append(out, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so nothing of Tranche's counts for it here.", name, have.String()))
+		}
+	}
+	return out
+}
+
+// offers lists the kinds of devices of a node, the largest first, without variants of profiles.
+func (m *Model) offers(node *corev1.Node) []string {
+	var wholes, labels []string
+	for _, p := range m.Pools {
+		for _, d := range slices.Backward(p.Devices) {
+			switch {
+			case p.Driver != names.DriverName || !d.On(node):
+			case d.Name == p.GPU: // the first device of a GPU, and the largest
+				wholes = union(wholes, d.Label)
+			default:
+				labels = union(labels, d.Label)
+			}
+		}
+	}
+	labels = union(wholes, labels...)
+	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool {
+		return slices.Contains(labels, cluster.BaseProfile(l))
+	})
+}
+
+func products(n cluster.Node) string {
+	count := map[string]int{}
+	for _, g := range n.GPUs {
+		count[cmp.Or(g.ProductName, "a GPU without devices")]++
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		out = append(out, fmt.Sprintf("%d × %s", count[name], name))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,86 @@
+package fit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Remedies are what a person can do, by the nodes: the remedy of each verdict, and then what only some nodes
+// allow.
+func Remedies(nodes []Node) (out []Remedy) {
+	add := func(text, command string) { out = append(out, Remedy{Text: text, Command: command}) }
+	counts := CountsOf(nodes)
+	for _, v := range verdicts {
+		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Verdict == v.Verdict && n.helps(counts, len(nodes)) })
+		switch {
+		case i < 0 || v.remedy == "":
+		case nodes[i].cordoned:
+			add(nodes[i].Name+" has the devices; when it no longer needs to be cordoned:", "kubectl uncordon "+nodes[i].Name)
+		default:
+			add(strings.ReplaceAll(v.remedy, "NODE", nodes[i].Name), strings.ReplaceAll(v.command, "NODE", nodes[i].Name))
+		}
+	}
+	first := func(f func(Node) bool) (Node, bool) {
+		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Verdict != Fits && f(n) })
+		return nodes[max(i, 0)], i >= 0
+	}
+	if len(nodes) == 0 {
+		return out
+	}
+	if n, ok := first(func(n Node) bool { return n.nearest() != nil }); ok {
+		near := n.nearest()
+		add(fmt.Sprintf("free a GPU in another mode: %s on %s has the fewest holders (%s). The GPU is then switched for this pod automatically.",
+			near.GPU, n.Name, strings.Join(near.Holders, "; ")), "")
+	}
+	if n, ok := first(func(n Node) bool { return (n.Verdict == Full || n.Verdict == Together) && len(n.Free) > 0 }); ok {
+		add(fmt.Sprintf("or ask for what is free now: %s on %s.", strings.Join(n.Free[:min(len(n.Free), maxNames)], " or "), n.Name), "")
+	}
+	var rules []string
+	for _, n := range nodes {
+		for _, r := range n.Requests {
+			rules = union(rules, r.Rules...)
+		}
+	}
+	for _, rule := range rules {
+		add("when the reason for the taint is over, remove it:", "kubectl delete devicetaintrule "+rule)
+	}
+	if n, ok := first(func(n Node) bool { return n.Profile != nil && n.Profile.State == v1alpha1.Failed }); ok {
+		add(fmt.Sprintf("to see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
+	}
+	if n, ok := first(func(n Node) bool {
+		return n.Verdict == Lacking && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching()
+	}); ok {
+		add(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche profile "+n.Name+" PROFILE --wait")
+	}
+	return out
+}
+
+// helps reports whether the remedy of its verdict helps for a node.
+func (n Node) helps(counts Counts, all int) bool {
+	short := func(r Request) bool { return r.Verdict != Fits }
+	switch n.Verdict {
+	case Excluded: // it has the devices
+		return len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, short)
+	case Lacking:
+		return counts[Lacking] == all
+	case Full: // one holder is enough, unless GPUs are in another mode
+		return slices.ContainsFunc(n.Requests, func(r Request) bool { return short(r) && (r.Nearest == nil || r.sameMode) })
+	case Tainted: // others remove the taints of rules
+		return slices.ContainsFunc(n.Requests, func(r Request) bool { return len(r.Taints) > 0 && len(r.Rules) == 0 })
+	case Fits, SelectorFails, Unclear, Together, Switching, Unusable, Never:
+	}
+	return true
+}
+
+// nearest is the GPU that is free soonest in another mode, nil if modes are not the reason.
+func (n Node) nearest() *Nearest {
+	for _, r := range n.Requests {
+		if r.Verdict != Fits && r.Nearest != nil && n.Verdict != Never {
+			return r.Nearest
+		}
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// supply is what a node has for a choice.
+type supply struct {
+	Choice
+	// places is how many devices would do, of which so many are free, taken and tainted. Of the shared ones,
+	// unfit could never give what is asked for.
+	places, free, taken, tainted, unfit int
+	// most is how many could be allocated at once if none were held.
+	most   int64
+	shared bool // some of them can be allocated several times
+	// otherwise is how many taken ones are shares of GPUs that are held in another way, and short how many have
+	// too little left: of each capacity, left is the most that one of them has.
+	otherwise, short int
+	left             map[string]resource.Quantity
+	unfitFor         []string
+	holders          []cluster.Holder
+	taints, rules    []string
+	// switchTo is the profile of the switch that has tainted devices, nil if none has.
+	switchTo *string
+	// gpus counts the GPUs with such devices. inMode are those of them that claims keep in a mode
+	// without any, nearest is the one of these with the fewest holders.
+	gpus    int
+	inMode  []InMode
+	nearest *Nearest
+}
+
+// supplyOf counts the devices of a node for a choice.
+func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*supply, error) {
+	s := &supply{Choice: ch, left: map[string]resource.Quantity{}}
+	modes := map[*cluster.Pool][]string{}
+	for _, p := range m.Pools {
+		if p.Incomplete() {
+			continue // the scheduler does not use it
+		}
+		empty := gpu.Counters{}
+		for _, d := range p.Devices {
+			if !d.On(node) {
+				continue
+			}
+			if ok, err := m.wanted(ctx, d, ch); err != nil {
+				return s, err
+			} else if !ok {
+				continue
+			}
+			modes[p] = union(modes[p], d.Mode())
+			m.count(s, d, empty)
+		}
+	}
+	if !ch.AdminAccess {
+		s.addModes(m, modes)
+	}
+	return s, nil
+}
+
+// count counts a device. empty are the counters that those before would take of an empty pool.
+func (m *Model) count(s *supply, d *cluster.Device, empty gpu.Counters) {
+	s.places++
+	fitsEmpty := len(d.Pool.Short(d, empty)) == 0 && (!d.Shared() || unfitFor(d, s.Choice) == "")
+	if fitsEmpty || s.AdminAccess {
+		s.most++
+		empty.Add(d.Consumes)
+	}
+	bad := untolerated(d, s.Tolerations)
+	switch {
+	case len(bad) > 0:
+		s.tainted++
+		s.addTaints(m.objects.Rules, d, bad)
+	case s.AdminAccess:
+		s.free++
+	case d.Shared():
+		s.addShare(d)
+	case d.Held() || len(d.Pool.Short(d, d.Pool.Taken)) > 0:
+		s.taken++
+		if !m.brief {
+			s.holders = append(s.holders, d.Pool.InTheWay(d)...)
+		}
+	default:
+		s.free++
+	}
+}
+
+// untolerated lists the taints of a device that are not tolerated.
+func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) []resourceapi.DeviceTaint {
+	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
+		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
+			return true
+		}
+		return slices.ContainsFunc(tolerations, func(o resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(o, t) })
+	})
+}
+
+func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
+	for _, t := range taints {
+		if t.Key == names.TaintRepartitioning {
+			s.switchTo = &t.Value
+		}
+		text := t.Key
+		if t.Value != "" {
+			text += "=" + t.Value
+		}
+		text += ":" + string(t.Effect)
+		if by := cluster.RulesBehind(rules, d, t); len(by) > 0 {
+			text += " (DeviceTaintRule " + strings.Join(by, ", ") + ")"
+			s.rules = union(s.rules, by...)
+		}
+		s.taints = union(s.taints, text)
+	}
+}
+
+func union(all []string, more ...string) []string {
+	for _, m := range more {
+		if !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// verdict is the verdict for a choice alone. fits is what the allocator says about it.
+func (s *supply) verdict(fits bool) Verdict {
+	switch {
+	case fits:
+		return Fits
+	case s.places == 0, s.places == s.unfit, !s.All && s.Count > s.most:
+		return Lacking
+	case s.free == 0 && s.taken == 0:
+		return Tainted
+	}
+	return Full
+}
+
+// hopeless reports whether a node certainly cannot satisfy the choice.
+func (s *supply) hopeless() bool {
+	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.All && int64(s.free) < s.Count)
+}
+
+// supplyText says what a node has for a choice: "0 of 14 devices free: 12 taken, 2 tainted".
+func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string {
+	switch {
+	case m.brief:
+		return ""
+	case s.places == 0:
+		return m.lackText(node, s)
+	case s.places == s.unfit:
+		return strings.Join(s.unfitFor, "; ")
+	case verdict == Lacking:
+		return fmt.Sprintf("it asks for %d devices at once, and the node has %d in all", s.Count, s.most)
+	}
+	out := fmt.Sprintf("%d of %d devices free", s.free, s.places)
+	var parts []string
+	add := func(n int, state string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	add(s.taken-s.otherwise-s.short, "taken")
+	add(s.otherwise, "on a GPU that is held whole, in pieces or by shares of another kind")
+	add(s.short, "with too little left (at most "+s.leftText()+")")
+	add(s.unfit, "that could never give it ("+strings.Join(s.unfitFor, "; ")+")")
+	add(s.tainted, "tainted")
+	if len(parts) > 0 {
+		out += ": " + strings.Join(parts, ", ")
+	}
+	if verdict == Full {
+		out += s.modeText()
+	}
+	return out
+}
+
+// shareClass ends the names of the chart's DeviceClasses for shares.
+const shareClass = "-share.tranche.dev"
+
+// lackText says what a node has that has no such device.
+func (m *Model) lackText(node *corev1.Node, s *supply) string {
+	out, offers := "no such device here", m.offers(node)
+	far := m.Progress(node.Name)
+	switch {
+	case len(s.Amounts) > 0 || strings.HasSuffix(s.Class, shareClass):
+		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell"
+	case far != nil && far.Restricts():
+		out = "the node follows profile " + far.Applied + ", which offers no such device"
+	}
+	if len(offers) > 0 {
+		out += "; its GPUs have " + strings.Join(offers, ", ")
+	}
+	return out
+}
+
+// maxNames is how many holders are named.
+const maxNames = 4
+
+// namesOf lists the pods of holders by namespace, shortened.
+func namesOf(holders []cluster.Holder) []string {
+	byNamespace := map[string][]string{}
+	for _, h := range holders {
+		if len(h.Pods) == 0 {
+			byNamespace[h.Namespace] = union(byNamespace[h.Namespace], "claim "+h.Claim+" without a pod")
+		}
+		byNamespace[h.Namespace] = union(byNamespace[h.Namespace], h.Pods...)
+	}
+	var out []string
+	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
+		all := byNamespace[namespace]
+		slices.Sort(all)
+		out = append(out, namespace+": "+text.List(all, maxNames))
+	}
+	if more := len(out) - maxNames; more > 0 {
+		out = append(out[:maxNames], fmt.Sprintf("%d more namespaces", more))
+	}
+	return out
+}

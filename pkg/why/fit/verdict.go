@@ -1,0 +1,157 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// Verdict is whether a node can serve a pod, or a request on it: Fits, or the reason why not.
+type Verdict string
+
+// The verdicts.
+const (
+	Fits          Verdict = "Fits"
+	SelectorFails Verdict = names.EventSelectorFails // a selector cannot be evaluated
+	Unclear       Verdict = "Unclear"                // the scheduler could not tell either
+	Full          Verdict = "Full"                   // claims hold all such devices
+	Together      Verdict = "Together"               // each request alone would fit
+	Switching     Verdict = "Switching"              // a switch to another profile keeps pods away
+	Tainted       Verdict = "Tainted"                // all such devices are tainted
+	Unusable      Verdict = "Unusable"               // its GPUs are withheld or published in part
+	Excluded      Verdict = "Excluded"               // the pod may not go there
+	Never         Verdict = "Never"                  // not even if nobody held anything
+	Lacking       Verdict = "Lacking"                // no such device
+)
+
+// verdict is all that is said about a Verdict.
+type verdict struct {
+	Verdict
+	// event is the reason of the event on a pod that waits, empty if it gets none.
+	event string
+	// message follows a number of nodes.
+	message string
+	// remedy is what a person can do, with the command for it. NODE is the first such node.
+	remedy, command string
+}
+
+// verdicts are all verdicts, the one first that is closest to serving the pod: it is the reason of a pod.
+var verdicts = []verdict{
+	{Fits, "", "with room now", "", ""},
+	{SelectorFails, names.EventSelectorFails, "with a selector that fails",
+		`correct the selector: an error in it ends every attempt to schedule the pod. Attributes that some devices lack are read with .?name.orValue("").`, ""},
+	{Unclear, "", "undecided", "", ""},
+	{Full, names.EventDevicesHeld, "full",
+		"wait until one of the holders ends, or delete one of them: this pod then gets the device automatically.", ""},
+	{Together, names.EventDevicesNotTogether, "without room for everything at once",
+		"wait until holders end, or ask for less at once, or drop the constraint, if the program can do without it.", ""},
+	{Switching, names.EventNodesSwitching, "being switched to another profile",
+		"wait until the switch of NODE ends. To see its progress:", "kubectl tranche switches NODE"},
+	{Tainted, names.EventDevicesTainted, "tainted",
+		"the events of NODE say more about taints of Tranche's plugin, which removes them when the reason is gone:", "kubectl describe node NODE"},
+	{Unusable, names.EventGPUsUnusable, "without usable GPUs",
+		"the node's events say why its GPUs cannot be used:", "kubectl describe node NODE"},
+	{Excluded, names.EventNodesExcluded, "not open to this pod",
+		"NODE has the devices: let the pod go there (its nodeSelector, affinity, tolerations, volumes and requests).", ""},
+	{Never, names.EventTooMuchForANode, "too small even if empty",
+		"ask for less in one pod, or drop the constraint between its requests, if the program can do without it.", ""},
+	{Lacking, names.EventNoSuchDevice, "without such a device",
+		"ask for something that a node has, or add a node whose GPUs have it. What there is:", "kubectl tranche"},
+}
+
+// IsEvent reports whether the reason of an event is one of a pod that waits for devices.
+func IsEvent(reason string) bool {
+	return reason != "" && slices.ContainsFunc(verdicts, func(v verdict) bool { return v.event == reason })
+}
+
+// Counts says how many nodes have each verdict.
+type Counts map[Verdict]int
+
+// CountsOf counts nodes.
+func CountsOf(nodes []Node) Counts {
+	c := Counts{}
+	for _, n := range nodes {
+		c[n.Verdict]++
+	}
+	return c
+}
+
+// Event is the reason of the event on a pod, empty if devices are not the reason or that is not certain.
+// certain: only devices of this driver can serve the pod. Otherwise it must follow from devices that there
+// are.
+func (c Counts) Event(certain bool) string {
+	for _, v := range verdicts {
+		if c[v.Verdict] == 0 {
+			continue
+		}
+		if certain || slices.Contains([]Verdict{Full, Together, Switching, Tainted}, v.Verdict) {
+			return v.event
+		}
+		return ""
+	}
+	if certain {
+		return names.EventNoSuchDevice
+	}
+	return ""
+}
+
+// String says how many nodes fit, and why the others do not: "0 of 3 nodes fit: 2 full, 1 tainted".
+func (c Counts) String() string { return c.text(nil) }
+
+// Summary says the same with the names of nodes.
+func Summary(nodes []Node) string {
+	named := map[Verdict][]string{}
+	for _, n := range nodes {
+		named[n.Verdict] = append(named[n.Verdict], n.Name)
+	}
+	return CountsOf(nodes).text(named)
+}
+
+const maxNodes = 3
+
+func (c Counts) text(named map[Verdict][]string) string {
+	all := 0
+	for _, n := range c {
+		all += n
+	}
+	if all == 0 {
+		return "no node publishes GPUs"
+	}
+	why := maps.Clone(c)
+	delete(why, Fits)
+	return fmt.Sprintf("%d of %d nodes fit: %s", c[Fits], all, strings.Join(why.parts(named), ", "))
+}
+
+// Parts says how many nodes have each verdict: "2 full", "1 tainted".
+func (c Counts) Parts() []string { return c.parts(nil) }
+
+func (c Counts) parts(named map[Verdict][]string) (out []string) {
+	for _, v := range verdicts {
+		if c[v.Verdict] == 0 {
+			continue
+		}
+		part := fmt.Sprintf("%d %s", c[v.Verdict], v.message)
+		if named != nil {
+			part += " (" + text.List(named[v.Verdict], maxNodes) + ")"
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// Sorted are nodes, those first that are closest to serving the pod.
+func Sorted(nodes []Node) []Node {
+	index := func(n Node) int {
+		return slices.IndexFunc(verdicts, func(v verdict) bool { return v.Verdict == n.Verdict })
+	}
+	return slices.SortedStableFunc(slices.Values(nodes), func(a, b Node) int { return index(a) - index(b) })
+}
+
+// Note is the text of an event on a pod that waits. It names no node, and nothing of another namespace.
+func Note(pod string, asks []Ask, counts Counts) string {
+	return fmt.Sprintf("Waits for %s: %s. For details: kubectl tranche why %s", Asked(asks), counts, pod)
+}

@@ -1,0 +1,118 @@
+package fit
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/utils/ptr"
+)
+
+// Storage are the objects behind a pod's volumes. A kind is nil if it could not be read.
+type Storage struct {
+	Claims  []corev1.PersistentVolumeClaim
+	Volumes []corev1.PersistentVolume
+	Classes []storagev1.StorageClass
+}
+
+// VolumeState is what a pod's volume waits for.
+type VolumeState string
+
+// The states of a volume. VolumeReady: the pod can be scheduled as far as the volume is concerned.
+const (
+	VolumeReady       VolumeState = "Ready"
+	VolumeMissing     VolumeState = "Missing"
+	VolumeTerminating VolumeState = "Terminating"
+	VolumeLost        VolumeState = "Lost"
+	// VolumeUnbound: it must be bound before the pod is scheduled, and is not.
+	VolumeUnbound VolumeState = "Unbound"
+	// VolumeUnknown: its PersistentVolumeClaim or StorageClass could not be read.
+	VolumeUnknown VolumeState = "Unknown"
+)
+
+// bindCompleted is on a PersistentVolumeClaim that is bound (k8s.io/component-helpers/storage/volume).
+const bindCompleted = "pv.kubernetes.io/bind-completed"
+
+// Volume is a volume of a pod that is a PersistentVolumeClaim, or becomes one.
+type Volume struct {
+	Name, Claim string
+	State       VolumeState
+	// Class is the StorageClass of a volume that is not bound.
+	Class string
+	// PV is the PersistentVolume of a bound volume, and Nodes from where it can be reached, nil
+	// if from everywhere. NodesKnown: the PersistentVolume could be read.
+	PV         string
+	Nodes      *corev1.NodeSelector
+	NodesKnown bool
+}
+
+// Volumes lists the volumes of a pod that are PersistentVolumeClaims.
+func Volumes(pod *corev1.Pod, s Storage) []Volume {
+	var out []Volume
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			out = append(out, s.volume(pod, v.Name, v.PersistentVolumeClaim.ClaimName, false))
+		case v.Ephemeral != nil:
+			out = append(out, s.volume(pod, v.Name, ephemeral.VolumeClaimName(pod, v), true))
+		}
+	}
+	return out
+}
+
+func (s Storage) volume(pod *corev1.Pod, name, claim string, own bool) Volume {
+	v := Volume{Name: name, Claim: claim, State: VolumeUnknown}
+	if s.Claims == nil {
+		return v
+	}
+	i := slices.IndexFunc(s.Claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == claim && c.Namespace == pod.Namespace })
+	if i < 0 {
+		v.State = VolumeMissing
+		return v
+	}
+	c := &s.Claims[i]
+	switch {
+	case own && ephemeral.VolumeIsForPod(pod, c) != nil:
+		v.State = VolumeMissing
+	case c.DeletionTimestamp != nil:
+		v.State = VolumeTerminating
+	case c.Status.Phase == corev1.ClaimLost:
+		v.State = VolumeLost
+	case c.Spec.VolumeName != "" && c.Annotations[bindCompleted] != "":
+		v.State, v.PV = VolumeReady, c.Spec.VolumeName
+		s.reach(&v)
+	default:
+		v.State = s.unbound(&v, c)
+	}
+	return v
+}
+
+// reach finds out from where a bound volume can be reached.
+func (s Storage) reach(v *Volume) {
+	i := slices.IndexFunc(s.Volumes, func(p corev1.PersistentVolume) bool { return p.Name == v.PV })
+	if i < 0 {
+		return
+	}
+	v.NodesKnown = true
+	if a := s.Volumes[i].Spec.NodeAffinity; a != nil {
+		v.Nodes = a.Required
+	}
+}
+
+// unbound reports whether a volume that is not bound is bound when its pod is scheduled.
+func (s Storage) unbound(v *Volume, c *corev1.PersistentVolumeClaim) VolumeState {
+	v.Class = ptr.Deref(c.Spec.StorageClassName, "")
+	if v.Class == "" {
+		return VolumeUnbound
+	}
+	if s.Classes == nil {
+		return VolumeUnknown
+	}
+	i := slices.IndexFunc(s.Classes, func(k storagev1.StorageClass) bool { return k.Name == v.Class })
+	if i >= 0 && ptr.Deref(s.Classes[i].VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer {
+		return VolumeReady
+	}
+	return VolumeUnbound
+}

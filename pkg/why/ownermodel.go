@@ -1,0 +1,160 @@
+package why
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/why/fit"
+)
+
+// The kinds that are explained, beside pods.
+const (
+	KindJob           = "Job"
+	KindDeployment    = "Deployment"
+	KindReplicaSet    = "ReplicaSet"
+	KindStatefulSet   = "StatefulSet"
+	KindJobSet        = "JobSet"
+	KindResourceClaim = "ResourceClaim"
+)
+
+// JobSet is what is used of a JobSet (jobset.x-k8s.io/v1alpha2).
+type JobSet struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Suspend *bool `json:"suspend"`
+	} `json:"spec"`
+	Status struct {
+		Conditions    []metav1.Condition `json:"conditions"`
+		TerminalState string             `json:"terminalState"`
+	} `json:"status"`
+}
+
+// JobSetName is the label of the jobs and pods of a JobSet.
+const JobSetName = "jobset.sigs.k8s.io/jobset-name"
+
+// OwnerInput has the owner, one of those of the kinds above, and objects of its namespace. What could not be
+// read is nil, and Unread says so.
+type OwnerInput struct {
+	Job         *batchv1.Job
+	Deployment  *appsv1.Deployment
+	ReplicaSet  *appsv1.ReplicaSet
+	StatefulSet *appsv1.StatefulSet
+	JobSet      *JobSet
+	Claim       *resourceapi.ResourceClaim
+
+	Jobs        []batchv1.Job
+	ReplicaSets []appsv1.ReplicaSet
+	// Pods may be more than those of the owner.
+	Pods      []corev1.Pod
+	Events    []corev1.Event
+	Quotas    []corev1.ResourceQuota
+	Workloads []Workload
+	Unread    []Unread
+	Now       time.Time
+}
+
+// OwnerExplanation is the answer. Its JSON form is what `-o json` prints: fields may be
+// added, and never change their meaning.
+type OwnerExplanation struct {
+	Namespace string `json:"namespace"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	State     State  `json:"state"`
+	// Summary is the answer in sentences.
+	Summary string `json:"summary"`
+	// Workload is what Kueue waits for.
+	Workload *WorkloadStatus `json:"workload,omitempty"`
+	// Groups are the pods that do not run, by how they wait.
+	Groups []Group `json:"groups,omitempty"`
+	// Pods explain the first pod of each group, for a caller who has explained them.
+	Pods []*Explanation `json:"pods,omitempty"`
+	// Exceeded are limits of quotas that have no room.
+	Exceeded []QuotaUsed  `json:"exceeded,omitempty"`
+	Quotes   []Quote      `json:"quotes,omitempty"`
+	Remedies []fit.Remedy `json:"remedies,omitempty"`
+	Unread   []Unread     `json:"unread,omitempty"`
+	Notes    []string     `json:"notes,omitempty"`
+}
+
+// WorkloadStatus is that of Kueue's Workload of the owner.
+type WorkloadStatus struct {
+	Name   string        `json:"name"`
+	Queue  string        `json:"queue,omitempty"`
+	State  WorkloadState `json:"state"`
+	Reason string        `json:"reason,omitempty"`
+}
+
+// Group are pods that wait in the same way.
+type Group struct {
+	Waits State    `json:"waits"`
+	Pods  []string `json:"pods"`
+}
+
+func (e *OwnerExplanation) remedy(text, command string) {
+	e.Remedies = append(e.Remedies, fit.Remedy{Text: text, Command: command})
+}
+
+// podStates are the states of pods that wait, the one first that is explained first. The message follows a number
+// of pods.
+var podStates = []struct {
+	State
+	message string
+}{
+	{Unscheduled, "waiting for a node"},
+	{Gated, "not to be scheduled yet"},
+	{Starting, "starting"},
+	{NotReady, "not ready"},
+	{Terminating, "being deleted"},
+}
+
+// podState is the state of a pod that waits, empty if it does not.
+func podState(p *corev1.Pod) State {
+	switch {
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		return ""
+	case p.DeletionTimestamp != nil:
+		return Terminating
+	case p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0:
+		return Gated
+	case p.Spec.NodeName == "":
+		return Unscheduled
+	case p.Status.Phase == corev1.PodPending:
+		return Starting
+	case !ready(p):
+		return NotReady
+	}
+	return ""
+}
+
+func ready(p *corev1.Pod) bool {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	return i >= 0 && p.Status.Conditions[i].Status == corev1.ConditionTrue
+}
+
+// grouped are pods by how they wait.
+func grouped(pods []*corev1.Pod) []Group {
+	var out []Group
+	for _, w := range podStates {
+		var names []string
+		for _, p := range pods {
+			if podState(p) == w.State {
+				names = append(names, p.Name)
+			}
+		}
+		if len(names) > 0 {
+			out = append(out, Group{Waits: w.State, Pods: names})
+		}
+	}
+	return out
+}
+
+func older(a, b *corev1.Pod) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}

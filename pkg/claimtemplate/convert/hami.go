@@ -23,8 +23,10 @@ var hamiVendors = []string{"nvidia", "amd"}
 
 const (
 	// mostSelection is the length of the terms that the policies write into the name of a template,
-	// and of an annotation that they read.
+	// longestAnnotation that of an annotation that they read.
 	mostSelection, longestAnnotation = 180, 200
+	// longestChoice is more than a term can have, and few enough for the policies to say so.
+	longestChoice = 100
 )
 
 // choice is one value of an annotation that selects GPUs.
@@ -34,20 +36,22 @@ func choices(pod *corev1.PodTemplateSpec, vendor string) (all []choice) {
 	for _, key := range selections[vendor] {
 		for value := range strings.SplitSeq(pod.Annotations[key], ",") {
 			if value = strings.TrimSpace(value); value != "" {
-				all = append(all, choice{key, value[:min(len(value), longestAnnotation)]})
+				all = append(all, choice{key, value[:min(len(value), longestChoice)]})
 			}
 		}
 	}
 	return all
 }
 
-// choosing returns a pod whose only choice for a vendor's GPUs is the given one.
-func choosing(pod *corev1.PodTemplateSpec, vendor string, only choice) *corev1.PodTemplateSpec {
+// choosing returns a pod whose only choices for a vendor's GPUs are the given ones, one for each key.
+func choosing(pod *corev1.PodTemplateSpec, vendor string, only ...choice) *corev1.PodTemplateSpec {
 	pod = pod.DeepCopy()
 	for _, key := range selections[vendor] {
 		delete(pod.Annotations, key)
 	}
-	pod.Annotations[only.key] = only.value
+	for _, c := range only {
+		pod.Annotations[c.key] = c.value
+	}
 	return pod
 }
 
@@ -68,7 +72,8 @@ func (e evaluated) tooLong(pod *corev1.PodTemplateSpec) (vendors []string) {
 func translateLong(pod *corev1.PodTemplateSpec, vendors []string) (Result, bool) {
 	short := pod
 	for _, vendor := range vendors {
-		short = choosing(short, vendor, choices(pod, vendor)[0])
+		all := choices(pod, vendor)
+		short = choosing(short, vendor, all[:min(1, len(all))]...)
 	}
 	r, is := translate(claimtemplate.HAMi, short)
 	for _, vendor := range vendors {
@@ -89,7 +94,9 @@ func translateLong(pod *corev1.PodTemplateSpec, vendors []string) (Result, bool)
 		}
 		for i := range r.Claims {
 			if request, err := claimtemplate.Parse(r.Claims[i].Template); err == nil && string(request.Vendor) == vendor {
-				request.Terms = terms
+				if request.Terms = terms; len(terms) == 0 {
+					continue
+				}
 				r.Claims[i].Template, r.Claims[i].Spec = shortTemplate(*request)
 			}
 		}

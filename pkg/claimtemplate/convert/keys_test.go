@@ -113,4 +113,15 @@ func TestManyUUIDs(t *testing.T) {
 	}
 	_, err := Pods(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(200), 0, true), 0)
 	require.ErrorContains(t, err, "the annotations of nvidia.com select more GPUs than a claim can: a selector has at most 10240 characters")
+	for value, want := range map[string]string{
+		strings.Repeat("z", 205):                 "at most 63",
+		strings.Repeat("a100,", 50) + "b!":       "select a type or UUID by 'b!'",
+		strings.Repeat("a", 64) + "," + uuids(6): "at most 63",
+	} {
+		_, err := Pods(podWith(t, "annotations", "nvidia.com/use-gputype", value, 0, true), 0)
+		require.ErrorContains(t, err, want)
+	}
+	o, err := Pods(podWith(t, "annotations", "nvidia.com/use-gputype", strings.Repeat(" ,", 150), 0, true), 0)
+	require.NoError(t, err)
+	assert.Equal(t, "tranche-memory-1000mi", o.Templates[0].Name)
 }

@@ -169,7 +169,12 @@ func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Re
 	case project == claimtemplate.Nos && pod.Spec.HostIPC && len(asks) > 0:
 		r.Notes = append(r.Notes, "hostIPC and runAsUser: 1000 were for the MPS server of nos: remove them if nothing else needs them")
 	}
-	return r, len(asks) > 0 || own > 0 || shares
+	_, named := pod.Annotations["gpu-fraction-container-name"]
+	is = own > 0 || shares || named && project == claimtemplate.KAI
+	for _, asking := range []string{"asks", "nvidia", "amd", "slices"} { // one that a policy does not have is empty
+		is = is || e.count(asking) > 0
+	}
+	return r, is
 }
 
 // strings returns a variable that is a list of strings.

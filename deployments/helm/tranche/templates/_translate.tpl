@@ -269,7 +269,7 @@ asks for whole GPUs only, without a selection by type or UUID, stays as it is.
 {{ include "tranche.translate.containers" . }}
 - name: slices
   expression: >-
-    variables.containers.map(c, {"of": dyn(c), "keys": dyn(c.of.?resources.?limits.orValue({}).filter(k, k.matches("^nvidia[.]com/gpu-[0-9]+gb$")))}).filter(c, c.keys.size() > 0)
+    variables.containers.map(c, {"of": dyn(c), "keys": dyn(c.of.?resources.?limits.orValue({}).filter(k, k.matches("^nvidia[.]com/gpu-[0-9]+gb$")).sort())}).filter(c, c.keys.size() > 0)
 - name: problems
   expression: >-
     [

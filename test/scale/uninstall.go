@@ -74,7 +74,7 @@ func (s *scale) runUninstall(ctx context.Context) (*uninstallRun, error) {
 		if err := c.CreateNode(ctx, name); err != nil {
 			return err
 		}
-		return errors.Join(p.begin(ctx, name), c.createPod(ctx, name))
+		return errors.Join(p.begin(ctx, name), c.createPluginPod(ctx, name))
 	})
 	if err != nil {
 		return nil, err
@@ -92,8 +92,8 @@ func (s *scale) runUninstall(ctx context.Context) (*uninstallRun, error) {
 	return r, <-withdrawn
 }
 
-// createPod creates the pod of a node's plugin, which nobody runs.
-func (c *cluster) createPod(ctx context.Context, node string) error {
+// createPluginPod creates the pod of a node's plugin, which nobody runs.
+func (c *cluster) createPluginPod(ctx context.Context, node string) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "plugin-" + node, Labels: map[string]string{
 			"app.kubernetes.io/component": "kubelet-plugin", "app.kubernetes.io/instance": controlplane.Release,

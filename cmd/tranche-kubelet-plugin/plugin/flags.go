@@ -39,7 +39,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "reload AMD's driver where a profile changes the memory mode")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
 	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")
-	flags.StringVar(&c.DaemonSet, "own-daemonset", "", "DaemonSet (namespace/name) of the plugin: if it is being deleted when the plugin ends, the plugin removes everything from its node")
+	flags.StringVar(&c.DaemonSet, "own-daemonset", "", "DaemonSet (namespace/name) of the plugin: the plugin cleans up its node if it is being deleted")
 }
 
 func addKubeletDir(flags *pflag.FlagSet, c *node.Config) {

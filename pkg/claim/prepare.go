@@ -167,12 +167,12 @@ func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
 	return nil
 }
 
-// isStale tells whether a device of a record has lapsed.
+// isStale reports whether a device of a record has lapsed.
 func (m *Manager) isStale(r ledger.Record) bool {
 	return slices.ContainsFunc(r.Devices, m.Lapsed)
 }
 
-// preparedOnPaper tells whether a claim is prepared according to the ledger, without the driver.
+// preparedOnPaper reports whether a claim is prepared according to the ledger, without the driver.
 // A kubelet that restarts prepares the claims of running pods again.
 func preparedOnPaper(s plan.Situation) bool {
 	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && plan.SameDevices(*s.Held, s.Wanted)

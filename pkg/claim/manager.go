@@ -36,8 +36,8 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config has what a Manager works with. Shares, Static, Running, IsWhole, Refuse,
-// LockDir, Observer and BeforeStep are optional.
+// Config has what a Manager works with. Shares, Static, Running, IsWhole, LockDir,
+// Observer and BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
 	Node string
@@ -62,8 +62,6 @@ type Config struct {
 	// Running returns the pods that still have processes on this node. Nil: no pod counts
 	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
-	// Refuse says why no claims are prepared that have no record; nil: they are.
-	Refuse func() error
 	// LockDir is the folder of lock files that two plugins on one node share. Empty: there
 	// is no other plugin.
 	LockDir string

@@ -124,10 +124,6 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 	case p.started && !isHeld:
 		// It was released meanwhile, and would not be released again.
 		return ledger.Record{}, errReleasedMeanwhile
-	case held == nil && p.Refuse != nil:
-		if err := p.Refuse(); err != nil {
-			return ledger.Record{}, err
-		}
 	case held != nil && !isHeld:
 		// The claim was allocated again, and the old allocation was not released.
 		if err := p.releaseAsAsked(ctx, *held); err != nil {

@@ -100,7 +100,7 @@ func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdit
 	return nil
 }
 
-// isDeleted tells whether the mounted folder was removed on the host.
+// isDeleted reports whether the mounted folder was removed on the host.
 func (d *Dir) isDeleted() bool {
 	var stat unix.Stat_t
 	return unix.Stat(d.path, &stat) == nil && stat.Nlink == 0
@@ -114,7 +114,7 @@ func (d *Dir) Remove(uid types.UID) error {
 	return nil
 }
 
-// Exists tells whether there is a file for the claim.
+// Exists reports whether there is a file for the claim.
 func (d *Dir) Exists(uid types.UID) bool {
 	_, err := os.Stat(d.file(uid))
 	return err == nil

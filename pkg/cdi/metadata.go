@@ -17,7 +17,7 @@ import (
 // that was released meanwhile: the helper writes after Prepare, and if the kubelet has timed out,
 // Unprepare may come first.
 type MetadataFiles struct {
-	// Held tells whether a claim still has its devices.
+	// Held reports whether a claim still has its devices.
 	Held func(claim types.UID) bool
 
 	// writing is read-locked while a file is written. It is locked while a folder is removed,

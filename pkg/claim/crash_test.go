@@ -26,7 +26,7 @@ func dieBefore(m *Manager, n int) {
 	}
 }
 
-// crash runs f until it dies, and tells whether it did.
+// crash runs f until it dies, and reports whether it did.
 func crash(f func()) (died bool) {
 	done := make(chan struct{})
 	died = true

@@ -29,7 +29,7 @@ const lookPatience = 10 * time.Second
 // longestCause limits the cause in a record, in bytes.
 const longestCause = 600
 
-// mayLeave tells whether a release may leave behind what an error keeps on a GPU. If the kubelet
+// mayLeave reports whether a release may leave behind what an error keeps on a GPU. If the kubelet
 // asks, it may, unless the driver names processes that use it. If nobody asks, only a lost GPU is
 // left behind: whether the pods have ended is not known. Leftovers stay leftovers.
 func (r *run) mayLeave(err error) bool {

@@ -36,8 +36,8 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config has what a Manager works with. Shares, Static, Running, IsWhole, Refuse,
-// LockDir, Observer and BeforeStep are optional.
+// Config has what a Manager works with. Shares, Static, Running, IsWhole, LockDir,
+// Observer and BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
 	Node string
@@ -52,18 +52,16 @@ type Config struct {
 	// LoadID identifies the current boot and load of the driver of a GPU; empty: it is not
 	// known. Partitions survive neither a reboot nor a reload.
 	LoadID func(pciAddress string) string
-	// Static tells whether a profile keeps a partition at a placement, by GPU, type,
+	// Static reports whether a profile keeps a partition at a placement, by GPU, type,
 	// profile and start. Such a partition is neither foreign nor destroyed with a claim; a
 	// missing one is created and kept. Nil: there are none.
 	Static func(gpu.Placement) bool
-	// IsWhole tells whether programs can use a GPU without partitions as a whole: an NVIDIA
+	// IsWhole reports whether programs can use a GPU without partitions as a whole: an NVIDIA
 	// GPU cannot be used in MIG mode. Nil: every such GPU can be.
 	IsWhole func(ctx context.Context, pciAddress string) (bool, error)
 	// Running returns the pods that still have processes on this node. Nil: no pod counts
 	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
-	// Refuse says why no claims are prepared that have no record; nil: they are.
-	Refuse func() error
 	// LockDir is the folder of lock files that two plugins on one node share. Empty: there
 	// is no other plugin.
 	LockDir string
@@ -107,7 +105,7 @@ func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 	return all, current
 }
 
-// Lapsed tells whether the driver of a device's GPU was reloaded since the device was prepared.
+// Lapsed reports whether the driver of a device's GPU was reloaded since the device was prepared.
 // While one of the two loads is not known, the device counts as one that still exists.
 func (m *Manager) Lapsed(d ledger.Device) bool {
 	now := m.LoadID(d.Placement.GPU)
@@ -234,7 +232,7 @@ func gpusOf(r ledger.Record) []string {
 	return gpus
 }
 
-// static tells whether a profile keeps a partition at a placement.
+// static reports whether a profile keeps a partition at a placement.
 func (m *Manager) static(p gpu.Placement) bool { return m.Static != nil && m.Static(p.Base()) }
 
 // madeOn lists the GPUs on which a record's partitions were created. Only these need to answer

@@ -124,10 +124,6 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 	case p.started && !isHeld:
 		// It was released meanwhile, and would not be released again.
 		return ledger.Record{}, errReleasedMeanwhile
-	case held == nil && p.Refuse != nil:
-		if err := p.Refuse(); err != nil {
-			return ledger.Record{}, err
-		}
 	case held != nil && !isHeld:
 		// The claim was allocated again, and the old allocation was not released.
 		if err := p.releaseAsAsked(ctx, *held); err != nil {
@@ -167,12 +163,12 @@ func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
 	return nil
 }
 
-// isStale tells whether a device of a record has lapsed.
+// isStale reports whether a device of a record has lapsed.
 func (m *Manager) isStale(r ledger.Record) bool {
 	return slices.ContainsFunc(r.Devices, m.Lapsed)
 }
 
-// preparedOnPaper tells whether a claim is prepared according to the ledger, without the driver.
+// preparedOnPaper reports whether a claim is prepared according to the ledger, without the driver.
 // A kubelet that restarts prepares the claims of running pods again.
 func preparedOnPaper(s plan.Situation) bool {
 	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && plan.SameDevices(*s.Held, s.Wanted)

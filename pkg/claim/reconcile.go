@@ -138,7 +138,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 	return findings
 }
 
-// stillAllocated tells whether a device of the record is still allocated to the claim. A claim
+// stillAllocated reports whether a device of the record is still allocated to the claim. A claim
 // may have been deallocated and allocated on another node.
 func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
 	if claim.Status.Allocation == nil {

@@ -68,7 +68,7 @@ func (m *Manager) gpusServedBy(name string) []string {
 	return all
 }
 
-// explained tells whether a daemon serves a share in a record.
+// explained reports whether a daemon serves a share in a record.
 func (m *Manager) explained(name string) bool {
 	return m.explainedByUnusable(name) || slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
 		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {

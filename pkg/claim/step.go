@@ -24,7 +24,7 @@ func (e *StepError) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.err }
 
-// IsTransient tells whether an error says nothing about the hardware: the call was cancelled or took
+// IsTransient reports whether an error says nothing about the hardware: the call was cancelled or took
 // too long.
 func IsTransient(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*gate.ClosedError))

@@ -71,7 +71,7 @@ func (m *Manager) reportUnusable() []Finding {
 	return findings
 }
 
-// explainedByUnusable tells whether a daemon may serve a claim whose record cannot be used now.
+// explainedByUnusable reports whether a daemon may serve a claim whose record cannot be used now.
 func (m *Manager) explainedByUnusable(name string) bool {
 	return slices.ContainsFunc(m.Ledger.Unusable(), func(n ledger.Unusable) bool {
 		return len(n.GPUs) == 0 || string(n.Claim.UID) == name ||
@@ -79,7 +79,7 @@ func (m *Manager) explainedByUnusable(name string) bool {
 	})
 }
 
-// copyIsNewer tells whether only a newer version can use the copy of a record in a CDI file.
+// copyIsNewer reports whether only a newer version can use the copy of a record in a CDI file.
 // That version can rebuild a lost record from it.
 func copyIsNewer(data []byte) bool {
 	_, err := ledger.Decode(data)

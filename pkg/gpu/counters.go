@@ -30,7 +30,7 @@ func (c Counters) Exceeds(total Counters) string {
 	return ""
 }
 
-// Conflict tells whether two placements cannot be in use at the same time, by
+// Conflict reports whether two placements cannot be in use at the same time, by
 // the same arithmetic as the scheduler's. Partitions of two modes never can, also
 // where one of them is of a mode that the GPU had once and whose counters are
 // gone. Shares of one device do not exclude each other here: how much there is of

@@ -73,7 +73,7 @@ func fitOf(p Placement) Fit {
 
 func (f Fit) isSameProfile(other Fit) bool { return f.Type == other.Type && f.Profile == other.Profile }
 
-// hasRoom tells whether a placement fits beside what is used and taken.
+// hasRoom reports whether a placement fits beside what is used and taken.
 func (g *GPU) hasRoom(p Placement, used, taken Counters) bool {
 	for name, n := range p.Consumes {
 		if used[name]+taken[name]+n > g.Counters[name] {

@@ -50,7 +50,7 @@ const (
 	TypeShare Type = "share"
 )
 
-// FollowsMode tells whether partitions of the type are there because the whole
+// FollowsMode reports whether partitions of the type are there because the whole
 // GPU is in the mode that has them. Nobody makes or destroys a single one, so
 // none is ever foreign, and releasing one changes nothing.
 func (t Type) FollowsMode() bool { return t == TypeXCP }
@@ -220,14 +220,14 @@ func (p Partition) Label() string {
 	return strings.ReplaceAll(p.Profile, "+", "-") + "_" + strconv.Itoa(p.Start)
 }
 
-// Is tells whether the partition fills exactly this placement, or what it is a
+// Is reports whether the partition fills exactly this placement, or what it is a
 // share of.
 func (p Partition) Is(q Placement) bool {
 	q = q.Base()
 	return p.GPU == q.GPU && p.Type == q.Type && p.Profile == q.Profile && p.Start == q.Start
 }
 
-// Overlaps tells whether the partition takes room that the placement needs.
+// Overlaps reports whether the partition takes room that the placement needs.
 // A whole GPU needs all of it, and so does another mode.
 func (p Partition) Overlaps(q Placement) bool {
 	q = q.Base()

@@ -12,7 +12,7 @@ type Modes struct {
 	MIG MIGMode `json:"mig,omitempty"`
 	// PendingMIG is MIG after the next reset of the GPU.
 	PendingMIG MIGMode `json:"pendingMIG,omitempty"`
-	// MIGNeedsReset tells whether MIG changes by a reset of the GPU only, as on
+	// MIGNeedsReset reports whether MIG changes by a reset of the GPU only, as on
 	// Ampere.
 	MIGNeedsReset bool `json:"migNeedsReset,omitempty"`
 	// MIGFixed tells that MIG is not ours to change: in the guest of a vGPU it is the
@@ -52,7 +52,7 @@ func (g *GPU) WithMIG(mode MIGMode) GPU {
 	return other
 }
 
-// offersMIG tells whether one of the GPU's placements is a MIG partition.
+// offersMIG reports whether one of the GPU's placements is a MIG partition.
 func (g *GPU) offersMIG() bool {
 	return slices.ContainsFunc(g.Placements, func(p Placement) bool { return p.Type == TypeMIG })
 }

@@ -124,7 +124,7 @@ func (p Placement) Base() Placement {
 	return p
 }
 
-// SharesWith tells whether two claims can hold the placements at once because
+// SharesWith reports whether two claims can hold the placements at once because
 // they are shares of the same device.
 func (p Placement) SharesWith(q Placement) bool {
 	return p.Share != nil && q.Share != nil && p.Name() == q.Name()

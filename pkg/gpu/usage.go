@@ -77,7 +77,7 @@ const (
 	UncorrectedErrors Measure = "uncorrected errors"
 )
 
-// IsAverage tells whether a measure is an average since the last time that the GPU was measured.
+// IsAverage reports whether a measure is an average since the last time that the GPU was measured.
 // It says nothing about who holds the device now if it changed hands meanwhile.
 func (m Measure) IsAverage() bool {
 	switch m {

@@ -60,7 +60,7 @@ type Driver interface {
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
 	// CheckHealth returns what is wrong with a GPU now, nil for a healthy one.
 	CheckHealth(ctx context.Context, pciAddress string) error
-	// Recovered tells whether the cause of a fatal event is gone.
+	// Recovered reports whether the cause of a fatal event is gone.
 	Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
 
 	// Modes reads the modes of a GPU, and those it can be put into. Profiles are planned

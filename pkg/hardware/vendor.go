@@ -35,7 +35,7 @@ type Vendor interface {
 	UpgradeSignal(node *corev1.Node) string
 
 	// NodeLabels are the labels of a node that describe its GPUs of this vendor.
-	// IsNodeLabel tells whether a label can be one of them.
+	// IsNodeLabel reports whether a label can be one of them.
 	NodeLabels(gpus []OfferedGPU) map[string]string
 	IsNodeLabel(key string) bool
 }

@@ -60,7 +60,7 @@ func TestVendorNames(t *testing.T) {
 		"name no vendor here: ask hardware.Vendor, the driver or gpu.Modes; delete from the list what names none any more")
 }
 
-// namesVendor tells whether a file uses gpu.NVIDIA or gpu.AMD.
+// namesVendor reports whether a file uses gpu.NVIDIA or gpu.AMD.
 func namesVendor(path string) (bool, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {

@@ -162,7 +162,7 @@ func TestBusyGPU(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "c", cpx3))
 }
 
-// isPartitionOf tells whether a device is a partition of a GPU, or a share of one.
+// isPartitionOf reports whether a device is a partition of a GPU, or a share of one.
 func isPartitionOf(d resourceapi.Device, gpuID string) bool {
 	return strings.HasPrefix(d.Name, gpuID+"-") && d.Attributes["profile"].StringValue != nil
 }

@@ -243,7 +243,7 @@ func (m *machine) dieAt(c *resourceapi.ResourceClaim, n int) {
 	require.Equal(m.t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
 }
 
-// granted tries for a moment to prepare a claim, and tells whether it got its
+// granted tries for a moment to prepare a claim, and reports whether it got its
 // device. Prepare waits for late releases; the kubelet's own time would be 45 s.
 func (k *fakeKubelet) granted(c *resourceapi.ResourceClaim) bool {
 	k.m.t.Helper()
@@ -278,7 +278,7 @@ func (m *machine) requirePrepared(c crashCase) {
 	}
 }
 
-// idle tells whether neither the GPUs nor the folders know of a claim.
+// idle reports whether neither the GPUs nor the folders know of a claim.
 func (m *machine) idle() bool {
 	return len(m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0 &&
 		len(m.runningDaemons())+len(m.partitions()) == 0

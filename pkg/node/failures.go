@@ -25,7 +25,7 @@ const firstRetry = 15 * time.Second
 // tainted at once, with all that need the same. The kubelet goes on asking for the claim; a
 // success removes the taint. The pod may be deleted, so the node also tries by itself.
 
-// Failed records that a claim could not be prepared, and tells whether its devices are tainted for
+// Failed records that a claim could not be prepared, and reports whether its devices are tainted for
 // it.
 func (p *plugin) Failed(ctx context.Context, err error) bool {
 	step, device := failedStep(err)

@@ -13,12 +13,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// isPartitioned tells whether claims hold partitions or shares of a GPU.
+// isPartitioned reports whether claims hold partitions or shares of a GPU.
 func (p *plugin) isPartitioned(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
 }
 
-// isShared tells whether claims hold shares of a GPU.
+// isShared reports whether claims hold shares of a GPU.
 func (p *plugin) isShared(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
 }
@@ -32,13 +32,13 @@ func (p *plugin) heldOn(pciAddress string) []string {
 	return names
 }
 
-// isOld tells whether claims hold devices of a GPU from another pool than the node's. Version
+// isOld reports whether claims hold devices of a GPU from another pool than the node's. Version
 // 0.1 had a pool for each GPU.
 func (p *plugin) isOld(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != names.PoolName(p.NodeName) })
 }
 
-// holdsOn tells whether a claim holds, without admin access, a device of a GPU for which what
+// holdsOn reports whether a claim holds, without admin access, a device of a GPU for which what
 // is true.
 func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
 	return slices.ContainsFunc(p.devicesOn(pciAddress), func(d ledger.Device) bool { return !d.Admin && what(&d) })
@@ -93,7 +93,7 @@ func (p *plugin) holdingClaims() []ledger.ClaimRef {
 	return claims
 }
 
-// isHeld tells whether a prepared claim holds a device of the GPU. A claim that is still being
+// isHeld reports whether a prepared claim holds a device of the GPU. A claim that is still being
 // prepared does not count: an obstacle for it is also one for other claims.
 func (p *plugin) isHeld(pciAddress string) bool {
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
@@ -106,7 +106,7 @@ func (p *plugin) isHeld(pciAddress string) bool {
 	return false
 }
 
-// isWhole tells whether programs can use a GPU as a whole.
+// isWhole reports whether programs can use a GPU as a whole.
 func (p *plugin) isWhole(ctx context.Context, pciAddress string) (bool, error) {
 	driver, err := p.hardware.Of(pciAddress)
 	if err != nil {

@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// isSet tells whether a flag was given.
+// isSet reports whether a flag was given.
 func isSet(name string) (set bool) {
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
 	return set

@@ -109,7 +109,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	return nil
 }
 
-// neverHadGPUs tells whether no plugin has ever served GPUs on this node.
+// neverHadGPUs reports whether no plugin has ever served GPUs on this node.
 func (p *plugin) neverHadGPUs() bool {
 	_, err := os.Stat(p.healthFile())
 	return !p.serving && errors.Is(err, os.ErrNotExist)

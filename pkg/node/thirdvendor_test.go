@@ -24,7 +24,7 @@ import (
 // acme is a vendor with one GPU that has no modes and no partitions. It implements
 // what hardware.Vendor and hardware.Driver ask for, and nothing that only some GPUs can do.
 type acme struct {
-	// ill tells whether the GPU is broken, events are its errors.
+	// ill reports whether the GPU is broken, events are its errors.
 	mu     sync.Mutex
 	ill    bool
 	events chan gpu.HealthEvent

@@ -53,7 +53,7 @@ func (n *Node) before(to v1alpha1.ProfileSnapshot) resolvedProfile {
 	return resolvedProfile{}
 }
 
-// canHave tells whether a GPU can have a layout: it may have replaced another GPU in its
+// canHave reports whether a GPU can have a layout: it may have replaced another GPU in its
 // slot.
 func canHave(g *gpu.GPU, layout profile.Layout) bool {
 	if len(g.Modes) > 0 {
@@ -134,7 +134,7 @@ func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) 
 	return resolved, nil
 }
 
-// holds tells whether a claim holds a partition.
+// holds reports whether a claim holds a partition.
 func (g *GPU) holds(q gpu.Partition) bool {
 	return slices.ContainsFunc(g.Held, func(h Holder) bool { return q.Is(h.Placement) })
 }

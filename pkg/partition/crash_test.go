@@ -46,7 +46,7 @@ func (k *killer) alive(string) error {
 	return nil
 }
 
-// killed runs f with a driver that dies at its n-th point, and tells whether it did.
+// killed runs f with a driver that dies at its n-th point, and reports whether it did.
 func (p *place) killed(n int, f func(*Node)) bool {
 	k := &killer{left: n}
 	p.hardware.before, p.hardware.after = k.alive, k.point

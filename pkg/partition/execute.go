@@ -91,7 +91,7 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowR
 	return n.update(func(in journal) journal { return in.finish(desired, seen) })
 }
 
-// isBack tells whether a profile is the one that was applied before an unfinished change.
+// isBack reports whether a profile is the one that was applied before an unfinished change.
 func (n *Node) isBack(to v1alpha1.ProfileSnapshot) bool {
 	in := n.journal()
 	return in.Applying != nil && in.Applied.Snapshot.Hash == to.Hash
@@ -148,7 +148,7 @@ func (n *Node) groups(seen []GPU) [][]gpu.GPU {
 	return groups
 }
 
-// sameLayout tells whether two layouts have the same static partitions, which claims do
+// sameLayout reports whether two layouts have the same static partitions, which claims do
 // not remove when they are released.
 func sameLayout(a, b profile.Layout) bool {
 	return a.Partitioning == b.Partitioning && slices.EqualFunc(a.Static, b.Static, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })

@@ -67,7 +67,7 @@ type fakeGPU struct {
 	gpu.GPU
 	modes gpu.Modes
 	live  []gpu.Partition
-	// resets tells whether a reset succeeds where one is needed.
+	// resets reports whether a reset succeeds where one is needed.
 	resets bool
 }
 

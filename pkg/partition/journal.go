@@ -83,7 +83,7 @@ func (in journal) clone() journal {
 	return in
 }
 
-// static tells whether a partition at the placement is static.
+// static reports whether a partition at the placement is static.
 func (in *journal) static(p gpu.Placement) bool {
 	is := func(q gpu.Placement) bool { return q.Name() == p.Name() }
 	return slices.ContainsFunc(in.Layouts[p.GPU].Static, is) || slices.ContainsFunc(in.Ours[p.GPU], is)
@@ -158,7 +158,7 @@ func (in journal) settle(gpuID string) journal {
 	return in
 }
 
-// unsettled tells whether the journal has entries for an unfinished change of a GPU.
+// unsettled reports whether the journal has entries for an unfinished change of a GPU.
 func (in *journal) unsettled(gpuID string) bool {
 	_, before := in.Before[gpuID]
 	_, ours := in.Ours[gpuID]

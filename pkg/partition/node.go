@@ -41,7 +41,7 @@ type Config struct {
 	// GPUs returns the GPUs of the node, including those that do not answer, as last known.
 	// Otherwise a rule that counts GPUs would select others.
 	GPUs func() []gpu.GPU
-	// Lost tells whether a GPU is known not to answer. It is skipped, and Restore applies
+	// Lost reports whether a GPU is known not to answer. It is skipped, and Restore applies
 	// the profile to it later. Nil: none is lost.
 	Lost func(pciAddress string) bool
 	// Driver returns the driver of a GPU. A Node calls it with the locks of the GPU, or of
@@ -105,7 +105,7 @@ func (n *Node) Unfinished() *v1alpha1.ProfileSnapshot {
 // Layout returns the current layout of a GPU, which says what is published of it.
 func (n *Node) Layout(pciAddress string) profile.Layout { return n.journal().Layouts[pciAddress] }
 
-// Behind tells whether the applied profile is not applied on a GPU yet, because it did
+// Behind reports whether the applied profile is not applied on a GPU yet, because it did
 // not answer when the others were changed.
 func (n *Node) Behind(pciAddress string) bool {
 	in := n.journal()
@@ -113,7 +113,7 @@ func (n *Node) Behind(pciAddress string) bool {
 	return known && in.Applying == nil && !reflect.DeepEqual(want, in.Layouts[pciAddress])
 }
 
-// Static tells whether the partition at a placement is static.
+// Static reports whether the partition at a placement is static.
 func (n *Node) Static(p gpu.Placement) bool {
 	in := n.journal()
 	return in.static(p.Base())

@@ -150,7 +150,7 @@ type planner struct {
 
 	steps    []Step
 	inTheWay []Holder
-	// stays tells whether a placement is the same afterwards, whether a claim holds it or
+	// stays reports whether a placement is the same afterwards, whether a claim holds it or
 	// not.
 	stays func(gpu.Placement) bool
 }

@@ -89,7 +89,7 @@ func placementOf(q gpu.Partition) gpu.Placement {
 	return gpu.Placement{GPU: q.GPU, Type: q.Type, Profile: q.Profile, Start: q.Start, Size: q.Size}
 }
 
-// inLayout tells whether the placement is a static partition of the layout.
+// inLayout reports whether the placement is a static partition of the layout.
 func (c *planner) inLayout(p gpu.Placement) bool {
 	return c.To.Partitioning == profile.PartitioningStatic &&
 		slices.ContainsFunc(c.To.Static, func(l gpu.Placement) bool { return l.Name() == p.Name() })

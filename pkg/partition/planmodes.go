@@ -105,7 +105,7 @@ func (c *planner) planModes() {
 	}
 }
 
-// ofMode tells whether a placement exists in a compute mode. A whole GPU is in SPX.
+// ofMode reports whether a placement exists in a compute mode. A whole GPU is in SPX.
 func ofMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
 
 func list(modes []string) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// shrinks tells whether the desired layout no longer offers some of the GPU's devices.
+// shrinks reports whether the desired layout no longer offers some of the GPU's devices.
 func (g *GPU) shrinks() bool {
 	return slices.ContainsFunc(g.Placements, func(p gpu.Placement) bool { return g.Now.Offers(p) && !g.To.Offers(p) })
 }

@@ -65,7 +65,7 @@ func (d *Daemons) Supervise(s *mps.Supervisor) { d.supervisor.Store(s) }
 // before all other methods.
 func (d *Daemons) SetServes(serves func(ledger.ClaimRef, ledger.Device) string) { d.serves = serves }
 
-// Limits tells whether MPS daemons work with this load of NVIDIA's driver; load is empty if
+// Limits reports whether MPS daemons work with this load of NVIDIA's driver; load is empty if
 // there is no driver. If that is unknown, or the last probe failed some time ago, it probes now.
 // A failure is reported if shared is set.
 func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
@@ -144,7 +144,7 @@ func (d *Daemons) WhenChanged() <-chan struct{} {
 	return d.changed
 }
 
-// Take sets the problem of a daemon, empty for none, and tells whether it had none before.
+// Take sets the problem of a daemon, empty for none, and reports whether it had none before.
 func (d *Daemons) Take(name, problem string) (isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -220,7 +220,7 @@ func (s *Sharer) resetGPU(ctx context.Context, h claim.Holder) error {
 	return nil
 }
 
-// ofWholeGPU tells whether a placement is a share of a whole GPU. Shares of partitions need no
+// ofWholeGPU reports whether a placement is a share of a whole GPU. Shares of partitions need no
 // settings.
 func ofWholeGPU(p gpu.Placement) bool { return p.Share != nil && p.Share.Of == gpu.TypeGPU }
 
@@ -232,5 +232,5 @@ func changesMode(p gpu.Placement) bool {
 	return ofWholeGPU(p) && p.Share.Strategy == gpu.MPS && p.Share.ExclusiveProcess
 }
 
-// isShare tells whether a claim holds a share of a device, with a known amount.
+// isShare reports whether a claim holds a share of a device, with a known amount.
 func isShare(d ledger.Device) bool { return d.IsShare() && d.Amount != nil }

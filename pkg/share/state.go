@@ -58,7 +58,7 @@ func OpenState(path string, c StateConfig) (*State, error) {
 	return s, err
 }
 
-// read reads the file if that has not been possible so far, and tells whether it has done so now.
+// read reads the file if that has not been possible so far, and reports whether it has done so now.
 func (s *State) read() (read bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *State) Of(pciAddress string) profile.Desired {
 }
 
 // AddShares adds their share devices to GPUs that were found. wanted returns the desired state
-// of a GPU. AddShares tells whether settings have changed.
+// of a GPU. AddShares reports whether settings have changed.
 func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
 	changed, err := s.read()
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *State) setWaiting(gpuID, later string) {
 	s.later[gpuID] = later
 }
 
-// First tells whether a text is new about its subject.
+// First reports whether a text is new about its subject.
 func (s *State) First(subject, text string) bool {
 	if s.told[subject] == text {
 		return false
@@ -203,7 +203,7 @@ func (s *State) save(ctx context.Context) {
 	}
 }
 
-// alike tells whether two settings have the same description, except for the profile, which the
+// alike reports whether two settings have the same description, except for the profile, which the
 // controller reports.
 func alike(a, b profile.Desired) bool {
 	a.Profile, b.Profile = "", ""

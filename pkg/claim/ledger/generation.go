@@ -31,7 +31,7 @@ type generation struct {
 // and releasing claims must not depend on it.
 var noRoom = []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EOPNOTSUPP}
 
-// share maps the page if that has not been done, and tells whether it has done so now. While the
+// share maps the page if that has not been done, and reports whether it has done so now. While the
 // disk has no room for the page, get sees no changes of others, and all records are read each time.
 // It is called before each change: another process that shares the page learns of a change in no
 // other way.
@@ -80,7 +80,7 @@ func (g *generation) get() uint64 {
 	return 0
 }
 
-// shared tells whether get sees the changes of other processes.
+// shared reports whether get sees the changes of other processes.
 func (g *generation) shared() bool { return g.count.Load() != nil }
 
 // add counts a change of this process and returns the new number.

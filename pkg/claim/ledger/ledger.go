@@ -194,7 +194,7 @@ func (l *Ledger) Get(uid types.UID) (Record, bool) {
 	return r.Clone(), ok
 }
 
-// Has tells whether there is a record of a claim, including one that cannot be used now.
+// Has reports whether there is a record of a claim, including one that cannot be used now.
 func (l *Ledger) Has(uid types.UID) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

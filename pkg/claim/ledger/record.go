@@ -125,7 +125,7 @@ type Device struct {
 	unknown fields
 }
 
-// IsShare tells whether the claim holds a share of the device. Admin access does not count.
+// IsShare reports whether the claim holds a share of the device. Admin access does not count.
 func (d Device) IsShare() bool { return !d.Admin && d.Placement.Share != nil }
 
 // Key is unique among the devices of a claim, which can have two shares of one device.
@@ -136,13 +136,13 @@ func (d Device) Key() string {
 	return d.Name + "-" + string(d.ShareID[:min(8, len(d.ShareID))])
 }
 
-// WasHandedOut tells whether containers may use a device of the record.
+// WasHandedOut reports whether containers may use a device of the record.
 func (r Record) WasHandedOut(d Device) bool {
 	// Records of version 0.1 have no HandedOut.
 	return !r.Released && (r.State == Prepared || d.HandedOut)
 }
 
-// HandedOut tells whether containers may use any device of the record.
+// HandedOut reports whether containers may use any device of the record.
 func (r Record) HandedOut() bool {
 	return slices.ContainsFunc(r.Devices, r.WasHandedOut)
 }

@@ -22,7 +22,7 @@ type Unusable struct {
 	GPUs []string
 }
 
-// On tells whether the record may hold devices of one of the GPUs.
+// On reports whether the record may hold devices of one of the GPUs.
 func (n Unusable) On(gpus []string) bool {
 	return len(n.GPUs) == 0 || slices.ContainsFunc(n.GPUs, func(g string) bool { return slices.Contains(gpus, g) })
 }

@@ -74,7 +74,7 @@ func (t taken) names(name string) bool {
 	return ok
 }
 
-// some tells whether a capacity is present and not zero. Optional capacities are zero by default.
+// some reports whether a capacity is present and not zero. Optional capacities are zero by default.
 func (t taken) some(name string) bool {
 	q, ok := t.get(name)
 	return ok && !q.IsZero()

@@ -63,7 +63,7 @@ type Situation struct {
 	CDI bool
 	// CanShare: the plugin can set up shares.
 	CanShare bool
-	// Static tells whether a profile keeps a partition at a placement. May be nil.
+	// Static reports whether a profile keeps a partition at a placement. May be nil.
 	Static func(gpu.Placement) bool
 }
 
@@ -184,16 +184,16 @@ func RecordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
 	return nil
 }
 
-// IsStatic tells whether a profile keeps a partition.
+// IsStatic reports whether a profile keeps a partition.
 func IsStatic(static func(gpu.Placement) bool, part gpu.Partition) bool {
 	return static != nil && static(gpu.Placement{GPU: part.GPU, Type: part.Type, Profile: part.Profile, Start: part.Start, Size: part.Size})
 }
 
-// Ours tells whether the device is a partition that Tranche made: for its claim, or
+// Ours reports whether the device is a partition that Tranche made: for its claim, or
 // before it because it was static then.
 func Ours(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeMIG }
 
-// madeFor tells whether the partition is what the record says was handed out to its
+// madeFor reports whether the partition is what the record says was handed out to its
 // claim. A UUID that is known must match: after a driver reload, somebody else
 // may have put a partition at the same place.
 func madeFor(part gpu.Partition, r *ledger.Record) bool {
@@ -211,13 +211,13 @@ func madeFor(part gpu.Partition, r *ledger.Record) bool {
 	return false
 }
 
-// isPrepared tells whether nothing is left to do: the record is complete and has the same
+// isPrepared reports whether nothing is left to do: the record is complete and has the same
 // devices, and the partitions and the CDI file exist.
 func isPrepared(s Situation) bool {
 	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && SameDevices(*s.Held, s.Wanted) && allExist(s)
 }
 
-// allExist tells whether the hardware still has all devices of the claim.
+// allExist reports whether the hardware still has all devices of the claim.
 func allExist(s Situation) bool {
 	for _, d := range s.Held.Devices {
 		if !d.Admin && !Exists(d, s.Live[d.Placement.GPU]) {
@@ -227,7 +227,7 @@ func allExist(s Situation) bool {
 	return true
 }
 
-// Exists tells whether a GPU still has a device. A whole GPU exists as long as the GPU has no
+// Exists reports whether a GPU still has a device. A whole GPU exists as long as the GPU has no
 // partitions and is not listed as an incomplete one.
 func Exists(d ledger.Device, live []gpu.Partition) bool {
 	if d.Placement.Base().Type == gpu.TypeGPU {
@@ -238,7 +238,7 @@ func Exists(d ledger.Device, live []gpu.Partition) bool {
 	})
 }
 
-// SameDevices tells whether two records have the same devices for the same requests.
+// SameDevices reports whether two records have the same devices for the same requests.
 func SameDevices(a, b ledger.Record) bool {
 	return slices.EqualFunc(a.Devices, b.Devices, func(x, y ledger.Device) bool {
 		return x.Request == y.Request && x.Pool == y.Pool && x.Name == y.Name && x.Admin == y.Admin && x.ShareID == y.ShareID

@@ -7,12 +7,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// SameBase tells whether two devices are shares of the same GPU or partition.
+// SameBase reports whether two devices are shares of the same GPU or partition.
 func SameBase(d, e ledger.Device) bool {
 	return d.IsShare() && e.IsShare() && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
 }
 
-// HeldByOthers tells whether other claims have shares of the same GPU or partition.
+// HeldByOthers reports whether other claims have shares of the same GPU or partition.
 func HeldByOthers(d ledger.Device, others []ledger.Record) bool {
 	for _, other := range others {
 		for _, e := range other.Devices {

@@ -80,7 +80,7 @@ func (c *gpuHandle) errorCounts() (corrected, uncorrected uint64, known bool, er
 	return corrected, uncorrected, known, err
 }
 
-// eachBlock reads the counts of the blocks of the chip. It tells whether there are any.
+// eachBlock reads the counts of the blocks of the chip. It reports whether there are any.
 func (c *gpuHandle) eachBlock(f func(block, text string)) (any bool, err error) {
 	names, err := c.List(c.File(rasDir))
 	if sysfs.Absent(err) {
@@ -124,7 +124,7 @@ func parseErrors(text, kind string) uint64 {
 	return 0
 }
 
-// Recovered tells whether what a fatal event reported is over. Everything that is
+// Recovered reports whether what a fatal event reported is over. Everything that is
 // told of these GPUs stays to be seen for as long as it is so: a reset, a missing
 // GPU or KFD node, and the counts of errors, which a new load of the driver takes
 // back. So a GPU that is healthy now has recovered. The error says why it is not.

@@ -194,7 +194,7 @@ func (g *Gate) abandon() {
 	g.left = true
 }
 
-// hopeless tells whether the task behind the gate was left behind, and after how
+// hopeless reports whether the task behind the gate was left behind, and after how
 // much longer its call counts as one that hangs.
 func (g *Gate) hopeless() (after time.Duration, left bool) {
 	g.mu.Lock()

@@ -49,7 +49,7 @@ type nodeModulesConfig struct {
 	} `json:"spec"`
 }
 
-// Manages tells whether the operator loads the module on this node. A cluster
+// Manages reports whether the operator loads the module on this node. A cluster
 // without the operator has no such objects.
 func (k *KMM) Manages(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
@@ -64,7 +64,7 @@ func (k *KMM) Manages(ctx context.Context) (bool, error) {
 	return manages(object, k.Module)
 }
 
-// manages tells whether a NodeModulesConfig has the module.
+// manages reports whether a NodeModulesConfig has the module.
 func manages(object *unstructured.Unstructured, module string) (bool, error) {
 	var c nodeModulesConfig
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &c); err != nil {

@@ -62,7 +62,7 @@ type Module struct {
 
 // Manager is another system that loads the module on this node.
 type Manager interface {
-	// Manages tells whether it loads the module on this node.
+	// Manages reports whether it loads the module on this node.
 	Manages(ctx context.Context) (bool, error)
 	// Load requests that the module is loaded again. It does not wait for that.
 	Load(ctx context.Context) error
@@ -243,7 +243,7 @@ func (m *Module) unload(ctx context.Context, managed bool) error {
 	return fmt.Errorf("unload kernel module %s: %w", m.Name, err)
 }
 
-// inUse tells whether open device nodes or other modules use the module. The exit codes of
+// inUse reports whether open device nodes or other modules use the module. The exit codes of
 // modprobe and rmmod do not tell: they are 1 for any failure.
 func (m *Module) inUse() bool {
 	text, err := m.ReadFile(path.Join("/sys/module", m.Name, "refcnt"))

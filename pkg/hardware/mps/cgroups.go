@@ -55,7 +55,7 @@ func parseHierarchies(mounts io.Reader) ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(mounts, mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 }
 
-// serves tells whether a hierarchy is the one of a membership.
+// serves reports whether a hierarchy is the one of a membership.
 func serves(h *mountinfo.Info, m membership) bool {
 	if m.controllers == "" {
 		return h.FSType == "cgroup2"

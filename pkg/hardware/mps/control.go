@@ -107,7 +107,7 @@ func (s *Supervisor) readBack(ctx context.Context, f folder, question, said stri
 // 4000M was set (seen on an H100).
 type reading struct{ value, step float64 }
 
-// is tells whether the daemon may mean a limit. Zero means that there is none.
+// is reports whether the daemon may mean a limit. Zero means that there is none.
 func (r reading) is(want float64) bool {
 	return r.value > 0 && math.Abs(r.value-want) < r.step
 }

@@ -67,7 +67,7 @@ func (f folder) process() (p process, alive bool, err error) {
 	return p, alive, nil
 }
 
-// isReady tells whether a process has answered and has its limits.
+// isReady reports whether a process has answered and has its limits.
 func (f folder) isReady(p process) bool {
 	var ready process
 	return f.read("ready", &ready) == nil && ready == p
@@ -114,7 +114,7 @@ func (f folder) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// isLock tells whether the lock is still the folder's: a process that waited for a
+// isLock reports whether the lock is still the folder's: a process that waited for a
 // lock whose file was removed meanwhile keeps nobody out.
 func (f folder) isLock(lock *flock.Flock) bool {
 	mine, err := lock.Stat()

@@ -36,7 +36,7 @@ func identify(pid int) (process, error) {
 	return process{PID: pid, Start: stat.start, Boot: boot}, nil
 }
 
-// alive tells whether the process still runs. One that has ended and waits for its
+// alive reports whether the process still runs. One that has ended and waits for its
 // parent to notice does not. It fails if that cannot be found out now.
 func (p process) alive() (bool, error) {
 	if p.PID <= 1 {
@@ -49,7 +49,7 @@ func (p process) alive() (bool, error) {
 	return err == nil && now == p, err
 }
 
-// hasEnded tells whether the process surely does not run any more.
+// hasEnded reports whether the process surely does not run any more.
 func (p process) hasEnded() bool {
 	alive, err := p.alive()
 	return err == nil && !alive
@@ -103,7 +103,7 @@ func (p process) killServers() error {
 	return errors.Join(errs...)
 }
 
-// hasServer tells whether a running process is one of these programs.
+// hasServer reports whether a running process is one of these programs.
 func (p process) hasServer(pid int) (bool, error) {
 	stat, err := statOf(pid)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -151,7 +151,7 @@ type stat struct {
 	start uint64
 }
 
-// ended tells whether the process waits for its parent to notice.
+// ended reports whether the process waits for its parent to notice.
 func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
 
 // parseStat reads /proc/<pid>/stat (proc_pid_stat(5)), fields 2, 3, 5 and 22. The
@@ -174,7 +174,7 @@ func parseStat(content []byte) (stat, error) {
 	return stat{name: string(content[begin+1 : end]), state: fields[0][0], group: group, start: start}, nil
 }
 
-// inGroup tells whether a process is in a control group.
+// inGroup reports whether a process is in a control group.
 func inGroup(group string, pid int) (bool, error) {
 	content, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -26,7 +26,7 @@ func (e *endedError) Error() string {
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// isSettling tells whether this process brings a daemon to readiness now. s.mu is
+// isSettling reports whether this process brings a daemon to readiness now. s.mu is
 // held.
 func (s *Supervisor) isSettling(f folder) bool {
 	way, ok := s.settling[f.id()]
@@ -126,7 +126,7 @@ func died(f folder, cause error) error {
 	return &endedError{id: f.id(), words: f.lastWords(), cause: cause}
 }
 
-// isChannel tells whether a daemon can be asked, by way of a socket, or of a pipe as
+// isChannel reports whether a daemon can be asked, by way of a socket, or of a pipe as
 // older ones have it. The folder is mounted on the host, where this process sees it by
 // way of the host's root folder.
 func (s *Supervisor) isChannel(f folder) bool {

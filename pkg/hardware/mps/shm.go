@@ -44,7 +44,7 @@ func mountTmpfs(dir string, size int64) error {
 	return nil
 }
 
-// isMountPoint tells whether a folder is on another file system than the one above it.
+// isMountPoint reports whether a folder is on another file system than the one above it.
 func isMountPoint(dir string) (bool, error) {
 	var own, above unix.Stat_t
 	if err := unix.Lstat(dir, &own); err != nil {

@@ -143,7 +143,7 @@ func (c *child) exitCode() int {
 	return 0
 }
 
-// Probe tells whether MPS works on this node: nil if a daemon starts, answers and
+// Probe reports whether MPS works on this node: nil if a daemon starts, answers and
 // ends. It serves no GPU.
 func (s *Supervisor) Probe(ctx context.Context) error {
 	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {

@@ -75,7 +75,7 @@ func (h *measuring) free(buffer nvml.GpmSample) {
 	_ = session.Tell(h.Task.Undoing(), "GpmSampleFree", func() nvml.Return { return h.NVML.GpmSampleFree(buffer) })
 }
 
-// supportsGPM tells whether the GPU has GPM. Drivers before R525 do not have the calls.
+// supportsGPM reports whether the GPU has GPM. Drivers before R525 do not have the calls.
 func (h *measuring) supportsGPM() (bool, error) {
 	if !h.Has("nvmlGpmQueryDeviceSupport") {
 		return false, nil

@@ -19,7 +19,7 @@ func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
 	return err
 }
 
-// examine is CheckHealth. known tells whether the driver has recovery actions.
+// examine is CheckHealth. known reports whether the driver has recovery actions.
 func (d *Driver) examine(ctx context.Context, pciAddress string) (known bool, err error) {
 	return onGPU(ctx, d, pciAddress, (*handle).examine)
 }
@@ -69,7 +69,7 @@ func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
 	return d.restarted(ctx, e)
 }
 
-// restarted tells whether the GPU was restarted since the event.
+// restarted reports whether the GPU was restarted since the event.
 func (d *Driver) restarted(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	load, err := d.LoadID()
 	if err != nil {

@@ -256,7 +256,7 @@ func destroyed(t *testing.T, h handles) handles {
 	return h
 }
 
-// needsHandle tells whether a call needs an instance that a state does not have.
+// needsHandle reports whether a call needs an instance that a state does not have.
 func needsHandle(name string, h handles) bool {
 	ofInstance := strings.HasPrefix(name, "GpuInstance") || strings.HasPrefix(name, "ComputeInstance") ||
 		name == "DeviceGetGpuInstanceId" || name == "DeviceGetComputeInstanceId"
@@ -377,7 +377,7 @@ func TestEveryNVMLCallIsListed(t *testing.T) {
 	}
 }
 
-// isNVMLHandle tells whether an expression is, by its name, something of NVML's: these
+// isNVMLHandle reports whether an expression is, by its name, something of NVML's: these
 // are the names that this package gives to libraries and handles.
 func isNVMLHandle(x ast.Expr) bool {
 	name := ""

@@ -192,7 +192,7 @@ func (h *measuring) throttled() (map[string]bool, error) {
 	return found, nil
 }
 
-// isUntold tells whether an error means that NVML does not tell a value. The others are read all
+// isUntold reports whether an error means that NVML does not tell a value. The others are read all
 // the same, except of a GPU that is lost or after the session was lost.
 func isUntold(err error) bool {
 	var call *session.CallError

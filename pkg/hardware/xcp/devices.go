@@ -34,7 +34,7 @@ type Facts struct {
 	Engines map[Mode]map[string]int64
 }
 
-// cuttable tells whether the GPU has modes at all.
+// cuttable reports whether the GPU has modes at all.
 func (f Facts) cuttable() bool { return f.MemoryMode != "" && len(f.Modes) > 0 }
 
 // divisions lists the modes that the GPU offers, finest first.

@@ -25,13 +25,13 @@ func (e *UpgradeError) Error() string {
 	return "it was released for a driver upgrade, which " + e.Signal + " requests"
 }
 
-// IsUpgrading tells whether a vendor's driver was released for its upgrade.
+// IsUpgrading reports whether a vendor's driver was released for its upgrade.
 func (h *Set) IsUpgrading(v gpu.Vendor) bool {
 	_, ok := h.WhyNot(v).(*UpgradeError) //nolint:errorlint // it is never wrapped
 	return ok
 }
 
-// expects tells whether the node should have a usable driver: it had GPUs of the vendor, or the
+// expects reports whether the node should have a usable driver: it had GPUs of the vendor, or the
 // driver's kernel module is loaded.
 func (h *Set) expects(vendor gpu.Vendor, err error) bool {
 	if !errors.Is(err, hardware.ErrNoDriver) && !errors.As(err, new(*UpgradeError)) {

@@ -43,7 +43,7 @@ type Config struct {
 	// Upgrades returns the vendors whose drivers are being replaced, with the signal that says
 	// so.
 	Upgrades func() map[gpu.Vendor]string
-	// HadGPUs tells whether the node has had GPUs of a vendor.
+	// HadGPUs reports whether the node has had GPUs of a vendor.
 	HadGPUs func(gpu.Vendor) bool
 	// Warn writes an event about the node.
 	Warn func(ctx context.Context, reason, message string)
@@ -119,7 +119,7 @@ func (h *Set) WhyNot(name gpu.Vendor) error {
 	return nil
 }
 
-// Has tells whether a vendor's driver can be used.
+// Has reports whether a vendor's driver can be used.
 func (h *Set) Has(name gpu.Vendor) bool {
 	return slices.ContainsFunc(h.All(), func(o *Opened) bool { return o.Name == name })
 }

@@ -130,7 +130,7 @@ func (k *Failure) kind() gpu.ObstacleKind {
 	return gpu.ObstacleFailed
 }
 
-// isFor tells whether a device needs what failed.
+// isFor reports whether a device needs what failed.
 func (k *Failure) isFor(p gpu.Placement) bool {
 	switch k.Step {
 	case StepClaim:
@@ -143,7 +143,7 @@ func (k *Failure) isFor(p gpu.Placement) bool {
 	return sameMode(p.Base(), k.Base()) && p.Profile == k.Profile
 }
 
-// modeFails tells whether a failure is one of several profiles of a device's mode. The caller
+// modeFails reports whether a failure is one of several profiles of a device's mode. The caller
 // holds the lock.
 func (f *Failures) modeFails(k *Failure, p gpu.Placement) bool {
 	return k.Step == StepCreate && sameMode(p.Base(), k.Base()) && slices.ContainsFunc(f.known, func(o Failure) bool {
@@ -151,7 +151,7 @@ func (f *Failures) modeFails(k *Failure, p gpu.Placement) bool {
 	})
 }
 
-// sameMode tells whether two devices need the same mode of the same GPU.
+// sameMode reports whether two devices need the same mode of the same GPU.
 func sameMode(p, q gpu.Placement) bool {
 	return p.GPU == q.GPU && p.Type == q.Type && (!p.Type.FollowsMode() || p.Profile == q.Profile)
 }

@@ -39,7 +39,7 @@ type Gone struct {
 	Reason string
 }
 
-// Unhealthy tells whether the GPU must not be used for new claims. That includes a GPU of
+// Unhealthy reports whether the GPU must not be used for new claims. That includes a GPU of
 // which a claim holds a device that is gone: the claim's container may restart with device
 // nodes that belong to another partition now.
 func (g *GPU) Unhealthy() bool { return g.Problem != "" || len(g.Lacks()) > 0 }

@@ -161,7 +161,7 @@ func (r *Roster) those(which func(*rosterGPU) bool) []gpu.GPU {
 	return gpus
 }
 
-// Lost tells whether a GPU does not answer.
+// Lost reports whether a GPU does not answer.
 func (r *Roster) Lost(pciAddress string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -51,7 +51,7 @@ func (t *Troubles) read() error {
 	return nil
 }
 
-// sameTrouble tells whether two events report the same error. The later one counts: a reset
+// sameTrouble reports whether two events report the same error. The later one counts: a reset
 // between the two did not help.
 func sameTrouble(a, b gpu.HealthEvent) bool { return a.PCIAddress == b.PCIAddress && a.XID == b.XID }
 

@@ -60,7 +60,7 @@ type Trouble interface {
 // Failures remembers devices that could not be prepared, or whose place is not free after a release,
 // so that they are tainted.
 type Failures interface {
-	// Failed records that a claim could not be prepared, and tells whether its devices are
+	// Failed records that a claim could not be prepared, and reports whether its devices are
 	// tainted for it.
 	Failed(ctx context.Context, err error) (tainted bool)
 	// Worked records that the devices of a claim were prepared.
@@ -137,7 +137,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 
-// remember remembers a claim that failed because of the node, and tells whether its devices are
+// remember remembers a claim that failed because of the node, and reports whether its devices are
 // tainted for it. before is the claim's record before, record the one that was prepared. Failures
 // because of what the claim asks for or of other claims, or because it takes long, do not count.
 // Those because of a process do not count for rollouts either: users must not make one fail.

@@ -35,7 +35,7 @@ func RemoveStaleSockets(ctx context.Context, patterns ...string) error {
 	return nil
 }
 
-// isStale tells whether no process listens on the socket.
+// isStale reports whether no process listens on the socket.
 func isStale(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -68,7 +68,7 @@ func (w *Node) node() *corev1.Node {
 // Labels returns the labels of the node.
 func (w *Node) Labels() map[string]string { return w.node().Labels }
 
-// IsManaged tells whether Tranche manages the GPUs of the node.
+// IsManaged reports whether Tranche manages the GPUs of the node.
 func (w *Node) IsManaged() bool {
 	return w.Managed == nil || w.Managed.Matches(labels.Set(w.Labels()))
 }

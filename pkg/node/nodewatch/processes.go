@@ -20,7 +20,7 @@ type processes struct {
 	programs, running []string
 }
 
-// look updates running, and tells whether it has changed. On an error, it stays.
+// look updates running, and reports whether it has changed. On an error, it stays.
 func (p *processes) look() (changed bool, err error) {
 	var running []string
 	for _, program := range p.programs {
@@ -44,7 +44,7 @@ const (
 	capSysAdmin = 1 << 21
 )
 
-// runsPrivileged tells whether a program runs with CAP_SYS_ADMIN in the host's user namespace,
+// runsPrivileged reports whether a program runs with CAP_SYS_ADMIN in the host's user namespace,
 // which is also that of this plugin. Any container can use the name of the program, but only
 // a privileged one has that capability. A program with a common name is given by its path in
 // its container.
@@ -78,7 +78,7 @@ func runsPrivileged(proc, program string) (bool, error) {
 	return false, failed
 }
 
-// isPrivileged tells whether a process runs a program, and has CAP_SYS_ADMIN in a user
+// isPrivileged reports whether a process runs a program, and has CAP_SYS_ADMIN in a user
 // namespace.
 func isPrivileged(p procfs.Proc, program string, user procfs.Namespace) (bool, error) {
 	name := filepath.Base(program)
@@ -100,7 +100,7 @@ func isPrivileged(p procfs.Proc, program string, user procfs.Namespace) (bool, e
 	return err == nil && namespaces["user"] == user, err
 }
 
-// ended tells whether an error means that the process has ended.
+// ended reports whether an error means that the process has ended.
 func ended(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }

@@ -132,7 +132,7 @@ func (w *ownerWatch) look() {
 	w.changed(append(w.node.unmanaged(), others...))
 }
 
-// lookAtProcesses updates the running programs, and tells whether they have changed.
+// lookAtProcesses updates the running programs, and reports whether they have changed.
 func (w *ownerWatch) lookAtProcesses(ctx context.Context) (changed bool) {
 	changed, err := w.programs.look()
 	if err != nil {

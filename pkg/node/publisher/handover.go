@@ -189,7 +189,7 @@ func (h *handover) Stop() {
 	h.stopped = true
 }
 
-// sameCounters tells whether two pools have the same number of slices and the same counters.
+// sameCounters reports whether two pools have the same number of slices and the same counters.
 // Counters must change together with the devices that consume them.
 func sameCounters(a, b []publish.Slice) bool {
 	if len(a) != len(b) {

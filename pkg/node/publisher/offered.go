@@ -25,7 +25,7 @@ func offered(gpus []publish.GPU) (out []gpu.GPU) {
 	return out
 }
 
-// isBarred tells whether taints keep a device from being allocated to claims that tolerate
+// isBarred reports whether taints keep a device from being allocated to claims that tolerate
 // nothing.
 func isBarred(taints []resourceapi.DeviceTaint) bool {
 	return slices.ContainsFunc(taints, func(t resourceapi.DeviceTaint) bool { return t.Effect != resourceapi.DeviceTaintEffectNone })

@@ -44,10 +44,10 @@ func (o *Order) taint() resourceapi.DeviceTaint {
 	return noSchedule(names.TaintRepartitioning, o.Value)
 }
 
-// all tells whether all devices of a GPU are tainted.
+// all reports whether all devices of a GPU are tainted.
 func (o *Order) all(name string) bool { return slices.Contains(o.GPUs, name) }
 
-// single tells whether a device is tainted although not all devices of its GPU are.
+// single reports whether a device is tainted although not all devices of its GPU are.
 func (o *Order) single(name string, p gpu.Placement) bool {
 	if o.all(name) {
 		return false

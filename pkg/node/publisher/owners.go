@@ -25,7 +25,7 @@ func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
 	}
 }
 
-// unmanaged tells whether nothing is published because Tranche does not manage the node. While
+// unmanaged reports whether nothing is published because Tranche does not manage the node. While
 // claims hold GPUs, these stay published with a taint. The caller holds the lock.
 func (p *Publisher) unmanaged() bool {
 	return len(p.owners.Unmanaged()) > 0 && !slices.ContainsFunc(p.GPUs.List(), func(g inventory.GPU) bool {

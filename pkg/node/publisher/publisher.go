@@ -49,16 +49,16 @@ type Config struct {
 	Settings        func(pciAddress string) profile.Desired
 	// Layout returns which devices of a GPU the applied profile offers.
 	Layout func(pciAddress string) profile.Layout
-	// IsUpgrading tells whether a vendor's driver is being replaced. Unknown tells whether
+	// IsUpgrading reports whether a vendor's driver is being replaced. Unknown tells whether
 	// the list of GPUs may be incomplete. Either may be nil.
 	IsUpgrading func(gpu.Vendor) bool
 	Unknown     func() bool
-	// IsPartitioned tells whether claims hold partitions or shares of a GPU, IsShared whether they
+	// IsPartitioned reports whether claims hold partitions or shares of a GPU, IsShared whether they
 	// hold shares.
 	IsPartitioned, IsShared func(pciAddress string) bool
 	// HeldOn lists the devices of a GPU that claims hold.
 	HeldOn func(pciAddress string) []string
-	// IsOld tells whether claims hold devices of a GPU that were allocated from another
+	// IsOld reports whether claims hold devices of a GPU that were allocated from another
 	// pool than the node's. Version 0.1 published a pool for each GPU. May be nil.
 	IsOld func(pciAddress string) bool
 }
@@ -167,7 +167,7 @@ func (p *Publisher) SetReservation(ctx context.Context, r Reservation) {
 	set(ctx, p, &p.reservation, r)
 }
 
-// IsMine tells whether this plugin publishes the GPUs.
+// IsMine reports whether this plugin publishes the GPUs.
 func (p *Publisher) IsMine() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +242,7 @@ func (p *Publisher) Adopt(ctx context.Context, published []resourceapi.ResourceS
 	p.tellEnded(ctx, known, published)
 }
 
-// holdsBack tells whether a GPU must not be published because of claims. The caller holds
+// holdsBack reports whether a GPU must not be published because of claims. The caller holds
 // the lock.
 func (p *Publisher) holdsBack(pciAddress string) bool {
 	// The scheduler does not count what was allocated from another pool.
@@ -311,7 +311,7 @@ func (p *Publisher) DigestOf(pciAddress string) string {
 	return p.digests.Of(gpu.NameOf(pciAddress))
 }
 
-// Matches tells whether ResourceSlices are those of the last publication, including taints.
+// Matches reports whether ResourceSlices are those of the last publication, including taints.
 func (p *Publisher) Matches(published []resourceapi.ResourceSlice) bool {
 	there := publish.DigestsOf(p.Node, published)
 	p.mu.Lock()
@@ -336,7 +336,7 @@ func (p *Publisher) FailuresOn(pciAddress string) []gpu.Obstacle {
 	return p.failures[pciAddress]
 }
 
-// IsFree tells whether claims could be given a device but for obstacles and failures.
+// IsFree reports whether claims could be given a device but for obstacles and failures.
 func (p *Publisher) IsFree(g *inventory.GPU, device string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

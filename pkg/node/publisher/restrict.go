@@ -23,7 +23,7 @@ func (p *Publisher) restrict(ctx context.Context) {
 	p.Publish(ctx)
 }
 
-// first sets a restriction, and tells whether it was unset before.
+// first sets a restriction, and reports whether it was unset before.
 func (p *Publisher) first(restriction *bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

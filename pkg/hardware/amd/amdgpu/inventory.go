@@ -132,7 +132,7 @@ func (m *Machine) KnownAddresses() []string {
 	return slices.Sorted(maps.Keys(m.known))
 }
 
-// ours tells whether Tranche publishes the GPU: it can be partitioned, or it is made
+// ours reports whether Tranche publishes the GPU: it can be partitioned, or it is made
 // for computing. Graphics GPUs, the graphics of processors and GPUs without KFD are not.
 func (c *GPU) ours() (bool, error) {
 	_, err := c.Stat(c.File(sysfs.ComputeFile))

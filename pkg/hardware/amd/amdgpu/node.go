@@ -134,7 +134,7 @@ func (n Node) Memory(t *sysfs.Task) (int64, error) {
 	return int64(sum), nil
 }
 
-// Computes tells whether the chip is of a generation made for computing. The
+// Computes reports whether the chip is of a generation made for computing. The
 // numbers are KFD's gfx_target_version: 90008 is gfx908 (MI100), 90010 gfx90a
 // (MI200), 904xx gfx94x (MI300), 905xx gfx95x (MI350).
 func (n Node) Computes() bool {

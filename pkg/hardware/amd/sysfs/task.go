@@ -104,5 +104,5 @@ func bare(err error) error {
 	return err
 }
 
-// Absent tells whether an error says that a file does not exist.
+// Absent reports whether an error says that a file does not exist.
 func Absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -154,7 +154,7 @@ func (f *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
 // Instance returns the device node of the GPU, and the capability nodes of one of its
 // compute instances, which give access to it and to no other. These are looked up by the
 // ids of the instance, because what nvcdi returns for a MIG device that was just created
-// may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787). graphics tells whether the
+// may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787). graphics reports whether the
 // instance can draw.
 func (f *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.ContainerEdits, error) {
 	edits, err := f.GPU(g)

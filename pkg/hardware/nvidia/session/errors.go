@@ -61,24 +61,24 @@ var remedies = map[nvml.Return]string{
 	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the GPU: nvidia-smi mig -lgi",
 }
 
-// Unsupported tells whether an error means that this driver or GPU does not have what was
+// Unsupported reports whether an error means that this driver or GPU does not have what was
 // requested.
 func Unsupported(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_SUPPORTED) || errors.Is(err, nvml.ERROR_FUNCTION_NOT_FOUND)
 }
 
-// OldStructure tells whether an error means that the library is older than the version of a
+// OldStructure reports whether an error means that the library is older than the version of a
 // structure: the code for that, or INVALID_ARGUMENT, which nvml.h documents for it in some calls.
 func OldStructure(err error) bool {
 	return Unsupported(err) || errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT)
 }
 
-// StaleHandle tells whether an error, of a call whose only argument is a handle, means that what
+// StaleHandle reports whether an error, of a call whose only argument is a handle, means that what
 // the handle stands for was destroyed. Of other calls the same codes say other things: that a
 // number is beyond what this library knows, for instance.
 func StaleHandle(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT)
 }
 
-// Lost tells whether an error means that the GPU fell off the bus.
+// Lost reports whether an error means that the GPU fell off the bus.
 func Lost(err error) bool { return errors.Is(err, nvml.ERROR_GPU_IS_LOST) }

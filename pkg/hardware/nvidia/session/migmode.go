@@ -61,7 +61,7 @@ func (g *GPU) Mode() (Mode, error) {
 	return m, nil
 }
 
-// switchesWithoutReset tells whether the GPU can change its MIG mode without a reset, and
+// switchesWithoutReset reports whether the GPU can change its MIG mode without a reset, and
 // why not. The driver reports it (NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, nvml.h). With
 // drivers that do not have the field, the compute capability decides: from Hopper on.
 func (g *GPU) switchesWithoutReset() (bool, string, error) {

@@ -117,7 +117,7 @@ func (s *Session) HoldSet(ctx context.Context) (release func(), err error) {
 	return func() { s.sets.Release(1) }, nil
 }
 
-// Leaving tells whether sets of events must be freed.
+// Leaving reports whether sets of events must be freed.
 func (s *Session) Leaving() bool { return s.leaving.Load() }
 
 // enter waits until NVML may be used, and keeps it open until leave.

@@ -199,7 +199,7 @@ func (s *migSwitch) finish(g *GPU, mode Mode) error {
 }
 
 // resetGPU resets a GPU with nvidia-smi, because NVML has no call for it. Its exit code
-// tells whether it worked; what it prints is for people.
+// reports whether it worked; what it prints is for people.
 func (w *Switcher) resetGPU(ctx context.Context, pciAddress string) error {
 	return w.Session.WithoutNVML(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, resetPatience)

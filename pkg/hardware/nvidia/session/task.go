@@ -44,7 +44,7 @@ func OnLibrary[T any](ctx context.Context, s *Session, f func(*Task) (T, error))
 
 func (s *Session) task(t *gate.Task) *Task { return &Task{Task: t, NVML: s.nvml, Logger: s.logger} }
 
-// Has tells whether the library has a function. A call of one that it does not have would end
+// Has reports whether the library has a function. A call of one that it does not have would end
 // this process, because functions are bound at their first call.
 func (t *Task) Has(symbol string) bool {
 	extensions := t.NVML.Extensions()

@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
@@ -18,47 +14,40 @@ import (
 func (r *defragRun) read(ctx context.Context) (*defrag.Input, error) {
 	in := &defrag.Input{}
 	in.Now = r.now
-	core, all := r.kubernetes.CoreV1(), metav1.NamespaceAll
 	var err error
-	read := func(do func() error) {
-		if err == nil {
-			err = do()
-		}
-	}
-	read(func() (err error) { in.Pods, err = r.listPods(ctx, all, ""); return })
-	read(func() (err error) { in.Nodes, err = r.listNodes(ctx); return })
-	read(func() (err error) { in.Classes, err = r.listClasses(ctx); return })
-	read(func() (err error) { in.Rules, err = r.listRules(ctx); return })
-	read(func() (err error) {
-		in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(all).List)
-		return
-	})
-	read(func() (err error) {
-		in.Budgets, err = list[policyv1.PodDisruptionBudget](ctx, "", r.kubernetes.PolicyV1().PodDisruptionBudgets(all).List)
-		return
-	})
-	read(func() (err error) { in.Slices, err = r.listSlices(ctx, ""); return })
+	readRequired(ctx, r, &in.Pods, &err)
+	readRequired(ctx, r, &in.Nodes, &err)
+	readRequired(ctx, r, &in.Classes, &err)
+	readRequired(ctx, r, &in.Templates, &err)
+	readRequired(ctx, r, &in.Budgets, &err)
+	readRequired(ctx, r, &in.Slices, &err)
 	// After the slices: a claim that holds a device is then allocated to what is published.
-	read(func() (err error) { in.Claims, err = r.listClaims(ctx, all); return })
-	if err != nil {
-		return nil, fmt.Errorf("plans need objects of the whole cluster, and %s; ask a cluster administrator to run this command", unreadable(err))
+	readRequired(ctx, r, &in.Claims, &err)
+	if err == nil {
+		in.Rules, err = read.TaintRules(ctx, r)
 	}
-	in.Namespaces, err = list[corev1.Namespace](ctx, "", core.Namespaces().List)
-	r.addNote("pods that only the label of their namespace allows to move", err)
-	in.Jobs, err = list[batchv1.Job](ctx, "", r.kubernetes.BatchV1().Jobs(all).List)
-	r.addNote("pods of Jobs", err)
-	in.Storage.Claims, err = list[corev1.PersistentVolumeClaim](ctx, "", core.PersistentVolumeClaims(all).List)
-	r.addNote("pods with volumes", err)
-	in.Storage.Volumes, err = list[corev1.PersistentVolume](ctx, "", core.PersistentVolumes().List)
-	r.addNote("pods with bound volumes", err)
-	in.Storage.Classes, err = list[storagev1.StorageClass](ctx, "", r.kubernetes.StorageV1().StorageClasses().List)
-	r.addNote("pods with unbound volumes", err)
+	if err != nil {
+		return nil, fmt.Errorf("plans need objects of the whole cluster, and %s; ask a cluster administrator to run this command", read.Reason(err))
+	}
+	readOptional(ctx, r, &in.Namespaces, "pods that only the label of their namespace allows to move")
+	readOptional(ctx, r, &in.Jobs, "pods of Jobs")
+	readOptional(ctx, r, &in.Storage.Claims, "pods with volumes")
+	readOptional(ctx, r, &in.Storage.Volumes, "pods with bound volumes")
+	readOptional(ctx, r, &in.Storage.Classes, "pods with unbound volumes")
 	return in, nil
 }
 
-// addNote says which pods the plans do not move because something could not be read.
-func (r *defragRun) addNote(pods string, err error) {
-	if err != nil {
-		r.notes = append(r.notes, fmt.Sprintf("Plans do not move %s: %s.", pods, unreadable(err)))
+// readRequired reads the objects of all namespaces, unless there was an error before.
+func readRequired[T any, P read.Object[T]](ctx context.Context, r *defragRun, all *[]T, err *error) {
+	if *err == nil {
+		*all, *err = read.All[T, P](ctx, r, metav1.NamespaceAll)
+	}
+}
+
+// readOptional reads the objects of all namespaces. If it cannot, it says which pods the plans do not move.
+func readOptional[T any, P read.Object[T]](ctx context.Context, r *defragRun, all *[]T, pods string) {
+	var err error
+	if *all, err = read.All[T, P](ctx, r, metav1.NamespaceAll); err != nil {
+		r.notes = append(r.notes, fmt.Sprintf("Plans do not move %s: %s.", pods, read.Reason(err)))
 	}
 }

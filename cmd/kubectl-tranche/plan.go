@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -208,13 +210,13 @@ func (r *planRun) input(ctx context.Context) (in forecast.Input, err error) {
 	if in.Target, err = r.target(ctx); err != nil {
 		return in, err
 	}
-	if in.Others, err = list[v1alpha1.PartitionPlan](ctx, "", r.ours.PartitionPlans().List); err != nil {
+	if in.Others, err = read.All[v1alpha1.PartitionPlan](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list PartitionPlans: %w", err)
 	}
-	if in.Nodes, err = r.listNodes(ctx); err != nil {
+	if in.Nodes, err = read.All[corev1.Node](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list Nodes: %w", err)
 	}
-	if in.GPUNodes, err = list[v1alpha1.GPUNode](ctx, "", r.ours.GPUNodes().List); err != nil {
+	if in.GPUNodes, err = read.All[v1alpha1.GPUNode](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list GPUNodes: %w", err)
 	}
 	return in, nil

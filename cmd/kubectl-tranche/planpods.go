@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
@@ -22,7 +23,7 @@ import (
 // fill adds the pods of each node that would have to leave, and tries to evict them by dry
 // runs.
 func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.Input) error {
-	claims, err := r.listClaims(ctx, metav1.NamespaceAll)
+	claims, err := read.All[resourceapi.ResourceClaim](ctx, r, metav1.NamespaceAll)
 	if err != nil {
 		return fmt.Errorf("list ResourceClaims: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
@@ -49,8 +50,8 @@ func showProfiles(ctx context.Context, c connection, out io.Writer, screen termi
 	if err != nil {
 		return err
 	}
-	nodes, err := c.listGPUNodes(ctx)
-	if err != nil {
+	var nodes []v1alpha1.GPUNode
+	if _, err := read.Into(ctx, c, read.GPUNodes, "", &nodes); err != nil {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
 	all := cluster.Profiles(profiles, nodes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -11,7 +12,7 @@ type progressKey struct{}
 
 // withProgress has whatever takes long with the context tell how far it is.
 func withProgress(ctx context.Context, p *terminal.Progress) context.Context {
-	return context.WithValue(ctx, progressKey{}, p)
+	return read.WithProgress(context.WithValue(ctx, progressKey{}, p), p)
 }
 
 // progressOf is the progress of a context. There may be none: nil says nothing.

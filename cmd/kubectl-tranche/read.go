@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,30 +9,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
-
-// source has the objects that a picture shows: the lists of the API server, or what watches keep.
-type source interface {
-	listSlices(ctx context.Context, selector string) ([]resourceapi.ResourceSlice, error)
-	listClaims(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error)
-	listClasses(ctx context.Context) ([]resourceapi.DeviceClass, error)
-	listRules(ctx context.Context) ([]resourceapi.DeviceTaintRule, error)
-	listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error)
-	listPods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error)
-	// nodes lists the nodes with these labels, empty for all.
-	nodes(ctx context.Context, labels string) ([]corev1.Node, error)
-}
 
 // reader reads what the picture shows.
 type reader struct {
-	source
+	connection
 	// only are the nodes that were asked for, nil for all; selector is for their labels.
 	only     []string
 	selector string
@@ -47,26 +35,44 @@ func (r reader) read(ctx context.Context) (cluster.Objects, cluster.View, error)
 	view := cluster.View{Namespace: r.namespace, Nodes: r.only, Selector: r.selector}
 	var err error
 	if r.selector != "" {
-		if in.Nodes, err = r.nodes(ctx, r.selector); err != nil {
-			return in, view, fmt.Errorf("list the nodes with the labels %s: %w", r.selector, err)
+		if in.Nodes, err = r.nodesWith(ctx, r.selector); err != nil {
+			return in, view, err
 		}
-		view.Nodes = r.selected(in.Nodes)
+		view.Nodes = selected(r.only, in.Nodes)
 	}
 	if in.Slices, err = r.slices(ctx, view.Nodes); err != nil {
 		return in, view, err
 	}
-	if err := r.claims(ctx, &in); err != nil {
-		return in, view, err
+	fallback := cmp.Or(r.namespace, r.own)
+	// The claims of all namespaces, even if only one is asked for: what somebody else holds is not free.
+	gap, err := read.Into(ctx, r, read.Claims, fallback, &in.Claims)
+	if err != nil {
+		return in, view, fmt.Errorf("list ResourceClaims: %w", err)
 	}
-	r.extras(ctx, &in)
+	var gaps []read.Gap
+	all := func(gap read.Gap, _ error) bool {
+		if gap.Reason != "" {
+			gaps = append(gaps, gap)
+		}
+		return gap.Reason == ""
+	}
+	in.Partial = !all(gap, nil)
+	all(read.Into(ctx, r, read.Classes, "", &in.Classes))
+	if len(in.Slices) > 0 && r.selector == "" {
+		all(read.Into(ctx, r, read.Nodes, "", &in.Nodes))
+	}
+	all(read.Into(ctx, r, read.Rules, "", &in.Rules))
+	all(read.Into(ctx, r, read.GPUNodes, "", &in.GPUNodes))
+	in.PodsKnown = all(read.Into(ctx, r, read.Pods, fallback, &in.PendingPods)) || in.Partial && in.PendingPods != nil
+	in.Notes = read.Notes(gaps)
 	return in, view, nil
 }
 
 // selected are the names of nodes, of those that were asked for.
-func (r reader) selected(nodes []corev1.Node) []string {
+func selected(only []string, nodes []corev1.Node) []string {
 	names := []string{}
 	for i := range nodes {
-		if r.only == nil || slices.Contains(r.only, nodes[i].Name) {
+		if only == nil || slices.Contains(only, nodes[i].Name) {
 			names = append(names, nodes[i].Name)
 		}
 	}
@@ -75,91 +81,18 @@ func (r reader) selected(nodes []corev1.Node) []string {
 
 // slices reads those of the nodes, nil for all. A handful of nodes is read one by one.
 func (r reader) slices(ctx context.Context, nodes []string) ([]resourceapi.ResourceSlice, error) {
-	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: names.DriverName}
 	if nodes == nil || len(nodes) > handful {
-		return r.some(ctx, selector)
+		all, err := read.List[resourceapi.ResourceSlice](ctx, r, "", read.Slices.Only)
+		return all, slicesError(err)
 	}
 	var all []resourceapi.ResourceSlice
 	for _, node := range nodes {
-		selector[resourceapi.ResourceSliceSelectorNodeName] = node
-		some, err := r.some(ctx, selector)
+		selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: names.DriverName, resourceapi.ResourceSliceSelectorNodeName: node}
+		some, err := read.List[resourceapi.ResourceSlice](ctx, r, "", metav1.ListOptions{FieldSelector: selector.String()})
 		if err != nil {
-			return nil, err
+			return nil, slicesError(err)
 		}
 		all = append(all, some...)
 	}
 	return all, nil
-}
-
-func (r reader) some(ctx context.Context, selector fields.Set) ([]resourceapi.ResourceSlice, error) {
-	slices, err := r.listSlices(ctx, selector.String())
-	return slices, slicesError(err)
-}
-
-// slicesError says what to do if ResourceSlices cannot be listed.
-func slicesError(err error) error {
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you are not allowed to list ResourceSlices; ask for a ClusterRole "+
-			"with get and list on resourceslices.resource.k8s.io: %w", err)
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the API server does not serve resource.k8s.io/v1; Tranche requires Kubernetes 1.36 or later: %w", err)
-	case err != nil:
-		return fmt.Errorf("list ResourceSlices: %w", err)
-	}
-	return nil
-}
-
-// claims reads the claims of all namespaces, even if only one is asked for: what somebody
-// else holds is not free. A user without the right sees what they may see, and is told.
-func (r reader) claims(ctx context.Context, in *cluster.Objects) error {
-	var err error
-	if in.Claims, err = r.listClaims(ctx, metav1.NamespaceAll); apierrors.IsForbidden(err) {
-		in.Partial = true
-		in.Claims, err = r.listClaims(ctx, r.fallback())
-		if apierrors.IsForbidden(err) {
-			in.Notes = append(in.Notes, fmt.Sprintf("you are not allowed to list ResourceClaims, neither in all namespaces nor in %q. "+
-				"Holders and free capacity are not shown.", r.fallback()))
-			return nil
-		}
-		in.Notes = append(in.Notes, fmt.Sprintf("you are allowed to list ResourceClaims in the namespace %q only. "+
-			"Holders in other namespaces and free capacity are not shown.", r.fallback()))
-	}
-	if err != nil {
-		return fmt.Errorf("list ResourceClaims: %w", err)
-	}
-	return nil
-}
-
-// fallback is the namespace to read if not all may be.
-func (r reader) fallback() string {
-	if r.namespace != "" {
-		return r.namespace
-	}
-	return r.own
-}
-
-// extras reads what adds to the picture. It is true without them, so a user who may not
-// list classes or pods is not bothered with it. Nodes and taints are different: without them
-// GPUs look free that are not.
-func (r reader) extras(ctx context.Context, in *cluster.Objects) {
-	in.Classes, _ = r.listClasses(ctx)
-	var err error
-	if len(in.Slices) > 0 && r.selector == "" {
-		if in.Nodes, err = r.nodes(ctx, ""); err != nil {
-			in.Notes = append(in.Notes, "nodes cannot be read, so it is not shown which are cordoned or not ready: "+unreadable(err)+".")
-		}
-	}
-	if in.Rules, err = r.listRules(ctx); err != nil {
-		in.Notes = append(in.Notes, "DeviceTaintRules cannot be read, so the taints that they add are not shown: "+err.Error()+".")
-	}
-	if in.GPUNodes, err = r.listGPUNodes(ctx); err != nil {
-		in.Notes = append(in.Notes, "GPUNodes cannot be read, so profiles and switches are not shown: "+err.Error()+".")
-	}
-	namespace := metav1.NamespaceAll
-	if in.Partial {
-		namespace = r.fallback()
-	}
-	in.PendingPods, err = r.listPods(ctx, namespace, "status.phase=Pending,spec.nodeName=")
-	in.PodsKnown = err == nil
 }

@@ -32,7 +32,7 @@ func (r *showRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from := reader{source: c, selector: r.selector, own: own, now: time.Now()}
+	from := reader{connection: c, selector: r.selector, own: own, now: time.Now()}
 	if len(r.nodes) > 0 {
 		from.only = r.nodes
 	}
@@ -40,7 +40,7 @@ func (r *showRun) run(ctx context.Context) error {
 		from.namespace = *r.config.Namespace
 	}
 	if r.options.watch {
-		return r.watch(ctx, c, from)
+		return r.watch(ctx, from)
 	}
 	in, view, err := from.read(ctx)
 	if err != nil {

@@ -212,11 +212,11 @@ func sortUsage[T any](all []T, by string, values func(T) usage.Values) {
 func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 	only := r.flags.nodes
 	if r.flags.selector != "" {
-		nodes, err := r.nodes(ctx, r.flags.selector)
+		nodes, err := r.nodesWith(ctx, r.flags.selector)
 		if err != nil {
-			return nil, fmt.Errorf("list the nodes with the labels %s: %w", r.flags.selector, err)
+			return nil, err
 		}
-		if only = (reader{only: only}).selected(nodes); len(only) == 0 {
+		if only = selected(only, nodes); len(only) == 0 {
 			return nil, fmt.Errorf("none of the nodes has the labels %s", r.flags.selector)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
@@ -61,8 +60,8 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 		return err
 	}
 	// Without them there is nothing to see; the error says what to ask for.
-	if _, err := c.kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		return slicesError(err)
+	if err := c.mayListSlices(ctx); err != nil {
+		return err
 	}
 	loopback, err := web.Listen(ctx, port)
 	if err != nil {
@@ -85,7 +84,7 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 	}
 	var following sync.WaitGroup
 	following.Go(func() {
-		store.Follow(ctx, live.Source{Kubernetes: c.kubernetes, Ours: c.ours, Namespace: namespace})
+		store.Follow(ctx, c, namespace)
 	})
 	following.Go(func() { used.Run(ctx) })
 	err = loopback.Serve(ctx, page)

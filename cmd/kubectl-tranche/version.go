@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -98,7 +99,7 @@ func (v *versions) read(ctx context.Context, c connection, system string) error 
 	if system, err = c.systemNamespace(ctx, system); err != nil {
 		return err
 	}
-	pods, err := listWith[corev1.Pod](ctx, metav1.ListOptions{LabelSelector: partLabel}, c.kubernetes.CoreV1().Pods(system).List)
+	pods, err := read.List[corev1.Pod](ctx, c, system, metav1.ListOptions{LabelSelector: partLabel})
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you are not allowed to list the pods of Tranche: %w", err)

@@ -1,62 +1,121 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 const (
 	// collect is for how long changes are collected before they are shown together.
 	collect = 200 * time.Millisecond
-	// retry is after how long what cannot be read is tried again.
-	retry = 5 * time.Second
 	// redraw is how often a picture is drawn if nothing changes: it says how long things take.
 	redraw = 30 * time.Second
 )
 
+// followed is a source of the nodes that were asked for.
+type followed struct{ reader }
+
+// ListWatch implements read.Source.
+func (f followed) ListWatch(example runtime.Object, namespace string, only metav1.ListOptions) cache.ListerWatcher {
+	switch example.(type) {
+	case *corev1.Node:
+		only.LabelSelector = f.selector
+	case *resourceapi.ResourceSlice:
+		if len(f.only) == 1 {
+			only.FieldSelector += "," + fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, f.only[0]).String()
+		}
+	}
+	return f.connection.ListWatch(example, namespace, only)
+}
+
+// shows reports whether a node was asked for. With a selector, the others are not read.
+func (f followed) shows(n *view.Node) bool {
+	return (f.selector == "" || n.Known) && (f.only == nil || slices.Contains(f.only, n.Name))
+}
+
+// viewer names the holders of the namespace that was asked for.
+func (f followed) viewer() view.Viewer {
+	if f.namespace == "" {
+		return view.Viewer{}
+	}
+	only := func(namespace string) bool { return namespace == f.namespace }
+	return view.Viewer{Claims: only, Pods: only}
+}
+
 // watch shows changes until the user ends it: on a terminal as a picture that is drawn again,
 // otherwise in a line for each.
-func (r *showRun) watch(ctx context.Context, c connection, from reader) error {
-	kept := newWatched(c)
-	from.source = kept
-	live := terminal.Live{Out: r.out}
+func (r *showRun) watch(ctx context.Context, of reader) error {
+	if err := of.mayListSlices(ctx); err != nil {
+		return err
+	}
+	if of.selector != "" {
+		if _, err := of.nodesWith(ctx, of.selector); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	from, store := followed{of}, live.New(time.Now)
+	changes, end := store.Subscribe()
+	defer end()
+	var following sync.WaitGroup
+	following.Go(func() { store.Follow(ctx, from, cmp.Or(of.namespace, of.own)) })
+	defer following.Wait()
+	defer stop()
+	drawn := terminal.Live{Out: r.out}
 	var last *cluster.Summary
 	for {
-		started := time.Now()
-		from.now = started
-		in, view, err := from.read(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the user ended it
-		case err != nil && last == nil:
-			return err
-		case err != nil:
-			kept.wrong(err)
-			if sleep.For(ctx, retry) != nil {
-				return nil //nolint:nilerr // the user ended it
+		pause, idle := collect, r.idle()
+		if s := store.Snapshot(); s.Complete {
+			progressOf(ctx).Done()
+			now := from.viewer().Summary(s, from.shows, time.Now())
+			now.Only, now.Selector = of.only, of.selector
+			if err := r.tell(&drawn, last, now); err != nil {
+				return err
 			}
-			continue
+			last = now
+		} else {
+			progressOf(ctx).Say("Reading %s.", strings.Join(store.Unread(), ", "))
+			pause, idle = 0, time.Second
 		}
-		in.Notes = append(in.Notes, kept.notes()...)
-		now := cluster.New(in).Summary(ctx, view)
-		if err := r.tell(&live, last, now); err != nil {
-			return err
-		}
-		last = now
-		// Large clusters take a while to sum up, and the rest of the machine has other things to do.
-		if sleep.For(ctx, max(collect, 2*time.Since(started))) != nil || !kept.wait(ctx, r.idle()) {
+		if sleep.For(ctx, pause) != nil || !waitFor(ctx, changes, idle) {
 			return nil //nolint:nilerr // the user ended it
 		}
 	}
+}
+
+// waitFor waits for a change, or for so long, 0 for ever. It returns false if the context ends.
+func waitFor(ctx context.Context, changes <-chan struct{}, most time.Duration) bool {
+	var late <-chan time.Time
+	if most > 0 {
+		late = time.After(most)
+	}
+	select {
+	case <-changes:
+	case <-late:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // idle is how long nothing is done if nothing changes, 0 for ever.

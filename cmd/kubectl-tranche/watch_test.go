@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -12,12 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -53,7 +53,8 @@ func startWatching(t *testing.T, kubernetes *fake.Clientset, ours *clientfake.Cl
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
-	go func() { done <- r.watch(ctx, connection{kubernetes, ours}, from) }()
+	from.connection = connection{kubernetes, ours}
+	go func() { done <- r.watch(ctx, from) }()
 	return out, func() error {
 		cancel()
 		return <-done
@@ -99,29 +100,22 @@ func TestWatchWritesALineForEachChange(t *testing.T) {
 	}
 }
 
-// What the user is not allowed to read is told as without --watch, and not asked for again.
+// What the user is not allowed to read is told as without --watch.
 func TestWatchWithoutRights(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "")
 	forbid(client, "nodes", "")
 	out, end := startWatching(t, client, clientfake.New(), reader{own: "team-a"})
-	out.waitFor(t, `Note: you are allowed to list ResourceClaims in the namespace "team-a" only.`)
+	out.waitFor(t, "Note: ResourceClaims: you are allowed to list them in the namespace team-a only.")
 	_, err := client.ResourceV1().ResourceSlices().Create(t.Context(), slice("b", "node-b"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	out.waitFor(t, "node-b: publishes 1 GPU")
 	require.NoError(t, end())
 	assert.Equal(t, 2, strings.Count(out.String(), "Note: "), "of the claims and the nodes")
-	lists := 0
-	for _, a := range client.Actions() {
-		if a.GetResource().Resource == "nodes" {
-			lists++
-		}
-	}
-	assert.Equal(t, 1, lists)
 
 	forbid(client, "resourceslices", "")
 	r := &showRun{options: &options{}, out: out}
-	require.ErrorContains(t, r.watch(t.Context(), connection{client, clientfake.New()}, reader{}), "you are not allowed to list ResourceSlices")
+	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{client, clientfake.New()}}), "you are not allowed to list ResourceSlices")
 }
 
 func TestWatchOfNodesWithLabels(t *testing.T) {
@@ -138,37 +132,41 @@ func TestWatchOfNodesWithLabels(t *testing.T) {
 	require.NoError(t, end())
 }
 
+// One node that was asked for is the only one that is read, and holders of other namespaces have no names.
+func TestWatchOfOneNode(t *testing.T) {
+	client := newFake()
+	out, end := startWatching(t, client, clientfake.New(), reader{only: []string{"node-a"}, namespace: "team-a"})
+	out.waitFor(t, "1 node, 1 GPU, 1 Ready, 0 claims wait\n")
+	watchesOf(t, client.Actions, "resourceclaims")
+	_, err := client.ResourceV1().ResourceClaims("team-b").Create(t.Context(), holding("team-b", "three", "node-a"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	out.waitFor(t, "by another namespace\n")
+	require.NoError(t, end())
+	for _, a := range client.Actions() {
+		if l, ok := a.(clienttesting.ListActionImpl); ok && a.GetResource().Resource == "resourceslices" && l.ListOptions.Limit != 1 {
+			assert.Equal(t, "spec.driver=gpu.tranche.dev,spec.nodeName=node-a", l.GetListRestrictions().Fields.String())
+		}
+	}
+}
+
+// holding is a claim that holds the GPU of a node.
+func holding(namespace, name, node string) *resourceapi.ResourceClaim {
+	c := claimIn(namespace, name)
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+		{Driver: names.DriverName, Pool: node, Device: "gpu-0000-0f-00-0"},
+	}}}
+	return c
+}
+
 // A terminal has the picture, with what keeps it from being new.
 func TestTellOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	w := newWatched(connection{})
-	assert.Empty(t, w.notes())
-	w.wrong(errors.New("connection refused"))
-	assert.True(t, w.wait(t.Context(), 0))
-	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: w.notes()}
+	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: []string{"Nodes: connection refused. What is shown of them may be old."}}
 	live := terminal.Live{Out: &out}
 	r := &showRun{options: &options{config: genericclioptions.NewConfigFlags(true)}, out: &out}
 	require.NoError(t, r.tellOn(terminal.Screen{Width: 80, Live: true}, &live, nil, s))
 	assert.Contains(t, out.String(), "No node publishes GPUs yet.")
-	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: This may be old, because the API server cannot be watched: connection refused.")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Nodes: connection refused. What is shown of them may be old.")
 	require.NoError(t, r.tellOn(terminal.Screen{Width: 80, Live: true}, &live, s, s))
 	assert.Contains(t, out.String(), "\x1b[J")
-	w.lost = w.lost.Add(-2 * stale)
-	assert.Empty(t, w.notes(), "it was long ago")
-}
-
-// A failure that passes is tried again.
-func TestWatchedTriesAgain(t *testing.T) {
-	client := newFake()
-	fails := true
-	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return fails, nil, errors.New("away")
-	})
-	w := newWatched(connection{client, clientfake.New()})
-	_, err := w.nodes(t.Context(), "")
-	require.ErrorContains(t, err, "away")
-	fails = false
-	nodes, err := w.nodes(t.Context(), "")
-	require.NoError(t, err)
-	assert.Len(t, nodes, 1)
 }

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -47,30 +44,24 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*owner.Explanat
 // readOwner reads an owner, which must exist, and what explains it.
 func (r *whyReader) readOwner(ctx context.Context, t target) (owner.Input, error) {
 	in := owner.Input{Now: r.now}
-	n := notes{&in.Unread}
 	if err := r.readObject(ctx, t, &in); err != nil {
 		return in, err
 	}
-	var err error
 	if in.Deployment != nil {
-		in.ReplicaSets, err = list[appsv1.ReplicaSet](ctx, "", r.kubernetes.AppsV1().ReplicaSets(r.namespace).List)
-		n.add(unread.ReplicaSets, err)
+		readInto(ctx, r, r.namespace, &in.ReplicaSets, &in.Unread, unread.ReplicaSets)
 	}
 	if in.JobSet != nil {
-		in.Jobs, err = list[batchv1.Job](ctx, "", r.kubernetes.BatchV1().Jobs(r.namespace).List)
-		n.add(unread.Jobs, err)
+		readInto(ctx, r, r.namespace, &in.Jobs, &in.Unread, unread.Jobs)
 	}
-	in.Pods, err = list[corev1.Pod](ctx, "", r.kubernetes.CoreV1().Pods(r.namespace).List)
-	n.add(unread.Pods, err)
+	readInto(ctx, r, r.namespace, &in.Pods, &in.Unread, unread.Pods)
 	if in.Claim != nil {
 		return in, nil
 	}
-	in.Events, err = r.events(ctx, r.namespace, "")
-	n.add(unread.Events, err)
-	in.Quotas, err = r.quotas(ctx)
-	n.add(unread.Quotas, err)
+	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, unread.Events)
+	readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, unread.Quotas)
+	var err error
 	in.Workloads, err = r.workloads(ctx)
-	n.add(unread.Workloads, err)
+	note(&in.Unread, unread.Workloads, err)
 	return in, nil
 }
 

@@ -2,20 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/unread"
@@ -62,31 +60,35 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 	in := *r.common
 	in.Unread = append([]unread.Kind{}, in.Unread...)
 	in.Pod = pod
-	n := notes{&in.Unread}
 	if len(why.MissingTemplates(pod, in.Templates)) > 0 {
-		r.readTranslation(ctx, &in, n)
+		r.readTranslation(ctx, &in)
 	}
 	if len(demand.Volumes(pod, demand.Storage{})) > 0 {
-		r.readStorage(ctx, &in, n)
+		r.readStorage(ctx, &in)
 	}
-	var err error
 	if why.WaitsForClaims(pod) {
-		in.Quotas, err = r.quotas(ctx)
-		n.add(unread.Quotas, err)
+		readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, unread.Quotas)
 	}
 	if why.WaitsForKueue(pod) {
+		var err error
 		in.Workloads, err = r.workloads(ctx)
-		n.add(unread.Workloads, err)
+		note(&in.Unread, unread.Workloads, err)
 	}
 	return in, nil
 }
 
-// notes collect what could not be read.
-type notes struct{ all *[]unread.Kind }
+// readInto reads all objects of a namespace, or of the cluster, into all, and notes what cannot be
+// read.
+func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namespace string, all *[]T, missing *[]unread.Kind, what unread.Resource) {
+	var err error
+	*all, err = read.All[T, P](ctx, r, namespace)
+	note(missing, what, err)
+}
 
-func (n notes) add(what unread.Resource, err error) {
+// note notes what could not be read.
+func note(missing *[]unread.Kind, what unread.Resource, err error) {
 	if err != nil {
-		*n.all = append(*n.all, unread.New(what, unreadable(err)))
+		*missing = append(*missing, unread.New(what, read.Reason(err)))
 	}
 }
 
@@ -94,51 +96,34 @@ func (n notes) add(what unread.Resource, err error) {
 func (r *whyReader) readCommon(ctx context.Context) (why.Input, error) {
 	var in why.Input
 	in.Now = r.now
-	n := notes{&in.Unread}
-	if err := r.claims(ctx, &in, n); err != nil {
+	if err := r.claims(ctx, &in); err != nil {
 		return in, err
 	}
+	readInto(ctx, r, "", &in.Slices, &in.Unread, unread.Slices)
+	readInto(ctx, r, "", &in.Classes, &in.Unread, unread.Classes)
+	readInto(ctx, r, r.namespace, &in.Templates, &in.Unread, unread.Templates)
 	var err error
-	in.Slices, err = r.listSlices(ctx, "")
-	n.add(unread.Slices, err)
-	in.Classes, err = r.listClasses(ctx)
-	n.add(unread.Classes, err)
-	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)
-	n.add(unread.Templates, err)
-	in.Rules, err = r.listRules(ctx)
-	n.add(unread.Rules, err)
-	in.Nodes, err = r.listNodes(ctx)
-	n.add(unread.Nodes, err)
-	in.GPUNodes, err = list[v1alpha1.GPUNode](ctx, "", r.ours.GPUNodes().List)
-	if !apierrors.IsNotFound(err) {
-		n.add(unread.GPUNodes, err)
+	in.Rules, err = read.TaintRules(ctx, r)
+	note(&in.Unread, unread.Rules, err)
+	readInto(ctx, r, "", &in.Nodes, &in.Unread, unread.Nodes)
+	if in.GPUNodes, err = read.All[v1alpha1.GPUNode](ctx, r, ""); !apierrors.IsNotFound(err) {
+		note(&in.Unread, unread.GPUNodes, err)
 	}
-	in.Events, err = r.events(ctx, r.namespace, "")
-	n.add(unread.Events, err)
-	in.NodeEvents, err = r.events(ctx, metav1.NamespaceAll, "involvedObject.kind=Node")
-	n.add(unread.NodeEvents, err)
+	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, unread.Events)
+	in.NodeEvents, err = read.List[corev1.Event](ctx, r, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node"})
+	note(&in.Unread, unread.NodeEvents, err)
 	return in, nil
 }
 
-// unreadable says why something could not be read.
-func unreadable(err error) string {
-	var status apierrors.APIStatus
-	if apierrors.IsForbidden(err) && errors.As(err, &status) && status.Status().Details != nil {
-		d := status.Status().Details
-		return fmt.Sprintf("you may not list %s", schema.GroupResource{Group: d.Group, Resource: d.Kind})
-	}
-	return err.Error()
-}
-
 // claims reads the claims of all namespaces, or at least those of the pod's.
-func (r *whyReader) claims(ctx context.Context, in *why.Input, n notes) error {
+func (r *whyReader) claims(ctx context.Context, in *why.Input) error {
 	var err error
-	in.Claims, err = r.listClaims(ctx, metav1.NamespaceAll)
+	in.Claims, err = read.All[resourceapi.ResourceClaim](ctx, r, metav1.NamespaceAll)
 	if apierrors.IsForbidden(err) {
 		in.Partial = true
-		n.add(unread.Claims, err)
-		if in.Claims, err = r.listClaims(ctx, r.namespace); apierrors.IsForbidden(err) {
-			n.add(unread.OwnClaims, err)
+		note(&in.Unread, unread.Claims, err)
+		if in.Claims, err = read.All[resourceapi.ResourceClaim](ctx, r, r.namespace); apierrors.IsForbidden(err) {
+			note(&in.Unread, unread.OwnClaims, err)
 			return nil
 		}
 	}
@@ -149,30 +134,27 @@ func (r *whyReader) claims(ctx context.Context, in *why.Input, n notes) error {
 }
 
 // readTranslation reads what decides whether the controller creates templates.
-func (r *whyReader) readTranslation(ctx context.Context, in *why.Input, n notes) {
+func (r *whyReader) readTranslation(ctx context.Context, in *why.Input) {
 	namespace, err := r.kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
 	if err == nil {
 		in.Namespace = namespace
 	}
-	n.add(unread.Namespaces, err)
+	note(&in.Unread, unread.Namespaces, err)
 	in.Translated, err = r.translated(ctx)
-	n.add(unread.Policies, err)
+	note(&in.Unread, unread.Policies, err)
 }
 
 // readStorage reads the objects behind the pod's volumes, of PersistentVolumes those only.
-func (r *whyReader) readStorage(ctx context.Context, in *why.Input, n notes) {
-	var err error
-	in.Storage.Claims, err = list[corev1.PersistentVolumeClaim](ctx, "", r.kubernetes.CoreV1().PersistentVolumeClaims(r.namespace).List)
-	n.add(unread.VolumeClaims, err)
-	in.Storage.Classes, err = list[storagev1.StorageClass](ctx, "", r.kubernetes.StorageV1().StorageClasses().List)
-	n.add(unread.StorageClasses, err)
+func (r *whyReader) readStorage(ctx context.Context, in *why.Input) {
+	readInto(ctx, r, r.namespace, &in.Storage.Claims, &in.Unread, unread.VolumeClaims)
+	readInto(ctx, r, "", &in.Storage.Classes, &in.Unread, unread.StorageClasses)
 	for _, v := range demand.Volumes(in.Pod, in.Storage) {
 		if v.PV == "" {
 			continue
 		}
 		volume, err := r.kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
 		if err != nil {
-			n.add(unread.Volumes, err)
+			note(&in.Unread, unread.Volumes, err)
 			break
 		}
 		in.Storage.Volumes = append(in.Storage.Volumes, *volume)
@@ -181,7 +163,7 @@ func (r *whyReader) readStorage(ctx context.Context, in *why.Input, n notes) {
 
 // translated are the values of the namespace label that the chart's policies are bound to.
 func (r *whyReader) translated(ctx context.Context) ([]string, error) {
-	bindings, err := list[admissionv1.ValidatingAdmissionPolicyBinding](ctx, "", r.kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List)
+	bindings, err := read.All[admissionv1.ValidatingAdmissionPolicyBinding](ctx, r, "")
 	if err != nil {
 		return nil, err
 	}
@@ -194,22 +176,14 @@ func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 	return projects, nil
 }
 
-func (r *whyReader) events(ctx context.Context, namespace, selector string) ([]corev1.Event, error) {
-	return list[corev1.Event](ctx, selector, r.kubernetes.CoreV1().Events(namespace).List)
-}
-
-func (r *whyReader) quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
-	return list[corev1.ResourceQuota](ctx, "", r.kubernetes.CoreV1().ResourceQuotas(r.namespace).List)
-}
-
 // absent reads what may tell why a pod does not exist.
 func (r *whyReader) absent(ctx context.Context, name string) why.NotThere {
 	in := why.NotThere{Namespace: r.namespace, Name: name, Now: r.now}
 	var err error
-	if in.Events, err = r.events(ctx, r.namespace, ""); err != nil {
-		in.Notes = append(in.Notes, fmt.Sprintf("events are not known, so refusals are not shown (%s).", unreadable(err)))
+	if in.Events, err = read.All[corev1.Event](ctx, r, r.namespace); err != nil {
+		in.Notes = append(in.Notes, fmt.Sprintf("events are not known, so refusals are not shown (%s).", read.Reason(err)))
 	}
 	// Without the right to list pods there are no others to propose.
-	in.Pods, _ = r.listPods(ctx, r.namespace, "")
+	in.Pods, _ = read.All[corev1.Pod](ctx, r, r.namespace)
 	return in
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/cmd/internal/daemon"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/serve"
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
@@ -108,7 +109,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 	group.Go(func() error { return serve.Run(ctx, server, pages) })
 	group.Go(func() error { return serve.Run(ctx, serve.New(serve.Endpoints(metrics(), ready(store))), endpoints) })
 	group.Go(func() error {
-		store.Follow(ctx, live.Source{Kubernetes: k, Ours: ours})
+		store.Follow(ctx, read.Clients{Kubernetes: k, Ours: ours}, "")
 		return nil
 	})
 	group.Go(func() error {

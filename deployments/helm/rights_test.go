@@ -71,14 +71,14 @@ var (
 		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
 	}
 	webCalls = []call{
-		{"resource.k8s.io/resourceslices list watch", "pkg/web/live/follow.go", "r.ResourceSlices().Watch"},
-		{"resource.k8s.io/resourceclaims list watch", "pkg/web/live/follow.go", "r.ResourceClaims(ns).Watch"},
-		{"resource.k8s.io/deviceclasses list watch", "pkg/web/live/follow.go", "r.DeviceClasses().Watch"},
-		{"resource.k8s.io/devicetaintrules list watch", "pkg/web/live/follow.go", "r.DeviceTaintRules().Watch"},
-		{"/nodes list watch", "pkg/web/live/follow.go", "Nodes().Watch"},
-		{"/pods list watch", "pkg/web/live/follow.go", "Pods(ns).Watch"},
-		{"tranche.dev/gpunodes list watch", "pkg/web/live/follow.go", "from.Ours.GPUNodes()"},
-		{"tranche.dev/partitionplans list watch", "pkg/web/live/follow.go", "from.Ours.PartitionPlans()"},
+		{"resource.k8s.io/resourceslices list watch", "pkg/web/live/follow.go", "read.Slices, s.slices"},
+		{"resource.k8s.io/resourceclaims list watch", "pkg/web/live/follow.go", "read.Claims, s.claims"},
+		{"resource.k8s.io/deviceclasses list watch", "pkg/web/live/follow.go", "read.Classes, s.classes"},
+		{"resource.k8s.io/devicetaintrules list watch", "pkg/web/live/follow.go", "read.Rules, s.rules"},
+		{"/nodes list watch", "pkg/web/live/follow.go", "read.Nodes, s.nodes"},
+		{"/pods list watch", "pkg/web/live/follow.go", "read.Pods, s.pods"},
+		{"tranche.dev/gpunodes list watch", "pkg/web/live/follow.go", "read.GPUNodes, s.gpuNodes"},
+		{"tranche.dev/partitionplans list watch", "pkg/web/live/follow.go", "read.Plans, s.plans"},
 		{"authentication.k8s.io/tokenreviews create", "pkg/web/signin/guard.go", "TokenReviews().Create(ctx"},
 		{"authorization.k8s.io/subjectaccessreviews create", "pkg/web/signin/viewer.go", "SubjectAccessReviews().Create(ctx"},
 	}

@@ -14,7 +14,7 @@ import (
 // empty says what to check if there are no GPUs.
 func (d *drawing) empty() {
 	switch {
-	case d.summary.Selector != "" && len(d.summary.Only) == 0:
+	case d.summary.Selector != "" && d.summary.Only != nil && len(d.summary.Only) == 0:
 		d.Flow(nil, terminal.Text("No node has the labels "+d.summary.Selector+".", terminal.Bold))
 		return
 	case d.summary.Selector != "":

@@ -5,7 +5,7 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
 
 // frame is what is around the blocks of a page.
@@ -105,8 +105,8 @@ func shortcuts() g.Node {
 }
 
 // gaps are what the user cannot see.
-func gaps(all []view.Gap) g.Node {
-	return h.Div(blockID("gaps"), g.Map(all, func(gap view.Gap) g.Node {
+func gaps(all []read.Gap) g.Node {
+	return h.Div(blockID("gaps"), g.Map(all, func(gap read.Gap) g.Node {
 		return h.P(h.Class("note"), h.B(g.Text("Not known: "+gap.What+".")), g.Text(" "+cluster.Sentence(gap.Reason)+" "+gap.Means))
 	}))
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/live"
@@ -193,7 +194,7 @@ func TestPageHasTheRightsThatItNeeds(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(s.ctx)
 	var following sync.WaitGroup
-	following.Go(func() { store.Follow(ctx, live.Source{Kubernetes: kube, Ours: ours}) })
+	following.Go(func() { store.Follow(ctx, read.Clients{Kubernetes: kube, Ours: ours}, "") })
 	t.Cleanup(func() { cancel(); following.Wait() })
 	s.eventually("the page knows the node", func() (bool, string) { return store.Snapshot().Find(nodeA) != nil, "" })
 	assert.Empty(t, store.Snapshot().Gaps, "it may read everything")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
@@ -25,7 +26,7 @@ type work struct {
 	waiting *cluster.Objects
 	plans   []*v1alpha1.PartitionPlan
 	classes []resourceapi.DeviceClass
-	gaps    []view.Gap
+	gaps    []read.Gap
 
 	stalePlans, staleKinds, staleGaps, partial, podsKnown bool
 }
@@ -77,7 +78,7 @@ func (s *Store) Step(ctx context.Context) bool {
 		now.Rollouts, changed = rollouts(w.plans), true
 	}
 	if w.staleKinds || s.samples.fresh {
-		now.Kinds, changed = s.samples.kinds(ctx, w.classes), true
+		now.Kinds, now.System, changed = s.samples.kinds(ctx, w.classes), cluster.SystemNamespace(w.classes), true
 	}
 	if w.staleGaps {
 		now.Gaps = w.gaps
@@ -103,8 +104,8 @@ func (s *Store) take() (*work, bool) {
 			s.stale[name] = true
 		}
 	}
-	_, noClaims := s.gaps[kindClaims]
-	_, noPods := s.gaps[kindPods]
+	_, noClaims := s.gaps[read.Claims.Name]
+	_, noPods := s.gaps[read.Pods.Name]
 	w := &work{stalePlans: s.stalePlans, staleKinds: s.staleKinds, staleGaps: s.staleGap, partial: noClaims, podsKnown: !noPods}
 	rules := values(s.rules.all)
 	for name := range s.stale {
@@ -124,7 +125,7 @@ func (s *Store) take() (*work, bool) {
 		w.plans = slices.Collect(maps.Values(s.plans.all))
 	}
 	if s.staleGap {
-		w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b view.Gap) int { return cmp.Compare(a.What, b.What) })
+		w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b read.Gap) int { return cmp.Compare(a.What, b.What) })
 	}
 	s.stale, s.allStale, s.staleWaiting, s.stalePlans, s.staleKinds, s.staleGap = map[string]bool{}, false, false, false, false, false
 	return w, true
@@ -212,7 +213,7 @@ func (in *input) compute(ctx context.Context) (*view.Node, samples) {
 		return nil, samples{}
 	}
 	out := view.NewNode(node)
-	out.Lost = summary.Lost
+	out.Lost, out.Known = summary.Lost, len(in.Nodes) > 0
 	if len(in.GPUNodes) > 0 {
 		out.History = cluster.SwitchesOf(&in.GPUNodes[0]).History
 	}

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/unread"
@@ -85,11 +86,11 @@ func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) 
 	})
 	if v.NoNodes {
 		in.Nodes = nil
-		in.Unread = append(in.Unread, unread.New(unread.Nodes, "you may not list nodes"))
+		in.Unread = append(in.Unread, unread.New(unread.Nodes, "you are not allowed to list nodes"))
 	}
 	if v.NoProfiles {
 		in.GPUNodes = nil
-		in.Unread = append(in.Unread, unread.New(unread.GPUNodes, "you may not list gpunodes."+v1alpha1.GroupVersion.Group))
+		in.Unread = append(in.Unread, unread.New(unread.GPUNodes, "you are not allowed to list gpunodes."+v1alpha1.GroupVersion.Group))
 	}
 	return in, packs
 }
@@ -105,7 +106,7 @@ func (s *Store) objectsFor(namespace, name string, nodes []string) (*why.Input, 
 	}
 	in := &why.Input{Pod: pod}
 	in.Now, in.Classes, in.Rules, in.PendingPods = s.now(), values(s.classes.all), values(s.rules.all), []corev1.Pod{*pod}
-	_, in.Partial = s.gaps[kindClaims]
+	_, in.Partial = s.gaps[read.Claims.Name]
 	var packs []*packed
 	for _, node := range nodes {
 		packs = slices.AppendSeq(packs, maps.Values(s.slicesOf[node]))

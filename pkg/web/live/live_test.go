@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -146,7 +147,7 @@ func follow(t *testing.T, kube *fake.Clientset) *Store {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.Follow(ctx, Source{Kubernetes: kube, Ours: clientfake.New(), Namespace: "team-a"})
+		s.Follow(ctx, read.Clients{Kubernetes: kube, Ours: clientfake.New()}, "team-a")
 	}()
 	t.Cleanup(func() { stop(); <-ended })
 	return s
@@ -225,10 +226,10 @@ func TestWhatMayNotBeRead(t *testing.T) {
 		gaps    []string
 		partial bool
 	}{
-		"claims of other namespaces": {func(k *fake.Clientset) { refuse(k, "resourceclaims", "") }, []string{"you are allowed to list ResourceClaims in the namespace team-a only"}, true},
-		"no claims":                  {func(k *fake.Clientset) { refuse(k, "resourceclaims", "", "team-a") }, []string{"you are not allowed to list ResourceClaims"}, true},
+		"claims of other namespaces": {func(k *fake.Clientset) { refuse(k, "resourceclaims", "") }, []string{"you are allowed to list them in the namespace team-a only"}, true},
+		"no claims":                  {func(k *fake.Clientset) { refuse(k, "resourceclaims", "", "team-a") }, []string{"you are not allowed to list resourceclaims"}, true},
 		"classes and nodes": {func(k *fake.Clientset) { refuse(k, "deviceclasses", ""); refuse(k, "nodes", "") },
-			[]string{"you are not allowed to list DeviceClasses", "you are not allowed to list Nodes"}, false},
+			[]string{"you are not allowed to list deviceclasses", "you are not allowed to list nodes"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kube := fake.NewClientset(asObjects(o.Slices)...)

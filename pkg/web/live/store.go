@@ -1,6 +1,8 @@
 package live
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
@@ -34,7 +37,7 @@ type Store struct {
 	// staleKinds are the same of other parts. staleGaps: the gaps have changed.
 	stale                                                    map[string]bool
 	allStale, staleWaiting, stalePlans, staleKinds, staleGap bool
-	gaps                                                     map[string]view.Gap
+	gaps                                                     map[string]read.Gap
 	// unread are the kinds that were neither read nor refused yet.
 	unread map[string]bool
 
@@ -56,7 +59,7 @@ type Store struct {
 func New(now func() time.Time) *Store {
 	s := &Store{
 		now: now, slicesOf: map[string]map[string]*packed{}, claimsOf: map[string]map[string]*resourceapi.ResourceClaim{},
-		stale: map[string]bool{}, gaps: map[string]view.Gap{}, unread: map[string]bool{},
+		stale: map[string]bool{}, gaps: map[string]read.Gap{}, unread: map[string]bool{},
 		wake: make(chan struct{}, 1), explaining: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
 	}
 	s.slices = newKind(s, func(o any) (*packed, bool) {
@@ -138,6 +141,13 @@ func (s *Store) stir() {
 // Snapshot returns the newest snapshot.
 func (s *Store) Snapshot() *view.Snapshot { return s.snapshot.Load() }
 
+// Unread are the kinds that were neither read nor refused yet.
+func (s *Store) Unread() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.unread))
+}
+
 // Subscribe returns a channel that gets a value after each new snapshot. Who is slow misses some.
 // The caller ends the subscription.
 func (s *Store) Subscribe() (changes <-chan struct{}, end func()) {
@@ -164,7 +174,7 @@ func (s *Store) tell() {
 }
 
 // gap notes that a kind cannot be read, or, without a reason, that it can.
-func (s *Store) gap(g view.Gap) {
+func (s *Store) gap(g read.Gap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, was := s.gaps[g.What]
@@ -179,9 +189,9 @@ func (s *Store) gap(g view.Gap) {
 		return
 	}
 	s.staleGap = true
-	if g.What == kindClaims {
+	if g.What == read.Claims.Name {
 		s.allStale, s.staleWaiting = true, true
 	}
-	s.staleWaiting = s.staleWaiting || g.What == kindPods
+	s.staleWaiting = s.staleWaiting || g.What == read.Pods.Name
 	s.stir()
 }

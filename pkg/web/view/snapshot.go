@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -25,7 +26,9 @@ type Snapshot struct {
 	// Kinds are the kinds of devices that the nodes publish.
 	Kinds []Kind
 	// Gaps are the kinds of objects that could not be read.
-	Gaps []Gap
+	Gaps []read.Gap
+	// System is the namespace of Tranche, empty if it is not known.
+	System string
 	// Partial: not all claims could be read, so what looks free may be held.
 	Partial bool
 	// Complete: every kind of object has been read, or refused, once.
@@ -42,6 +45,8 @@ type Node struct {
 	Cells []Cell
 	// Memory is that of all GPUs in bytes, Held what claims hold of it.
 	Memory, Held int64
+	// Known: the node itself could be read, not only what it publishes.
+	Known bool
 	// Lost are devices that claims hold, of GPUs that the node does not publish.
 	Lost []cluster.Held
 	// History has the finished switches, the newest first.
@@ -68,12 +73,6 @@ type Kind struct {
 	Class string
 	// Attribute and Value select the kind where no class does.
 	Attribute, Value string
-}
-
-// Gap is a kind of objects that could not be read.
-type Gap struct {
-	// What is the kind, Reason why it could not be read, Means what follows from it.
-	What, Reason, Means string
 }
 
 // Find returns a node, nil if there is none of the name.

@@ -2,11 +2,12 @@ package view
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
 
 // Viewer is what a user may see of a snapshot. The zero Viewer sees everything.
@@ -97,7 +98,7 @@ func (v Viewer) Outline(n *Node) *Node {
 		}
 	}
 	out := NewNode(node)
-	out.Version, out.Lost = n.Version, n.Lost
+	out.Version, out.Lost, out.Known = n.Version, n.Lost, n.Known
 	if !v.NoProfiles {
 		out.History = n.History
 	}
@@ -132,6 +133,26 @@ func (v Viewer) Waiting(s *Snapshot) (named []cluster.Waiting, others int) {
 	return named, others
 }
 
+// Summary is what the user may see of the nodes that shows selects, as `kubectl tranche` shows it.
+func (v Viewer) Summary(s *Snapshot, shows func(*Node) bool, now time.Time) *cluster.Summary {
+	out := &cluster.Summary{Nodes: []cluster.Node{}, Partial: s.Partial, System: s.System, Now: now}
+	out.Waiting, _ = v.Waiting(s)
+	for _, n := range s.Nodes {
+		if !shows(n) {
+			continue
+		}
+		n = v.Node(n)
+		out.Lost = append(out.Lost, n.Lost...)
+		// A node of which nothing is known but what it has lost is none to show.
+		if n.GPUs != nil || n.Profile != nil {
+			out.Nodes = append(out.Nodes, n.Node)
+		}
+	}
+	gaps := slices.DeleteFunc(v.Gaps(s), func(g read.Gap) bool { return g.What == read.Plans.Name })
+	out.Notes = read.Notes(gaps)
+	return out
+}
+
 // Rollouts are the plans that the user may see.
 func (v Viewer) Rollouts(s *Snapshot) []Rollout {
 	if v.NoPlans {
@@ -141,15 +162,15 @@ func (v Viewer) Rollouts(s *Snapshot) []Rollout {
 }
 
 // Gaps are what cannot be shown: what could not be read, and what the user may not see.
-func (v Viewer) Gaps(s *Snapshot) []Gap {
+func (v Viewer) Gaps(s *Snapshot) []read.Gap {
 	out := slices.Clone(s.Gaps)
-	add := func(when bool, what, means string) {
-		if when {
-			out = append(out, Gap{What: what, Reason: fmt.Sprintf("you are not allowed to list %s", what), Means: means})
+	for _, k := range []struct {
+		hidden bool
+		read.Kind
+	}{{v.NoProfiles, read.GPUNodes}, {v.NoPlans, read.Plans}, {v.NoNodes, read.Nodes}} {
+		if k.hidden {
+			out = append(out, read.Gap{What: k.Name, Reason: "you are not allowed to list " + k.Name, Means: k.Means})
 		}
 	}
-	add(v.NoProfiles, "GPUNodes", "Profiles, switches and problems of GPUs are not shown.")
-	add(v.NoPlans, "PartitionPlans", "Rollouts are not shown.")
-	add(v.NoNodes, "Nodes", "Whether a node is ready is not shown.")
 	return out
 }

@@ -32,7 +32,7 @@ const (
 // Kind is a kind of objects that could not be read.
 type Kind struct {
 	Resource Resource `json:"resource"`
-	// Cause is why: "you may not list nodes".
+	// Cause is why: "you are not allowed to list nodes".
 	Cause string `json:"cause"`
 	// Undetermined is what an explanation cannot say without it.
 	Undetermined string `json:"undetermined"`

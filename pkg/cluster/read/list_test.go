@@ -1,0 +1,90 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+)
+
+// answers is a source that lists pods.
+type answers func(metav1.ListOptions) (*corev1.PodList, error)
+
+func (a answers) ListWatch(_ runtime.Object, _ string, only metav1.ListOptions) cache.ListerWatcher {
+	return &cache.ListWatch{ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.FieldSelector = only.FieldSelector
+		return a(o)
+	}}
+}
+
+// pods is a page of a list.
+func pods(next string, names ...string) *corev1.PodList {
+	l := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: next}}
+	for _, name := range names {
+		l.Items = append(l.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return l
+}
+
+func TestListStartsAgainWhenThePlaceIsForgotten(t *testing.T) {
+	got, err := All[corev1.Pod](t.Context(), answers(func(o metav1.ListOptions) (*corev1.PodList, error) {
+		switch {
+		case o.Continue != "":
+			return nil, apierrors.NewResourceExpired("too old")
+		case o.Limit == 0:
+			return pods("", "a", "b", "c"), nil
+		}
+		return pods("more", "a", "b"), nil
+	}), "")
+	require.NoError(t, err)
+	assert.Len(t, got, 3)
+
+	_, err = All[corev1.Pod](t.Context(), answers(func(metav1.ListOptions) (*corev1.PodList, error) { return nil, errors.New("away") }), "")
+	require.EqualError(t, err, "away")
+}
+
+// A thousand nodes and more come in pages.
+func TestListReadsManyPages(t *testing.T) {
+	const all = 2300
+	asked := 0
+	got, err := List[corev1.Pod](t.Context(), answers(func(o metav1.ListOptions) (*corev1.PodList, error) {
+		asked++
+		assert.Equal(t, "x=y", o.FieldSelector)
+		from := 0
+		if o.Continue != "" {
+			var err error
+			from, err = strconv.Atoi(o.Continue)
+			require.NoError(t, err)
+		}
+		to := min(all, from+int(o.Limit))
+		page := pods("")
+		if to < all {
+			page.Continue = strconv.Itoa(to)
+		}
+		for i := from; i < to; i++ {
+			page.Items = append(page.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}})
+		}
+		return page, nil
+	}), "", metav1.ListOptions{FieldSelector: "x=y"})
+	require.NoError(t, err)
+	assert.Len(t, got, all)
+	assert.Equal(t, 5, asked, "pages of 500")
+}
+
+func TestNotes(t *testing.T) {
+	assert.Equal(t, []string{
+		"ResourceClaims, Pods: you are allowed to list them in the namespace a only. " +
+			"Holders in other namespaces and free capacity are not shown. Pods of other namespaces that wait for an extended resource are not shown.",
+		"Nodes: no route to host. The states of nodes are not shown.",
+	}, Notes([]Gap{Claims.within("a"), Nodes.gap(&url.Error{Op: "Get", URL: "https://a/api/v1/nodes", Err: errors.New("no route to host")}), Pods.within("a")}))
+	assert.Empty(t, Notes(nil))
+}

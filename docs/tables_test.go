@@ -194,6 +194,14 @@ func flagsOf(t *testing.T, folders ...string) (rows [][]string) {
 	look := func(n ast.Node) {
 		switch n := n.(type) {
 		case *ast.CallExpr:
+			if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "addOutput" {
+				var formats []string
+				for _, arg := range n.Args[2:] {
+					formats = append(formats, words(t, arg))
+				}
+				last := len(formats) - 1
+				add("output", "output format: "+strings.TrimPrefix(strings.Join(formats[:last], ", ")+" or "+formats[last], " or "))
+			}
 			selector, ok := n.Fun.(*ast.SelectorExpr)
 			if !ok || len(n.Args) < 3 || !define.MatchString(selector.Sel.Name) {
 				return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -92,7 +93,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.StringVarP(&o.selector, "selector", "l", "", "show only the nodes with these labels")
 	flags.BoolVar(&o.summary, "summary", false, "show sums and the nodes in trouble (default with more than 5 nodes); --summary=false draws all")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "show changes as they happen")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json, yaml or name")
+	addOutput(cmd, &o.output, "wide", "json", "yaml", "name")
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
@@ -109,12 +110,41 @@ func (o *options) screen(out io.Writer) terminal.Screen {
 	return s
 }
 
-// checkFormat refuses an output format that is neither empty nor one of those allowed.
-func checkFormat(format string, allowed ...string) error {
-	if format == "" || slices.Contains(allowed, format) {
-		return nil
+// addOutput adds the flag --output, which accepts the formats. Its default is what output is. It is checked before the command runs.
+func addOutput(cmd *cobra.Command, output *string, formats ...string) {
+	const name = "output"
+	last := len(formats) - 1
+	list := strings.TrimPrefix(strings.Join(formats[:last], ", ")+" or "+formats[last], " or ")
+	cmd.Flags().StringVarP(output, name, "o", *output, "output format: "+list)
+	_ = cmd.RegisterFlagCompletionFunc(name, fixed(formats...)) // fails only for a flag that there is not
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *output == "" || slices.Contains(formats, *output) {
+			return nil
+		}
+		return fmt.Errorf("unsupported output format %q: use %s", *output, strings.Join(formats, " or "))
 	}
-	return fmt.Errorf("unsupported output format %q: use %s", format, strings.Join(allowed, " or "))
+}
+
+// write writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
+func write(out io.Writer, output string, content any, draw func() error) error {
+	switch output {
+	case "json":
+		return terminal.WriteJSON(out, content)
+	case "yaml":
+		return terminal.WriteYAML(out, content)
+	}
+	return draw()
+}
+
+// connected runs a command with a connection.
+func (o *options) connected(run func(ctx context.Context, c connection, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, _, err := o.connect()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), c, args)
+	}
 }
 
 // connection has a client for the kinds of Kubernetes, and one for ours.

@@ -234,11 +234,11 @@ func TestServerVersions(t *testing.T) {
 	require.NoError(t, v.read(t.Context(), connection{kubernetes: kubernetes}, ""))
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
-	require.NoError(t, v.write(&out, ""))
+	require.NoError(t, v.draw(&out))
 	assert.Equal(t, "kubectl-tranche: 0.2.0 linux/amd64\nKubernetes: v1.37.1\n"+
 		"tranche-controller: 0.2.0 (1 pod)\ntranche-kubelet-plugin: 0.1.0 (2 pods)\ntranche-kubelet-plugin: 0.2.0 (1 pod)\n", out.String())
 	out.Reset()
-	require.NoError(t, v.write(&out, "json"))
+	require.NoError(t, write(&out, "json", v, nil))
 	assert.Contains(t, out.String(), `"component": "controller"`)
 
 	forbid(kubernetes, "pods", "tranche-system")

@@ -30,17 +30,6 @@ var (
 	kindPods     = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// workloads are the types that `why` explains, by their names in TYPE/NAME.
-var workloads = map[string]schema.GroupVersionResource{
-	"pod":           kindPods,
-	"job":           {Group: "batch", Version: "v1", Resource: "jobs"},
-	"deployment":    {Group: "apps", Version: "v1", Resource: "deployments"},
-	"replicaset":    {Group: "apps", Version: "v1", Resource: "replicasets"},
-	"statefulset":   {Group: "apps", Version: "v1", Resource: "statefulsets"},
-	"jobset":        {Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"},
-	"resourceclaim": {Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"},
-}
-
 // completion proposes names for what is being typed.
 type completion = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
 
@@ -66,21 +55,12 @@ func (o *options) complete(root *cobra.Command) {
 				_ = cmd.RegisterFlagCompletionFunc(flag, names) // fails only for a flag that there is not
 			}
 		}
-		if f := cmd.LocalNonPersistentFlags().Lookup("output"); f != nil {
-			_ = cmd.RegisterFlagCompletionFunc("output", fixed(formatsIn(f.Usage)...))
-		}
 		for _, below := range cmd.Commands() {
 			walk(below)
 		}
 	}
 	walk(root)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-}
-
-// formatsIn are the formats that the help text of --output names.
-func formatsIn(usage string) []string {
-	_, formats, _ := strings.Cut(usage, ": ")
-	return strings.FieldsFunc(strings.ReplaceAll(formats, " or ", ","), func(r rune) bool { return r == ' ' || r == ',' })
 }
 
 func fixed(names ...string) completion {
@@ -157,9 +137,9 @@ func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed str
 	if len(names) > 0 {
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-	for kind := range workloads {
-		if strings.HasPrefix(kind, typed) {
-			names = append(names, kind+"/")
+	for _, k := range explained {
+		if strings.HasPrefix(k.names[0], typed) {
+			names = append(names, k.names[0]+"/")
 		}
 	}
 	slices.Sort(names)
@@ -170,7 +150,7 @@ func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed str
 func (o *options) workloads(ctx context.Context, kind, namespace, typed string) []string {
 	for _, k := range explained {
 		if slices.Contains(k.names, strings.ToLower(kind)) {
-			return o.names(ctx, workloads[k.names[0]], namespace, metav1.ListOptions{}, typed)
+			return o.names(ctx, schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.names[1]}, namespace, metav1.ListOptions{}, typed)
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(f.check(args), checkFormat(f.output, "json", "yaml")); err != nil {
+			if err := f.check(args); err != nil {
 				return err
 			}
 			c, namespace, err := o.connect()
@@ -77,7 +77,7 @@ func newDefragCommand(o *options, out io.Writer) *cobra.Command {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "most pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
+	addOutput(cmd, &f.output, "json", "yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
@@ -135,13 +135,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	switch r.flags.output {
-	case "json":
-		return terminal.WriteJSON(r.out, advice)
-	case "yaml":
-		return terminal.WriteYAML(r.out, advice)
-	}
-	return picture.DrawAdvice(r.out, r.screen, advice)
+	return write(r.out, r.flags.output, advice, func() error { return picture.DrawAdvice(r.out, r.screen, advice) })
 }
 
 // waiting are the pods to plan for.

@@ -50,14 +50,12 @@ type planFlags struct {
 func newPlanCommand(o *options, in io.Reader, out io.Writer) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:           "plan --dry-run -f FILE",
-		Short:         "Print what a partition plan would do",
-		Long:          planLong,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:   "plan --dry-run -f FILE",
+		Short: "Print what a partition plan would do",
+		Long:  planLong,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(f.check(), checkFormat(f.output, "json")); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
 			p, own, err := readPlan(in, f.file)
@@ -74,7 +72,7 @@ func newPlanCommand(o *options, in io.Reader, out io.Writer) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
+	addOutput(cmd, &f.output, "json")
 	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
 	return cmd
 }
@@ -169,10 +167,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
-	if r.flags.output == "json" {
-		return terminal.WriteJSON(r.out, f)
-	}
-	return picture.DrawForecast(r.out, r.screen, f, r.notes, r.now)
+	return write(r.out, r.flags.output, f, func() error { return picture.DrawForecast(r.out, r.screen, f, r.notes, r.now) })
 }
 
 // checked has the API server check the plan by a dry run.

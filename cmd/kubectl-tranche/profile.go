@@ -78,7 +78,7 @@ func newProfileCommand(o *options, out io.Writer) *cobra.Command {
 			return r.set(cmd.Context(), append(args, "")[1])
 		},
 	}
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
+	addOutput(cmd, &f.output, "json")
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
@@ -100,7 +100,7 @@ func (f *profileFlags) check(args []string) error {
 	case len(args) == 2 && args[1] == "":
 		return errors.New("PROFILE is empty; to remove the label, use --unset")
 	}
-	return checkFormat(f.output, "json")
+	return nil
 }
 
 // oneNode refuses everything but the name of one node.

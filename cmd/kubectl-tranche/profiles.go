@@ -27,21 +27,12 @@ func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
 		Short: "List the partition profiles, and on how many nodes each is desired and applied",
 		Long: "List the PartitionProfiles, their rules, and on how many nodes each is desired and applied.\n\n" +
 			"Requires permission to list PartitionProfiles and GPUNodes.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(output, "json"); err != nil {
-				return err
-			}
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
-			return showProfiles(cmd.Context(), c, out, o.screen(out), output)
-		},
+		Args: cobra.NoArgs,
+		RunE: o.connected(func(ctx context.Context, c connection, _ []string) error {
+			return showProfiles(ctx, c, out, o.screen(out), output)
+		}),
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	addOutput(cmd, &output, "json")
 	return cmd
 }
 
@@ -55,10 +46,7 @@ func showProfiles(ctx context.Context, c connection, out io.Writer, screen termi
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
 	all := cluster.Profiles(profiles, nodes)
-	if output == "json" {
-		return terminal.WriteJSON(out, all)
-	}
-	return picture.DrawProfiles(out, screen, all)
+	return write(out, output, all, func() error { return picture.DrawProfiles(out, screen, all) })
 }
 
 func profileNames(profiles []v1alpha1.PartitionProfile) []string {
@@ -79,21 +67,12 @@ func newSwitchesCommand(o *options, out io.Writer) *cobra.Command {
 		Long: "Show the node's switch in progress, and the last ten finished ones: how long they took\n" +
 			"from the first taint, how many pods were evicted, and why they failed.\n\n" +
 			"Requires permission to get GPUNodes.",
-		Args:          oneNode("switches NODE"),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(output, "json"); err != nil {
-				return err
-			}
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
-			return showSwitches(cmd.Context(), c.ours, out, o.screen(out), nodeName(args[0]), output)
-		},
+		Args: oneNode("switches NODE"),
+		RunE: o.connected(func(ctx context.Context, c connection, args []string) error {
+			return showSwitches(ctx, c.ours, out, o.screen(out), nodeName(args[0]), output)
+		}),
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	addOutput(cmd, &output, "json")
 	return cmd
 }
 
@@ -103,10 +82,7 @@ func showSwitches(ctx context.Context, ours client.Interface, out io.Writer, scr
 		return err
 	}
 	switches := cluster.SwitchesOf(n)
-	if output == "json" {
-		return terminal.WriteJSON(out, switches)
-	}
-	return picture.DrawSwitches(out, screen, switches, time.Now())
+	return write(out, output, switches, func() error { return picture.DrawSwitches(out, screen, switches, time.Now()) })
 }
 
 // gpuNode reads the GPUNode of a node.

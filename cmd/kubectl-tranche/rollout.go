@@ -36,12 +36,10 @@ const rolloutExamples = `  # Follow a plan until it is complete or stops
 // newRolloutCommand has a command for each thing to do with a plan.
 func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:           "rollout status|pause|resume|approve|undo PLAN",
-		Short:         "Follow, pause, resume, approve or undo a partition plan",
-		Example:       rolloutExamples,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "rollout status|pause|resume|approve|undo PLAN",
+		Short:   "Follow, pause, resume, approve or undo a partition plan",
+		Example: rolloutExamples,
+		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(newRolloutStatusCommand(o, out))
@@ -69,17 +67,11 @@ func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.C
 	what, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + "\n\nRequires permission to get and patch PartitionPlans.",
-		Args:          onePlan("rollout " + use),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
-			return (&rolloutRun{connection: c, out: out, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(cmd.Context(), what)
-		},
+		Args: onePlan("rollout " + use),
 	}
+	cmd.RunE = o.connected(func(ctx context.Context, c connection, args []string) error {
+		return (&rolloutRun{connection: c, out: out, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(ctx, what)
+	})
 	switch what {
 	case "approve":
 		cmd.Flags().Int32Var(&f.step, "step", 0, "approve the steps up to this one (default: the one that the plan waits for)")

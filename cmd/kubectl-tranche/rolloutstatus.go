@@ -9,11 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/watch"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -33,25 +30,16 @@ func newRolloutStatusCommand(o *options, out io.Writer) *cobra.Command {
 			"was undone, cannot be carried out, or takes longer than --timeout. Nodes that failed, within\n" +
 			"spec.strategy.maxFailures, or that are not ready can be missing.\n\n" +
 			"Requires permission to get, list and watch PartitionPlans.",
-		Args:          onePlan("rollout status PLAN"),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(output, "json"); err != nil {
-				return err
-			}
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
+		Args: onePlan("rollout status PLAN"),
+		RunE: o.connected(func(ctx context.Context, c connection, args []string) error {
 			r := &rolloutRun{connection: c, out: out, screen: o.screen(out), now: time.Now, plan: planName(args[0])}
 			if output == "json" || !follow {
-				return r.show(cmd.Context(), output)
+				return r.show(ctx, output)
 			}
-			return r.follow(cmd.Context(), timeout)
-		},
+			return r.follow(ctx, timeout)
+		}),
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	addOutput(cmd, &output, "json")
 	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: without limit")
 	return cmd
@@ -64,10 +52,7 @@ func (r *rolloutRun) show(ctx context.Context, output string) error {
 		return err
 	}
 	far, _ := cluster.RolloutOf(p)
-	if output == "json" {
-		return terminal.WriteJSON(r.out, far)
-	}
-	return picture.DrawRollout(r.out, r.screen, far, r.now())
+	return write(r.out, output, far, func() error { return picture.DrawRollout(r.out, r.screen, far, r.now()) })
 }
 
 // follow shows the progress until the rollout ends.
@@ -75,20 +60,12 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	if _, err := r.read(ctx); err != nil {
 		return err
 	}
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
+	if timeout == 0 {
+		timeout = -1
 	}
 	live, last := terminal.Live{Out: r.out}, ""
-	_, err := watchtools.UntilWithSync(ctx, client.ListWatch(r.ours.PartitionPlans(), r.plan), &v1alpha1.PartitionPlan{}, nil, func(e watch.Event) (bool, error) {
-		p, ok := e.Object.(*v1alpha1.PartitionPlan)
-		switch {
-		case !ok || p.Name != r.plan:
-			return false, nil
-		case e.Type == watch.Deleted:
-			return false, fmt.Errorf("PartitionPlan %s was deleted", r.plan)
-		}
+	waits := waits{what: "PartitionPlan", name: r.plan, most: timeout, failure: errNotComplete, shows: "kubectl tranche rollout status " + r.plan}
+	return until(ctx, r, waits, func(p *v1alpha1.PartitionPlan) (bool, error) {
 		far, known := cluster.RolloutOf(p)
 		if !known {
 			far.Reason, far.Message = "", "waiting for the controller"
@@ -98,15 +75,6 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 		}
 		return ended(far)
 	})
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%w after %s; it goes on: kubectl tranche rollout status %s shows it", errNotComplete, timeout, r.plan)
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w yet; it goes on: kubectl tranche rollout status %s shows it", errNotComplete, r.plan)
-	}
-	return err
 }
 
 // tell draws the progress, or writes a line if it has changed.

@@ -50,9 +50,6 @@ func (r *showRun) run(ctx context.Context) error {
 }
 
 func (r *showRun) check() error {
-	if err := checkFormat(r.output, "wide", "json", "yaml", "name"); err != nil {
-		return err
-	}
 	if r.options.watch && r.output != "" && r.output != "wide" {
 		return fmt.Errorf("--watch draws, or writes a line for each change: leave out -o %s", r.output)
 	}
@@ -60,15 +57,12 @@ func (r *showRun) check() error {
 }
 
 func (r *showRun) show(s *cluster.Summary) error {
-	switch r.output {
-	case "json":
-		return terminal.WriteJSON(r.out, r.content(s))
-	case "yaml":
-		return terminal.WriteYAML(r.out, r.content(s))
-	case "name":
-		return r.names(s)
-	}
-	return r.draw(r.out, s, r.screen(r.out))
+	return write(r.out, r.output, r.content(s), func() error {
+		if r.output == "name" {
+			return r.names(s)
+		}
+		return r.draw(r.out, s, r.screen(r.out))
+	})
 }
 
 // content is what is written for programs. For them, a summary is one only if it was asked for.

@@ -85,7 +85,8 @@ func newTemplatesCommand(out io.Writer) *cobra.Command {
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
 	flags.StringSliceVar(&o.legacy, "legacy-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
 	flags.BoolVar(&o.mig, "legacy-mig-resources", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
-	flags.StringVarP(&o.output, "output", "o", "yaml", "output format: yaml or json")
+	o.output = "yaml"
+	addOutput(cmd, &o.output, "yaml", "json")
 	return cmd
 }
 
@@ -99,9 +100,6 @@ func indented(names []string) string {
 const helpWidth = 78
 
 func (o *templatesOptions) print(out io.Writer) error {
-	if err := checkFormat(o.output, "yaml", "json"); err != nil {
-		return err
-	}
 	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
 	}

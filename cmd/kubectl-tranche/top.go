@@ -51,13 +51,11 @@ type topFlags struct {
 func newTopCommand(o *options, out io.Writer) *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
-		Use:           "top [nodes|gpus|pods]",
-		Short:         "Show how much nodes, GPUs, partitions and pods use",
-		Long:          topLong,
-		Example:       topExamples,
-		Args:          cobra.MaximumNArgs(1),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "top [nodes|gpus|pods]",
+		Short:   "Show how much nodes, GPUs, partitions and pods use",
+		Long:    topLong,
+		Example: topExamples,
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := &topRun{flags: f, out: out, paced: cmd.Flags().Changed("interval")}
 			if len(args) > 0 {
@@ -82,7 +80,7 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 	flags.StringVar(&f.system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
-	flags.StringVarP(&f.output, "output", "o", "", "output format: json or yaml")
+	addOutput(cmd, &f.output, "json", "yaml")
 	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "read again and again, until Ctrl-C")
 	flags.DurationVar(&f.interval, "interval", defaultInterval, "time between two rounds of --watch, at least 1s")
@@ -126,9 +124,6 @@ func (r *topRun) check() error {
 	if _, ok := sortKeys[r.flags.sortBy]; !ok && r.flags.sortBy != "" && r.flags.sortBy != "name" {
 		return fmt.Errorf("--sort-by %q: use name, memory, compute or power", r.flags.sortBy)
 	}
-	if err := checkFormat(r.flags.output, "json", "yaml"); err != nil {
-		return err
-	}
 	switch {
 	case r.flags.watch && r.flags.output != "":
 		return fmt.Errorf("--watch draws, or writes a block for each round: leave out -o %s", r.flags.output)
@@ -159,33 +154,20 @@ func (r *topRun) show(nodes []usage.Node) error {
 	if r.what == "pods" {
 		return r.pods(nodes)
 	}
-	content := struct {
-		Nodes []usage.Node `json:"nodes"`
-	}{nodes}
-	switch {
-	case r.flags.output == "json":
-		return terminal.WriteJSON(r.out, content)
-	case r.flags.output == "yaml":
-		return terminal.WriteYAML(r.out, content)
-	case r.what == "gpus" || r.what == "" && len(nodes) <= handful:
-		return picture.DrawGPUUsage(r.out, r.screen, nodes)
-	}
-	return picture.DrawNodeUsage(r.out, r.screen, nodes)
+	return write(r.out, r.flags.output, map[string]any{"nodes": nodes}, func() error {
+		if r.what == "gpus" || r.what == "" && len(nodes) <= handful {
+			return picture.DrawGPUUsage(r.out, r.screen, nodes)
+		}
+		return picture.DrawNodeUsage(r.out, r.screen, nodes)
+	})
 }
 
 func (r *topRun) pods(nodes []usage.Node) error {
 	pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.namespace != "" && p.Namespace != r.namespace })
 	sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
-	content := struct {
-		Pods []usage.Pod `json:"pods"`
-	}{pods}
-	switch r.flags.output {
-	case "json":
-		return terminal.WriteJSON(r.out, content)
-	case "yaml":
-		return terminal.WriteYAML(r.out, content)
-	}
-	return picture.DrawPodUsage(r.out, r.screen, pods, nodes)
+	return write(r.out, r.flags.output, map[string]any{"pods": pods}, func() error {
+		return picture.DrawPodUsage(r.out, r.screen, pods, nodes)
+	})
 }
 
 // sortUsage puts the largest first, and what is not known last. They are sorted by name.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
-	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -39,14 +38,12 @@ requires, it shows how busy GPUs are. It says what it could not read.`
 func newUICommand(o *options, out io.Writer) *cobra.Command {
 	port, open, system := 0, false, ""
 	cmd := &cobra.Command{
-		Use:           "ui",
-		Short:         "Serve a web page of the cluster's GPUs on this machine",
-		Long:          uiLong,
-		Example:       "  # Serve the page, and open it in the browser\n  kubectl tranche ui --open",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, system, port, open) },
+		Use:     "ui",
+		Short:   "Serve a web page of the cluster's GPUs on this machine",
+		Long:    uiLong,
+		Example: "  # Serve the page, and open it in the browser\n  kubectl tranche ui --open",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, system, port, open) },
 	}
 	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0: any that is free")
 	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
@@ -69,7 +66,7 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	store, used := live.New(time.Now), history.New(c.usageReader(system))
+	store, used := live.New(time.Now), live.NewHistory(c.usageReader(system))
 	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: c.explain, Now: time.Now})
 	if err != nil {
 		return err
@@ -95,7 +92,7 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 
 // usageReader reads how busy the GPUs of a node are, as `top` does. The namespace of Tranche is
 // looked up when it is needed first.
-func (c connection) usageReader(system string) history.Reader {
+func (c connection) usageReader(system string) live.UsageReader {
 	var known atomic.Pointer[string]
 	known.Store(&system)
 	return func(ctx context.Context, node string) (usage.Node, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // version is set when the program is linked.
@@ -59,21 +60,16 @@ func newVersionCommand(o *options, out io.Writer) *cobra.Command {
 		Long: "Print the version of this program, of Kubernetes, and of Tranche's programs in the cluster.\n\n" +
 			"Requires permission to list the pods of Tranche. Without it, or without a cluster, the version of\n" +
 			"this program is printed, and why nothing else is known.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(output, "json", "yaml"); err != nil {
-				return err
-			}
 			v := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}
 			if !clientOnly {
 				v.ask(cmd.Context(), o, system)
 			}
-			return v.write(out, output)
+			return write(out, output, v, func() error { return v.draw(out) })
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json or yaml")
+	addOutput(cmd, &output, "json", "yaml")
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "do not ask the cluster")
 	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	return cmd
@@ -126,13 +122,7 @@ func (v *versions) read(ctx context.Context, c connection, system string) error 
 	return nil
 }
 
-func (v *versions) write(out io.Writer, output string) error {
-	switch output {
-	case "json":
-		return terminal.WriteJSON(out, v)
-	case "yaml":
-		return terminal.WriteYAML(out, v)
-	}
+func (v *versions) draw(out io.Writer) error {
 	p := terminal.Page{Screen: terminal.ScreenOf(out)}
 	line := func(what, said string) { p.Wrap(what+": ", said, terminal.Normal) }
 	line("kubectl-tranche", v.Client.Version+" "+v.Client.Platform)
@@ -140,11 +130,7 @@ func (v *versions) write(out io.Writer, output string) error {
 		line("Kubernetes", v.Kubernetes)
 	}
 	for _, s := range v.Server {
-		pods := "1 pod"
-		if s.Pods != 1 {
-			pods = fmt.Sprintf("%d pods", s.Pods)
-		}
-		line("tranche-"+s.Component, fmt.Sprintf("%s (%s)", s.Version, pods))
+		line("tranche-"+s.Component, fmt.Sprintf("%s (%s)", s.Version, text.Count(s.Pods, "pod")))
 	}
 	if v.Unknown != "" {
 		line("Unknown", v.Unknown)

@@ -5,34 +5,72 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // errNotApplied ends the program with an error after a switch that did not succeed.
 var errNotApplied = errors.New("the profile is not applied")
 
+// waits says for what is waited, and what is said if it takes too long.
+type waits struct {
+	// what is the kind, name the object that is watched.
+	what, name string
+	// most is how long to wait, less than 0 for ever.
+	most    time.Duration
+	failure error
+	// shows is the command that shows how it goes on.
+	shows string
+}
+
+// until calls done with an object now and whenever it changes, until it returns true or an error.
+func until[T any, P interface {
+	read.Object[T]
+	metav1.Object
+}](ctx context.Context, from read.Source, w waits, done func(P) (bool, error)) error {
+	if w.most >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.most)
+		defer cancel()
+	}
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()}
+	_, err := watchtools.UntilWithSync(ctx, from.ListWatch(P(new(T)), "", only), P(new(T)), nil, func(e watch.Event) (bool, error) {
+		o, ok := e.Object.(P)
+		switch {
+		case !ok || o.GetName() != w.name:
+			return false, nil
+		case e.Type == watch.Deleted:
+			return false, fmt.Errorf("%s %s was deleted", w.what, w.name)
+		}
+		return done(o)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%w after %s; it goes on: %s shows it", w.failure, w.most, w.shows)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w yet; it goes on: %s shows it", w.failure, w.shows)
+	}
+	return err
+}
+
 // wait prints each step until the profile is applied; empty: the one that applies
 // without the label.
 func (r *profileRun) wait(ctx context.Context, profile string) error {
-	ctx, cancel := context.WithTimeout(ctx, r.flags.timeout)
-	defer cancel()
 	last, live := "", terminal.Live{Out: r.out}
-	_, err := watchtools.UntilWithSync(ctx, client.ListWatch(r.ours.GPUNodes(), r.node), &v1alpha1.GPUNode{}, nil, func(e watch.Event) (bool, error) {
-		n, ok := e.Object.(*v1alpha1.GPUNode)
-		switch {
-		case !ok || n.Name != r.node:
-			return false, nil
-		case e.Type == watch.Deleted:
-			return false, fmt.Errorf("GPUNode %s was deleted", r.node)
-		}
+	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche profile " + r.node}
+	err := until(ctx, r, waits, func(n *v1alpha1.GPUNode) (bool, error) {
 		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)
 		if profile != "" && far.KeptReason == names.ReasonProfileNotFound {
@@ -50,16 +88,12 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		return false, r.tell(&live, line)
 	})
 	switch {
-	case err == nil && profile == "":
+	case err != nil:
+		return err
+	case profile == "":
 		return r.say("The profile without the label is applied on %s.", r.node)
-	case err == nil:
-		return r.say("Profile %s is applied on %s.", profile, r.node)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%w after %s; the switch goes on: kubectl tranche profile %s shows it", errNotApplied, r.flags.timeout, r.node)
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w yet; the switch goes on: kubectl tranche profile %s shows it", errNotApplied, r.node)
 	}
-	return err
+	return r.say("Profile %s is applied on %s.", profile, r.node)
 }
 
 // tell writes a step: on a terminal in place of the one before.

@@ -54,12 +54,10 @@ var errNotThere = errors.New("no such pod")
 func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 	var w whyOptions
 	cmd := &cobra.Command{
-		Use:           "why (POD | TYPE/NAME | -f FILE)",
-		Short:         "Explain why a pod that requests a GPU does not run",
-		Long:          whyLong,
-		Example:       whyExamples,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "why (POD | TYPE/NAME | -f FILE)",
+		Short:   "Explain why a pod that requests a GPU does not run",
+		Long:    whyLong,
+		Example: whyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			targets, err := w.targets(args)
 			if err != nil {
@@ -68,7 +66,7 @@ func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 			return o.why(cmd.Context(), out, targets, w.output)
 		},
 	}
-	cmd.Flags().StringVarP(&w.output, "output", "o", "", "output format: wide (every node) or json")
+	addOutput(cmd, &w.output, "wide", "json")
 	cmd.Flags().StringSliceVarP(&w.files, "filename", "f", nil, "file with the objects to explain, - for standard input; repeatable")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
@@ -111,9 +109,6 @@ func inNamespace(targets []target, namespace string) error {
 }
 
 func (o *options) why(ctx context.Context, out io.Writer, targets []target, output string) error {
-	if err := checkFormat(output, "wide", "json"); err != nil {
-		return err
-	}
 	if err := inNamespace(targets, *o.config.Namespace); err != nil {
 		return err
 	}

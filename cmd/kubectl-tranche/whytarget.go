@@ -18,18 +18,19 @@ import (
 // podKind is the kind of pods.
 const podKind = "Pod"
 
-// explained are the kinds that `why` accepts, by their names for kubectl.
+// explained are the kinds that `why` accepts, by their names for kubectl: the kind, the resource, and
+// short names.
 var explained = []struct {
-	kind, group string
-	names       []string
+	kind, group, version string
+	names                []string
 }{
-	{podKind, "", []string{"pod", "pods", "po"}},
-	{owner.Job, "batch", []string{"job", "jobs"}},
-	{owner.Deployment, "apps", []string{"deployment", "deployments", "deploy"}},
-	{owner.StatefulSet, "apps", []string{"statefulset", "statefulsets", "sts"}},
-	{owner.ReplicaSet, "apps", []string{"replicaset", "replicasets", "rs"}},
-	{owner.JobSetKind, "jobset.x-k8s.io", []string{"jobset", "jobsets"}},
-	{owner.ResourceClaim, "resource.k8s.io", []string{"resourceclaim", "resourceclaims"}},
+	{podKind, "", "v1", []string{"pod", "pods", "po"}},
+	{owner.Job, "batch", "v1", []string{"job", "jobs"}},
+	{owner.Deployment, "apps", "v1", []string{"deployment", "deployments", "deploy"}},
+	{owner.StatefulSet, "apps", "v1", []string{"statefulset", "statefulsets", "sts"}},
+	{owner.ReplicaSet, "apps", "v1", []string{"replicaset", "replicasets", "rs"}},
+	{owner.JobSetKind, "jobset.x-k8s.io", "v1alpha2", []string{"jobset", "jobsets"}},
+	{owner.ResourceClaim, "resource.k8s.io", "v1", []string{"resourceclaim", "resourceclaims"}},
 }
 
 // accepted names the kinds for people.

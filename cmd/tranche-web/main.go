@@ -25,7 +25,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/serve"
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
-	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/web/signin"
 )
@@ -85,7 +84,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 		return err
 	}
 	store, guard := live.New(time.Now), signin.New(k)
-	used := history.New(usageReader(k, c.namespace))
+	used := live.NewHistory(usageReader(k, c.namespace))
 	page, err := web.New(web.Options{Source: store, Usage: used, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
 	if err != nil {
 		return err
@@ -140,7 +139,7 @@ func metrics() http.Handler {
 var errUnread = errors.New("the metrics of the node's plugin cannot be read; the log of tranche-web says why")
 
 // usageReader reads how busy the GPUs of a node are, from its plugin.
-func usageReader(k kubernetes.Interface, namespace string) history.Reader {
+func usageReader(k kubernetes.Interface, namespace string) live.UsageReader {
 	from := usage.Reader{Kubernetes: k, Namespace: namespace, Ask: usage.Direct}
 	return func(ctx context.Context, node string) (usage.Node, error) {
 		read, err := from.Node(ctx, node)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawAdvice writes which pods could move to make room for waiting pods.
@@ -23,7 +24,7 @@ func DrawAdvice(w io.Writer, screen terminal.Screen, a defrag.Advice) error {
 			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Namespace, pod.Pod, pod.Refusal.Reason, pod.Refusal.Message), terminal.Yellow)
 			continue
 		}
-		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, many(len(pod.Moves), "pod")), terminal.Bold)
+		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, text.Count(len(pod.Moves), "pod")), terminal.Bold)
 		var rows [][]string
 		for _, m := range pod.Moves {
 			rows = append(rows, []string{m.Namespace + "/" + m.Pod, deviceNames(m.From), m.Node, deviceNames(m.To)})

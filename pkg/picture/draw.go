@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -65,21 +65,14 @@ func (d *drawing) chooseNames() {
 	for _, n := range d.summary.Nodes {
 		for _, g := range n.GPUs {
 			full = max(full, terminal.Width(g.Name))
-			short = max(short, terminal.Width(shortName(g)))
-			all = all && shortName(g) != g.Name
+			short = max(short, terminal.Width(overview.ShortName(g.Name)))
+			all = all && overview.ShortName(g.Name) != g.Name
 		}
 	}
 	d.nameCols = full
 	if roomForLabels := len(" 1g.10gb") * barParts; all && d.Width-full-5 < roomForLabels {
 		d.short, d.nameCols = true, short
 	}
-}
-
-var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
-
-// shortName is the PCI address without the usual domain, or the name if it has no PCI address.
-func shortName(g cluster.GPU) string {
-	return strings.TrimPrefix(gpuName.ReplaceAllString(g.Name, "$1:$2:$3.$4"), "0000:")
 }
 
 // indent is the column of the bars and of all details of a GPU.
@@ -89,7 +82,7 @@ func (d *drawing) node(n cluster.Node) {
 	d.Blank()
 	head := []terminal.Span{terminal.Phrase(n.Name, terminal.Bold), plain(": ")}
 	var facts []terminal.Span
-	products := products(n)
+	products := overview.ProductsOf(&n)
 	all := d.nodeFacts(n, products)
 	for i, text := range all {
 		if i < len(all)-1 {
@@ -111,10 +104,10 @@ func (d *drawing) node(n cluster.Node) {
 }
 
 // nodeFacts describes the node: its GPUs, driver, modes and profile.
-func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
+func (d *drawing) nodeFacts(n cluster.Node, products []overview.Product) []string {
 	var facts []string
 	for _, p := range products {
-		facts = append(facts, fmt.Sprintf("%d × %s", p.count, p.name))
+		facts = append(facts, p.String())
 	}
 	if len(products) == 0 {
 		facts = append(facts, "no GPUs are published")
@@ -143,42 +136,18 @@ func memoryModes(n cluster.Node) []string {
 	return modes
 }
 
-type product struct {
-	name  string
-	count int
-}
-
-func productName(g cluster.GPU) string {
-	return cmp.Or(g.ProductName, unknownModel)
-}
-
-const unknownModel = "GPU of unknown model"
-
-func products(n cluster.Node) []product {
-	var out []product
-	for _, g := range n.GPUs {
-		i := slices.IndexFunc(out, func(p product) bool { return p.name == productName(g) })
-		if i < 0 {
-			i = len(out)
-			out = append(out, product{name: productName(g)})
-		}
-		out[i].count++
-	}
-	return out
-}
-
 // gpu draws one GPU: its bar, and the details below it.
 func (d *drawing) gpu(g cluster.GPU, nameProduct, sayMode, alone bool) {
 	name := g.Name
 	if d.short {
-		name = shortName(g)
+		name = overview.ShortName(g.Name)
 	}
 	head := []terminal.Span{plain("  "), terminal.Phrase(terminal.Pad(name, d.nameCols), terminal.Bold), plain("  ")}
 	d.Line(append(head, d.drawBar(g, barWidth(d.Width-d.indent()))...)...)
 
 	before := d.Len()
 	if nameProduct {
-		d.detail("", terminal.Text(productName(g), terminal.Normal))
+		d.detail("", terminal.Text(overview.ProductName(g.ProductName), terminal.Normal))
 	}
 	if g.Incomplete != "" {
 		text := "not published in full: " + g.Incomplete + ", the scheduler ignores the GPU until all are"
@@ -238,16 +207,16 @@ func fitWords(all []cluster.Fit) []terminal.Span {
 }
 
 // room describes the free capacity of a node with several GPUs, by product.
-func (d *drawing) room(n cluster.Node, products []product) {
+func (d *drawing) room(n cluster.Node, products []overview.Product) {
 	if d.summary.Partial || len(n.GPUs) < 2 {
 		return
 	}
 	d.Blank()
 	for _, p := range products {
-		gpus := slices.DeleteFunc(slices.Clone(n.GPUs), func(g cluster.GPU) bool { return productName(g) != p.name })
+		gpus := slices.DeleteFunc(slices.Clone(n.GPUs), func(g cluster.GPU) bool { return overview.ProductName(g.ProductName) != p.Name })
 		head := "free on " + n.Name + ": "
 		if len(products) > 1 {
-			head = "free on " + n.Name + " (" + p.name + "): "
+			head = "free on " + n.Name + " (" + p.Name + "): "
 		}
 		if !slices.ContainsFunc(gpus, func(g cluster.GPU) bool { return g.Incomplete == "" }) {
 			continue

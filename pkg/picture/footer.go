@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
@@ -141,7 +142,7 @@ func (d *drawing) legend() {
 	say(modes, "All pieces of one AMD GPU are of one kind.")
 	if d.short {
 		g := d.summary.Nodes[first].GPUs[0]
-		say(true, fmt.Sprintf("%s is the GPU %s.", shortName(g), g.Name))
+		say(true, fmt.Sprintf("%s is the GPU %s.", overview.ShortName(g.Name), g.Name))
 	}
 	say(d.compacted, "Claims and devices: -o"+terminal.NoBreak+"wide.")
 	d.Blank()

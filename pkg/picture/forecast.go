@@ -8,13 +8,14 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawForecast writes what a plan would do.
 func DrawForecast(w io.Writer, screen terminal.Screen, f forecast.Forecast, notes []string, now time.Time) error {
 	p := &terminal.Page{Screen: screen}
 	p.Wrap("", fmt.Sprintf("Plan %s would switch %s to profile %s in %s. Nothing was changed.",
-		f.Plan, many(len(f.Nodes), "node"), f.Profile, many(f.Steps, "step")), terminal.Normal)
+		f.Plan, text.Count(len(f.Nodes), "node"), f.Profile, text.Count(f.Steps, "step")), terminal.Normal)
 	p.Blank()
 	var rows [][]string
 	evicts, blocked, unfit := 0, 0, 0
@@ -42,14 +43,14 @@ func DrawForecast(w io.Writer, screen terminal.Screen, f forecast.Forecast, note
 		p.Table([]string{"NOT SWITCHED", "WHY"}, rows)
 		p.Blank()
 	}
-	p.Wrap("", fmt.Sprintf("%s would be evicted.", many(evicts, "pod")), terminal.Normal)
+	p.Wrap("", fmt.Sprintf("%s would be evicted.", text.Count(evicts, "pod")), terminal.Normal)
 	if blocked > 0 {
-		p.Wrap("", fmt.Sprintf("%s would be set aside until the pods can be evicted.", many(blocked, "node")), terminal.Yellow)
+		p.Wrap("", fmt.Sprintf("%s would be set aside until the pods can be evicted.", text.Count(blocked, "node")), terminal.Yellow)
 	}
 	if unfit > f.MaxFailures {
-		p.Wrap("", fmt.Sprintf("The profile does not fit %s, and %d may fail: the plan would stop.", many(unfit, "node"), f.MaxFailures), terminal.Red)
+		p.Wrap("", fmt.Sprintf("The profile does not fit %s, and %d may fail: the plan would stop.", text.Count(unfit, "node"), f.MaxFailures), terminal.Red)
 	} else if unfit > 0 {
-		p.Wrap("", fmt.Sprintf("The profile does not fit %s.", many(unfit, "node")), terminal.Yellow)
+		p.Wrap("", fmt.Sprintf("The profile does not fit %s.", text.Count(unfit, "node")), terminal.Yellow)
 	}
 	p.Wrap("", forecastTime(f, now), terminal.Normal)
 	for _, note := range notes {
@@ -95,21 +96,10 @@ func forecastTime(f forecast.Forecast, now time.Time) string {
 		said = "It would not end: no window opens."
 	case f.Ends != nil:
 		said = fmt.Sprintf("It would take about %s, at %s a node, the mean of %s.",
-			f.Ends.Sub(now).Round(time.Second), f.Switch.Round(time.Second/10), many(f.Observed, "switch"))
+			f.Ends.Sub(now).Round(time.Second), f.Switch.Round(time.Second/10), text.Count(f.Observed, "switch"))
 	}
 	if f.Approvals > 0 {
-		said += fmt.Sprintf(" It waits for %s, which takes no time here.", many(f.Approvals, "approval"))
+		said += fmt.Sprintf(" It waits for %s, which takes no time here.", text.Count(f.Approvals, "approval"))
 	}
 	return said
-}
-
-// many counts things: "1 node", "2 nodes".
-func many(n int, what string) string {
-	switch {
-	case n == 1:
-		return "1 " + what
-	case strings.HasSuffix(what, "ch"):
-		return fmt.Sprintf("%d %ses", n, what)
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -1,7 +1,6 @@
 package picture
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -60,7 +59,7 @@ func (d *drawing) overview(o overview.Overview) {
 	for _, s := range o.States {
 		states = append(states, fmt.Sprintf("%d %s", s.Count, stateWords[s.State]))
 	}
-	head := fmt.Sprintf("%s, %s: ", countOf(o.NodeCount, "node"), countOf(o.GPUCount, "GPU"))
+	head := fmt.Sprintf("%s, %s: ", text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU"))
 	d.Flow([]terminal.Span{terminal.Phrase(head, terminal.Bold)}, terminal.List(states, terminal.Normal)...)
 	for _, m := range o.Models {
 		d.Blank()
@@ -73,11 +72,11 @@ func (d *drawing) overview(o overview.Overview) {
 }
 
 func (d *drawing) model(m overview.Model, partial bool) {
-	counted := []string{countOf(m.Nodes, "node"), countOf(m.GPUs, "GPU")}
+	counted := []string{text.Count(m.Nodes, "node"), text.Count(m.GPUs, "GPU")}
 	if m.Unused != nil {
 		counted = append(counted, fmt.Sprintf("%d of them unused", *m.Unused))
 	}
-	d.Flow([]terminal.Span{terminal.Phrase(cmp.Or(m.Name, unknownModel), terminal.Bold), plain(": ")}, terminal.List(counted, terminal.Normal)...)
+	d.Flow([]terminal.Span{terminal.Phrase(overview.ProductName(m.Name), terminal.Bold), plain(": ")}, terminal.List(counted, terminal.Normal)...)
 	const indent = "  "
 	counts, width := make([]int64, len(memoryParts)), min(widestRollout, d.Width-len(indent)-2)
 	var said []string
@@ -114,7 +113,7 @@ func (d *drawing) trouble(all []overview.Trouble) {
 		return
 	}
 	d.Blank()
-	d.Flow(nil, terminal.Text(fmt.Sprintf("%s in trouble:", countOf(len(all), "node")), terminal.Red))
+	d.Flow(nil, terminal.Text(fmt.Sprintf("%s in trouble:", text.Count(len(all), "node")), terminal.Red))
 	for i, t := range all {
 		if i == mostNodes && !d.wide {
 			d.Wrap("  ", fmt.Sprintf("and %d more, which -o%swide lists", len(all)-i, terminal.NoBreak), terminal.Yellow)
@@ -138,8 +137,8 @@ func (d *drawing) nodeTable() {
 		n := &d.summary.Nodes[i]
 		state, _ := overview.StateOf(n, d.summary.Now)
 		var models, memory = []string{}, overview.Memory{}
-		for _, p := range products(*n) {
-			models = append(models, fmt.Sprintf("%d × %s", p.count, p.name))
+		for _, p := range overview.ProductsOf(n) {
+			models = append(models, p.String())
 		}
 		for j := range n.GPUs {
 			m := overview.MemoryOf(&n.GPUs[j])
@@ -172,11 +171,4 @@ func (d *drawing) overviewLegend(wide bool) {
 	}
 	d.Blank()
 	d.Flow(nil, terminal.Text(said, terminal.Dim))
-}
-
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

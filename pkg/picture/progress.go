@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawNode writes the progress of a node, with its GPUs.
@@ -82,13 +83,10 @@ func DrawProfiles(w io.Writer, screen terminal.Screen, profiles []cluster.Profil
 }
 
 func count(nodes []string) string {
-	switch len(nodes) {
-	case 0:
+	if len(nodes) == 0 {
 		return "-"
-	case 1:
-		return "1 node"
 	}
-	return fmt.Sprintf("%d nodes", len(nodes))
+	return text.Count(len(nodes), "node")
 }
 
 // DrawSwitches writes a history as a table, below the switch under way.

@@ -115,7 +115,7 @@ func sums(n *usage.Node) string {
 		return text.Capital(n.Unknown) + "."
 	}
 	v := values(n.Values)
-	said := fmt.Sprintf("%s, memory %s, compute %s, engine %s, power %s", countOf(len(n.GPUs), "GPU"), v[0], v[1], v[2], v[3])
+	said := fmt.Sprintf("%s, memory %s, compute %s, engine %s, power %s", text.Count(len(n.GPUs), "GPU"), v[0], v[1], v[2], v[3])
 	return strings.TrimSuffix(said+"; "+old(n), "; ")
 }
 

@@ -71,10 +71,3 @@ func (p *Progress) Done() {
 	}
 	p.drawn = false
 }
-
-// Bar draws how much of a total is done.
-func Bar(done, total int) string {
-	const width = 40
-	filled := width * done / max(1, total)
-	return strings.Repeat("█", filled) + strings.Repeat("░", width-filled)
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
@@ -114,11 +113,4 @@ func TestWriteErrors(t *testing.T) {
 	require.EqualError(t, terminal.WriteJSON(full{}, 1), "write JSON: disk full")
 	require.EqualError(t, terminal.WriteYAML(full{}, 1), "write YAML: disk full")
 	require.ErrorContains(t, terminal.WriteYAML(full{}, make(chan int)), "write YAML: ")
-}
-
-func TestBar(t *testing.T) {
-	assert.Equal(t, strings.Repeat("░", 40), terminal.Bar(0, 8))
-	assert.Equal(t, strings.Repeat("█", 10)+strings.Repeat("░", 30), terminal.Bar(2, 8))
-	assert.Equal(t, strings.Repeat("█", 40), terminal.Bar(8, 8))
-	assert.Equal(t, strings.Repeat("░", 40), terminal.Bar(0, 0), "nothing to do")
 }

@@ -16,6 +16,17 @@ func List(all []string, most int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
+// Count counts things: "1 node", "3 nodes", "2 switches".
+func Count(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		what += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 const ellipsis = "..."
 
 // Cut shortens a text to at most so many bytes, and not within a character.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
@@ -73,7 +75,7 @@ func memory(t view.Totals) g.Node {
 			circle("track"), circle("value", g.Attr("pathLength", "100"), g.Attr("stroke-dasharray", percent+" 100")),
 			g.El("text", g.Attr("x", "18"), g.Attr("y", "19"), g.Text(percent+"%")),
 		),
-		h.Div(h.B(g.Text(bytesText(t.Held))), g.Text(" "), h.Span(g.Text("of "+bytesText(t.Memory)+" GPU memory is held")),
+		h.Div(h.B(g.Text(text.Bytes(t.Held))), g.Text(" "), h.Span(g.Text("of "+text.Bytes(t.Memory)+" GPU memory is held")),
 			h.Div(h.Class("split"), h.Role("img"), h.Aria("label", fmt.Sprintf("%d GPUs are full, %d in part held, %d empty", t.Full, t.Part, t.Empty)),
 				strip(rect("full", "", share(t.Full, t.GPUs)), rect("part", share(t.Full, t.GPUs), share(t.Part, t.GPUs)))),
 			h.Small(h.I(h.Class("dot full")), g.Text(num(t.Full)+" full "), h.I(h.Class("dot part")), g.Text(num(t.Part)+" in part "), h.I(h.Class("dot")), g.Text(num(t.Empty)+" empty")),
@@ -121,7 +123,7 @@ func (s *Server) card(n *view.Node) g.Node {
 	return h.Article(h.Class("card n node"), h.ID("n-"+n.Name), h.Data("s", strings.Join(n.States(), " ")),
 		h.Header(h.H3(h.A(h.Href(s.at("nodes", n.Name)), g.Text(n.Name))), nodeBadges(n)),
 		h.Ul(h.Class("gpus"), g.Map(n.GPUs, func(gpu cluster.GPU) g.Node {
-			return h.Li(h.A(h.Href(s.at("nodes", n.Name, gpu.Name)), h.Title(gpu.Name), g.Text(short(gpu.Name))), bar(&gpu))
+			return h.Li(h.A(h.Href(s.at("nodes", n.Name, gpu.Name)), h.Title(gpu.Name), g.Text(overview.ShortName(gpu.Name))), bar(&gpu))
 		})),
 		s.room("free: ", n.Free()),
 	)

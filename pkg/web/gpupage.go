@@ -10,6 +10,8 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
@@ -36,12 +38,9 @@ func (s *Server) usage(node string) (map[string]view.Usage, error) {
 }
 
 func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
-	about := gpu.ProductName
-	if about == "" {
-		about = "GPU of unknown model"
-	}
+	about := overview.ProductName(gpu.ProductName)
 	if gpu.MemoryBytes > 0 {
-		about += ", " + bytesText(gpu.MemoryBytes)
+		about += ", " + text.Bytes(gpu.MemoryBytes)
 	}
 	if gpu.PCIBusID != "" {
 		about += ", PCI " + gpu.PCIBusID

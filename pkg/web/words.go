@@ -2,7 +2,6 @@ package web
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -20,19 +19,6 @@ func share(part, of int) string {
 
 func plural(n int) string { return when(n != 1, "s") }
 
-// bytesText is a size in binary units: "1.2 TiB".
-func bytesText(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	v, i := float64(n), 0
-	for v >= 1024 && i < len(units)-1 {
-		v, i = v/1024, i+1
-	}
-	if v >= 100 || v == float64(int64(v)) {
-		return fmt.Sprintf("%.0f %s", v, units[i])
-	}
-	return fmt.Sprintf("%.1f %s", v, units[i])
-}
-
 // num separates thousands: "12,345".
 func num(n int) string {
 	s := strconv.Itoa(n)
@@ -43,13 +29,6 @@ func num(n int) string {
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
-
-var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
-
-// short is the PCI address without the usual domain.
-func short(gpu string) string {
-	return strings.TrimPrefix(gpuName.ReplaceAllString(gpu, "$1:$2:$3.$4"), "0000:")
-}
 
 var stateWords = map[cluster.State]string{
 	cluster.Free: "free", cluster.Taken: "held", cluster.Blocked: "blocked by a taint",

@@ -24,7 +24,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
-	"github.com/tranche-dev/tranche/pkg/web/history"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/test/page/invent"
 )
@@ -250,7 +249,7 @@ func TestFilter(t *testing.T) {
 // The page of a GPU that is open gets its charts with the first sample, and is not loaded again.
 func TestChartAppears(t *testing.T) {
 	answer := make(chan struct{})
-	used := history.New(func(ctx context.Context, _ string) (usage.Node, error) {
+	used := live.NewHistory(func(ctx context.Context, _ string) (usage.Node, error) {
 		select {
 		case <-answer:
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Changes are the differences of two summaries, a line for each.
@@ -20,7 +21,7 @@ func Changes(before, after *cluster.Summary) []string {
 		was := old[n.Name]
 		delete(old, n.Name)
 		if was == nil {
-			out = append(out, fmt.Sprintf("%s: publishes %s", n.Name, count(len(n.GPUs), "GPU")))
+			out = append(out, fmt.Sprintf("%s: publishes %s", n.Name, text.Count(len(n.GPUs), "GPU")))
 			was = &cluster.Node{Name: n.Name, GPUs: n.GPUs}
 		}
 		for _, text := range nodeChanges(was, n) {
@@ -41,7 +42,7 @@ func Changes(before, after *cluster.Summary) []string {
 // Line is a summary in one line.
 func Line(s *cluster.Summary) string {
 	o := Of(s)
-	parts := []string{count(o.NodeCount, "node"), count(o.GPUCount, "GPU")}
+	parts := []string{text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU")}
 	for _, state := range o.States {
 		parts = append(parts, fmt.Sprintf("%d %s", state.Count, state.State))
 	}
@@ -53,13 +54,6 @@ func waiting(s *cluster.Summary) string {
 		return "1 claim waits"
 	}
 	return fmt.Sprintf("%d claims wait", len(s.Waiting))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func nodeChanges(was, is *cluster.Node) []string {

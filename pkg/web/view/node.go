@@ -45,7 +45,7 @@ const (
 
 // NewNode adds what the heat map shows.
 func NewNode(n cluster.Node) *Node {
-	out := &Node{Node: n, Model: model(n)}
+	out := &Node{Node: n, Model: model(n), Fits: cluster.Sum(n.GPUs)}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		full := Fullness(g)
@@ -64,21 +64,11 @@ func model(n cluster.Node) string {
 	if len(n.GPUs) == 0 {
 		return "no GPUs are published"
 	}
-	var names []string
-	count := map[string]int{}
-	for i := range n.GPUs {
-		name := n.GPUs[i].ProductName
-		if name == "" {
-			name = "GPU of unknown model"
-		}
-		if count[name]++; count[name] == 1 {
-			names = append(names, name)
-		}
+	var products []string
+	for _, p := range overview.ProductsOf(&n) {
+		products = append(products, p.String())
 	}
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%d × %s", count[name], name)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(products, ", ")
 }
 
 // Fullness is how much of the memory of a GPU claims hold, from 0 to 1. A shared device counts

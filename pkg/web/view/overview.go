@@ -80,14 +80,13 @@ func TotalsOf(v Viewer, s *Snapshot) Totals {
 func GroupsOf(s *Snapshot) []Group {
 	at := map[string]int{}
 	var out []Group
-	fits := map[string]*sum{}
+	fits := map[string][]cluster.GPU{}
 	for _, n := range s.Nodes {
 		i, ok := at[n.Model]
 		if !ok {
 			i = len(out)
 			at[n.Model] = i
 			out = append(out, Group{Model: n.Model})
-			fits[n.Model] = &sum{at: map[string]int{}}
 		}
 		g := &out[i]
 		g.Nodes = append(g.Nodes, n)
@@ -95,40 +94,17 @@ func GroupsOf(s *Snapshot) []Group {
 		g.Memory += n.Memory
 		g.Held += n.Held
 		if n.TakesPods() {
-			fits[n.Model].add(n.GPUs)
+			fits[n.Model] = append(fits[n.Model], cluster.GPU{Fits: n.Fits})
 		}
 	}
 	for i := range out {
-		out[i].Fits = cluster.Plain(fits[out[i].Model].sorted())
+		out[i].Fits = cluster.Plain(cluster.Sum(fits[out[i].Model]))
 	}
 	slices.SortStableFunc(out, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(a.Model, b.Model))
 	})
 	return out
 }
-
-// sum adds up what fits, for many GPUs.
-type sum struct {
-	fits []cluster.Fit
-	at   map[string]int
-}
-
-func (s *sum) add(gpus []cluster.GPU) {
-	for i := range gpus {
-		for _, f := range gpus[i].Fits {
-			j, ok := s.at[f.Label]
-			if !ok {
-				j = len(s.fits)
-				s.at[f.Label] = j
-				s.fits = append(s.fits, cluster.Fit{Label: f.Label, Whole: f.Whole, Positions: f.Positions})
-			}
-			s.fits[j].Count += f.Count
-		}
-	}
-}
-
-// sorted are the sums in the order of cluster.Sum.
-func (s *sum) sorted() []cluster.Fit { return cluster.Sum([]cluster.GPU{{Fits: s.fits}}) }
 
 // Moving are the nodes that are being switched, and those whose last switch failed.
 func Moving(s *Snapshot) (switching, failed []*Node) {

@@ -43,6 +43,8 @@ type Node struct {
 	// Model names its GPUs: "8 × NVIDIA H100 80GB HBM3".
 	Model string
 	Cells []Cell
+	// Fits is how much more fits on all GPUs, each kind counted alone.
+	Fits []cluster.Fit
 	// Memory is that of all GPUs in bytes, Held what claims hold of it.
 	Memory, Held int64
 	// Known: the node itself could be read, not only what it publishes.

@@ -1,4 +1,4 @@
-package history
+package live
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 // What a plugin can make this program keep: mostGPUs of a node, with names up to longestName.
 const mostGPUs, longestName = 32, 253
 
-// samples are those of a GPU. Points are only added, and cut off at the beginning: pages draw what
+// measured are those of a GPU. Points are only added, and cut off at the beginning: pages draw what
 // they got meanwhile.
-type samples struct {
+type measured struct {
 	// at is when the plugin last told of the GPU.
 	at                  time.Time
 	busy, memory, power []view.Point
@@ -33,7 +33,7 @@ func (n *node) keep(gpus []usage.GPU, now time.Time) {
 			if len(n.gpus) >= mostGPUs || len(g.Name) > longestName {
 				continue
 			}
-			s = &samples{}
+			s = &measured{}
 			n.gpus[g.Name] = s
 		}
 		s.add(g, now)
@@ -48,7 +48,7 @@ func (n *node) keep(gpus []usage.GPU, now time.Time) {
 	}
 }
 
-func (s *samples) add(g *usage.GPU, now time.Time) {
+func (s *measured) add(g *usage.GPU, now time.Time) {
 	s.at = now
 	busy, title := busyness(g.Values)
 	s.busy = add(s.busy, now, busy)
@@ -68,7 +68,7 @@ func (s *samples) add(g *usage.GPU, now time.Time) {
 }
 
 // claims notes what the users of a device use. One alone uses all that is used.
-func (s *samples) claims(users []usage.User, of usage.Values) {
+func (s *measured) claims(users []usage.User, of usage.Values) {
 	for _, u := range users {
 		said := words(u.Values)
 		if said == "" && len(users) == 1 {
@@ -86,7 +86,7 @@ func (s *samples) claims(users []usage.User, of usage.Values) {
 }
 
 // use is what a page shows. current: the last sample is of now.
-func (s *samples) use(current bool) view.Usage {
+func (s *measured) use(current bool) view.Usage {
 	u := view.Usage{Series: []view.Series{
 		{Title: s.busyTitle, Points: s.busy, Max: 1, Text: percent},
 		{Title: "Memory used", Points: s.memory, Max: s.memoryTotal, Text: size},

@@ -1,4 +1,4 @@
-package history
+package live
 
 import (
 	"context"
@@ -59,10 +59,10 @@ func (p *plugins) fail(name string, err error) {
 }
 
 // watch runs a keeper in a bubble of its own.
-func watch(t *testing.T, test func(t *testing.T, p *plugins, k *Keeper)) {
+func watching(t *testing.T, test func(t *testing.T, p *plugins, k *History)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlugins()
-		k := New(p.read)
+		k := NewHistory(p.read)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { k.Run(ctx); close(ended) }()
@@ -73,7 +73,7 @@ func watch(t *testing.T, test func(t *testing.T, p *plugins, k *Keeper)) {
 }
 
 // look has somebody look at a node for a while, as an open page does.
-func look(k *Keeper, name string, d time.Duration) {
+func look(k *History, name string, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Second) {
 		_, _ = k.Node(name)
 	}
@@ -81,7 +81,7 @@ func look(k *Keeper, name string, d time.Duration) {
 }
 
 func TestFirstSample(t *testing.T) {
-	watch(t, func(t *testing.T, p *plugins, k *Keeper) {
+	watching(t, func(t *testing.T, p *plugins, k *History) {
 		news, end := k.Subscribe("node-1")
 		others, endOthers := k.Subscribe("node-2")
 		defer endOthers()
@@ -109,7 +109,7 @@ func TestFirstSample(t *testing.T) {
 
 // An hour is kept, and no more, while pages draw it; nothing when nobody has looked for long.
 func TestLastHour(t *testing.T) {
-	watch(t, func(t *testing.T, p *plugins, k *Keeper) {
+	watching(t, func(t *testing.T, p *plugins, k *History) {
 		look(k, "node-1", 30*time.Minute)
 		before, err := k.Node("node-1")
 		require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestLastHour(t *testing.T) {
 
 // A plugin that does not answer holds up nobody, is asked once at a time, and leaves a gap.
 func TestHungPlugin(t *testing.T) {
-	watch(t, func(t *testing.T, p *plugins, k *Keeper) {
+	watching(t, func(t *testing.T, p *plugins, k *History) {
 		p.hung["node-1"] = true
 		for range 60 {
 			_, err := k.Node("node-1")
@@ -163,7 +163,7 @@ func TestHungPlugin(t *testing.T) {
 
 // Why nothing is known is said, what was known before stays in the charts, and the rest goes on.
 func TestGap(t *testing.T) {
-	watch(t, func(t *testing.T, p *plugins, k *Keeper) {
+	watching(t, func(t *testing.T, p *plugins, k *History) {
 		p.fail("node-1", errors.New("you are not allowed to get pods/proxy"))
 		look(k, "node-1", time.Minute)
 		use, err := k.Node("node-1")
@@ -188,7 +188,7 @@ func TestGap(t *testing.T) {
 }
 
 func TestMoreNodesThanAreKept(t *testing.T) {
-	watch(t, func(t *testing.T, _ *plugins, k *Keeper) {
+	watching(t, func(t *testing.T, _ *plugins, k *History) {
 		for i := range mostNodes {
 			_, err := k.Node(fmt.Sprint("node-", i))
 			require.ErrorIs(t, err, errReading)
@@ -215,7 +215,7 @@ func TestMoreNodesThanAreKept(t *testing.T) {
 
 // What a plugin tells is bounded, whatever it tells.
 func TestStrangeValues(t *testing.T) {
-	n := &node{gpus: map[string]*samples{}}
+	n := &node{gpus: map[string]*measured{}}
 	nan, endless, negative, half := math.NaN(), math.Inf(1), -1.0, 0.5
 	now := time.Now()
 	n.keep([]usage.GPU{{Name: "gpu", Values: usage.Values{Compute: &nan, Engine: &half, MemoryUsed: &endless, MemoryTotal: &negative, Power: &negative}}, {Name: strings.Repeat("x", 1000)}}, now)
@@ -235,7 +235,7 @@ func TestStrangeValues(t *testing.T) {
 
 func TestClaims(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
-	n := &node{gpus: map[string]*samples{}}
+	n := &node{gpus: map[string]*measured{}}
 	user := func(namespace, claim string, v usage.Values) usage.User {
 		return usage.User{Namespace: namespace, Claim: claim, Pod: "pod", Values: v}
 	}

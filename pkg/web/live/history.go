@@ -1,4 +1,4 @@
-package history
+package live
 
 import (
 	"context"
@@ -29,12 +29,13 @@ var (
 	errMany    = errors.New("too many nodes are looked at; this one is read when somebody has closed the page of another")
 )
 
-// Reader reads the plugin of a node.
-type Reader func(ctx context.Context, node string) (usage.Node, error)
+// UsageReader reads the plugin of a node.
+type UsageReader func(ctx context.Context, node string) (usage.Node, error)
 
-// Keeper has the samples. It implements web.Usage.
-type Keeper struct {
-	read Reader
+// History keeps how busy the GPUs were in the last hour, of the nodes that somebody looks at. It
+// implements web.Usage.
+type History struct {
+	read UsageReader
 	wake chan struct{}
 
 	// mu protects what follows.
@@ -48,19 +49,19 @@ type node struct {
 	looked time.Time
 	// followed: it is being read again and again.
 	followed bool
-	gpus     map[string]*samples
+	gpus     map[string]*measured
 	// reason is why it is not known how busy its GPUs are now.
 	reason error
 }
 
-// New returns a keeper of nothing. Run reads.
-func New(read Reader) *Keeper {
-	return &Keeper{read: read, wake: make(chan struct{}, 1), nodes: map[string]*node{}, listeners: map[chan struct{}]string{}}
+// NewHistory returns a history of nothing. Run reads.
+func NewHistory(read UsageReader) *History {
+	return &History{read: read, wake: make(chan struct{}, 1), nodes: map[string]*node{}, listeners: map[chan struct{}]string{}}
 }
 
 // Node returns the use of a node's GPUs by their names, and why it is not known, or not any more.
 // It does not wait: the node is read in the background.
-func (k *Keeper) Node(name string) (map[string]view.Usage, error) {
+func (k *History) Node(name string) (map[string]view.Usage, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := k.nodes[name]
@@ -68,7 +69,7 @@ func (k *Keeper) Node(name string) (map[string]view.Usage, error) {
 		if !k.room() {
 			return nil, errMany
 		}
-		n = &node{gpus: map[string]*samples{}, reason: errReading}
+		n = &node{gpus: map[string]*measured{}, reason: errReading}
 		k.nodes[name] = n
 	}
 	n.looked = time.Now()
@@ -86,7 +87,7 @@ func (k *Keeper) Node(name string) (map[string]view.Usage, error) {
 }
 
 // room tells whether there is room for another node, or makes some. The lock is held.
-func (k *Keeper) room() bool {
+func (k *History) room() bool {
 	if len(k.nodes) < mostNodes {
 		return true
 	}
@@ -102,7 +103,7 @@ func (k *Keeper) room() bool {
 
 // Subscribe returns a channel that gets a value after each new sample of a node. Who is slow
 // misses some. The caller ends the subscription.
-func (k *Keeper) Subscribe(node string) (news <-chan struct{}, end func()) {
+func (k *History) Subscribe(node string) (news <-chan struct{}, end func()) {
 	c := make(chan struct{}, 1)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +116,7 @@ func (k *Keeper) Subscribe(node string) (news <-chan struct{}, end func()) {
 }
 
 // Run reads the nodes that somebody looks at, until ctx ends.
-func (k *Keeper) Run(ctx context.Context) {
+func (k *History) Run(ctx context.Context) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	ticker := time.NewTicker(interest)
@@ -135,7 +136,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // begin are the nodes that are to be followed from now on. Those are forgotten of which every
 // sample is old.
-func (k *Keeper) begin() map[string]*node {
+func (k *History) begin() map[string]*node {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := map[string]*node{}
@@ -152,7 +153,7 @@ func (k *Keeper) begin() map[string]*node {
 }
 
 // follow reads a node until nobody looks at it.
-func (k *Keeper) follow(ctx context.Context, name string, n *node) {
+func (k *History) follow(ctx context.Context, name string, n *node) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for k.wanted(name, n) {
@@ -165,7 +166,7 @@ func (k *Keeper) follow(ctx context.Context, name string, n *node) {
 	}
 }
 
-func (k *Keeper) wanted(name string, n *node) bool {
+func (k *History) wanted(name string, n *node) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.nodes[name] == n && time.Since(n.looked) < interest {
@@ -176,7 +177,7 @@ func (k *Keeper) wanted(name string, n *node) bool {
 }
 
 // sample reads a node, keeps what it reads, and tells who follows.
-func (k *Keeper) sample(ctx context.Context, name string, n *node) {
+func (k *History) sample(ctx context.Context, name string, n *node) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	read, err := k.read(ctx, name)

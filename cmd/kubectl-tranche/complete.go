@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -39,11 +40,11 @@ func (o *options) complete(root *cobra.Command) {
 		"profile":  o.inTurn(kindGPUNodes, kindProfiles),
 		"switches": o.inTurn(kindGPUNodes),
 		"status":   o.inTurn(kindPlans), "pause": o.inTurn(kindPlans), "resume": o.inTurn(kindPlans), "approve": o.inTurn(kindPlans), "undo": o.inTurn(kindPlans),
-		"why": o.completeWorkloads, "defrag": o.completeWaiting,
+		"why": o.completing(2, o.explainable), "defrag": o.completing(1, o.waiting),
 		"top": fixed("nodes", "gpus", "pods"),
 	}
 	flags := map[string]completion{
-		"node":    o.completeNodes,
+		"node":    o.completing(math.MaxInt, o.nodesOf),
 		"model":   fixed(models.InventoryNames()...),
 		"sort-by": fixed("name", "memory", "compute", "power"),
 	}
@@ -69,73 +70,64 @@ func fixed(names ...string) completion {
 	}
 }
 
-// inTurn completes each argument by the names of a kind.
-func (o *options) inTurn(kinds ...schema.GroupVersionResource) completion {
+// completing has f propose names for a command with at most so many arguments, in the namespace of
+// the user. Names that end with a slash are not complete.
+func (o *options) completing(most int, f func(ctx context.Context, namespace string, args []string, typed string) []string) completion {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= len(kinds) {
+		namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+		if err != nil || len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := soon(cmd)
+		ctx := cmd.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionDeadline)
 		defer cancel()
-		return o.names(ctx, kinds[len(args)], "", metav1.ListOptions{}, typed), cobra.ShellCompDirectiveNoFileComp
+		names := f(ctx, namespace, args, typed)
+		if len(names) > 0 && strings.HasSuffix(names[0], "/") {
+			return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeNodes proposes the nodes with GPUs, or all for users who are not allowed to list these.
-func (o *options) completeNodes(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := soon(cmd)
-	defer cancel()
+// inTurn completes each argument by the names of a kind.
+func (o *options) inTurn(kinds ...schema.GroupVersionResource) completion {
+	return o.completing(len(kinds), func(ctx context.Context, _ string, args []string, typed string) []string {
+		return o.names(ctx, kinds[len(args)], "", metav1.ListOptions{}, typed)
+	})
+}
+
+// nodesOf proposes the nodes with GPUs, or all for users who are not allowed to list these.
+func (o *options) nodesOf(ctx context.Context, _ string, _ []string, typed string) []string {
 	names := o.names(ctx, kindGPUNodes, "", metav1.ListOptions{}, typed)
 	if names == nil {
 		names = o.names(ctx, kindNodes, "", metav1.ListOptions{}, typed)
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names
 }
 
-// soon is for as long as somebody who pressed a key waits.
-func soon(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	return context.WithTimeout(ctx, completionDeadline)
+// waiting proposes the pods that do not run.
+func (o *options) waiting(ctx context.Context, namespace string, _ []string, typed string) []string {
+	return o.names(ctx, kindPods, namespace, metav1.ListOptions{FieldSelector: "status.phase=Pending"}, typed)
 }
 
-// completeWaiting proposes the pods that do not run.
-func (o *options) completeWaiting(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := soon(cmd)
-	defer cancel()
-	return o.names(ctx, kindPods, namespace, pending, typed), cobra.ShellCompDirectiveNoFileComp
-}
-
-// pending are the pods that do not run.
-var pending = metav1.ListOptions{FieldSelector: "status.phase=Pending"}
-
-// completeWorkloads proposes the pods that do not run, TYPE/NAME, or the names for TYPE NAME.
-func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil || len(args) > 1 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := soon(cmd)
-	defer cancel()
+// explainable proposes the pods that do not run, TYPE/NAME, or the names for TYPE NAME.
+func (o *options) explainable(ctx context.Context, namespace string, args []string, typed string) []string {
 	if len(args) == 1 {
-		return o.workloads(ctx, args[0], namespace, typed), cobra.ShellCompDirectiveNoFileComp
+		return o.workloads(ctx, args[0], namespace, typed)
 	}
 	if kind, begun, found := strings.Cut(typed, "/"); found {
 		names := o.workloads(ctx, kind, namespace, begun)
 		for i := range names {
 			names[i] = kind + "/" + names[i]
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return names
 	}
-	names := o.names(ctx, kindPods, namespace, pending, typed)
+	names := o.waiting(ctx, namespace, args, typed)
 	if len(names) > 0 {
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return names
 	}
 	for _, k := range explained {
 		if strings.HasPrefix(k.names[0], typed) {
@@ -143,7 +135,7 @@ func (o *options) completeWorkloads(cmd *cobra.Command, args []string, typed str
 		}
 	}
 	slices.Sort(names)
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return names
 }
 
 // workloads lists the names of a kind that somebody has typed.

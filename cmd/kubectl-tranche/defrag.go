@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -121,7 +122,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		return err
 	}
 	advice := defrag.Advice{Pods: []defrag.PodAdvice{}, Notes: r.notes}
-	progress := progressOf(ctx)
+	progress := read.ProgressOf(ctx)
 	defer progress.Done()
 	for i, pod := range waiting {
 		progress.Say("Searching for a plan for pod %d of %d: %s/%s.", i+1, len(waiting), pod.Namespace, pod.Name)

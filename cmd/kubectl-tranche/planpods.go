@@ -32,7 +32,7 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 	for i := range in.GPUNodes {
 		gpuNodes[in.GPUNodes[i].Name] = &in.GPUNodes[i]
 	}
-	progress := progressOf(ctx)
+	progress := read.ProgressOf(ctx)
 	defer progress.Done()
 	for i := range f.Nodes {
 		n := &f.Nodes[i]

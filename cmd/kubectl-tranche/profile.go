@@ -103,22 +103,11 @@ func (f *profileFlags) check(args []string) error {
 	return nil
 }
 
-// oneNode refuses everything but the name of one node.
-func oneNode(use string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("name one node: kubectl tranche %s", use)
-		}
-		return nil
-	}
-}
+func oneNode(use string) cobra.PositionalArgs { return exactlyOne("node", use) }
 
 // nodeName allows for names as kubectl prints them.
 func nodeName(arg string) string {
-	for _, prefix := range []string{"node/", "nodes/", "gpunode/", "gpunodes/", "gpunode.tranche.dev/"} {
-		arg = strings.TrimPrefix(arg, prefix)
-	}
-	return arg
+	return bareName(arg, "node", "nodes", "gpunode", "gpunodes", "gpunode.tranche.dev")
 }
 
 // profileRun is the command at work for a node.

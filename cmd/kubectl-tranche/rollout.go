@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,10 +82,13 @@ func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.C
 	return cmd
 }
 
-func onePlan(use string) cobra.PositionalArgs {
+func onePlan(use string) cobra.PositionalArgs { return exactlyOne("plan", use) }
+
+// exactlyOne refuses everything but the name of one object.
+func exactlyOne(what, use string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("name one plan: kubectl tranche %s", use)
+			return fmt.Errorf("name one %s: kubectl tranche %s", what, use)
 		}
 		return nil
 	}
@@ -92,8 +96,13 @@ func onePlan(use string) cobra.PositionalArgs {
 
 // planName allows for names as kubectl prints them.
 func planName(arg string) string {
-	for _, prefix := range []string{"partitionplan/", "partitionplans/", "partitionplan.tranche.dev/"} {
-		arg = strings.TrimPrefix(arg, prefix)
+	return bareName(arg, "partitionplan", "partitionplans", "partitionplan.tranche.dev")
+}
+
+// bareName is the name in KIND/NAME, if the kind is one of these.
+func bareName(arg string, kinds ...string) string {
+	if kind, name, found := strings.Cut(arg, "/"); found && slices.Contains(kinds, kind) {
+		return name
 	}
 	return arg
 }

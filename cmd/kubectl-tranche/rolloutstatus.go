@@ -63,39 +63,19 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	if timeout == 0 {
 		timeout = -1
 	}
-	live, last := terminal.Live{Out: r.out}, ""
+	live := terminal.Live{Out: r.out}
 	waits := waits{what: "PartitionPlan", name: r.plan, most: timeout, failure: errNotComplete, shows: "kubectl tranche rollout status " + r.plan}
 	return until(ctx, r, waits, func(p *v1alpha1.PartitionPlan) (bool, error) {
 		far, known := cluster.RolloutOf(p)
 		if !known {
 			far.Reason, far.Message = "", "waiting for the controller"
 		}
-		if err := r.tell(&live, &last, far); err != nil {
+		draw := func(w io.Writer) error { return picture.DrawRollout(w, r.screen, far, r.now()) }
+		if err := live.Tell(r.screen, far.Line(), draw); err != nil {
 			return false, err
 		}
 		return ended(far)
 	})
-}
-
-// tell draws the progress, or writes a line if it has changed.
-func (r *rolloutRun) tell(live *terminal.Live, last *string, far cluster.Rollout) error {
-	if r.screen.Live {
-		var picked strings.Builder
-		if err := picture.DrawRollout(&picked, r.screen, far, r.now()); err != nil {
-			return err
-		}
-		live.On(r.screen)
-		return live.Draw(picked.String())
-	}
-	line := far.Line()
-	if line == *last {
-		return nil
-	}
-	*last = line
-	if _, err := fmt.Fprintln(r.out, line); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
 }
 
 // ended tells whether a rollout is complete, or why it will not be.

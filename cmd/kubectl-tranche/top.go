@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
@@ -206,7 +207,7 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	progress := progressOf(ctx)
+	progress := read.ProgressOf(ctx)
 	defer progress.Done()
 	from := usage.Reader{
 		Kubernetes: r.kubernetes, Namespace: system,

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
@@ -21,12 +22,12 @@ const (
 // watch reads again and again until the user ends it: on a terminal it draws the same picture
 // again, otherwise it writes a block for each round. A failure of the first round is one of the
 // command.
-func (r *topRun) watch(ctx context.Context, read func(context.Context) ([]usage.Node, error)) error {
+func (r *topRun) watch(ctx context.Context, readNodes func(context.Context) ([]usage.Node, error)) error {
 	live := terminal.Live{Out: r.out}
 	var last []usage.Node
 	for round := 0; ; round++ {
 		started := time.Now()
-		nodes, err := read(ctx)
+		nodes, err := readNodes(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the user ended it
@@ -44,7 +45,7 @@ func (r *topRun) watch(ctx context.Context, read func(context.Context) ([]usage.
 			return err
 		}
 		// The lines of progress are those of the first round.
-		ctx = withProgress(ctx, nil)
+		ctx = read.WithProgress(ctx, nil)
 		if sleep.For(ctx, max(shortestInterval, r.flags.interval-time.Since(started))) != nil {
 			return nil //nolint:nilerr // the user ended it
 		}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
@@ -107,15 +106,7 @@ func (c connection) usageReader(system string) live.UsageReader {
 
 // explain explains a pod as `why` does.
 func (c connection) explain(ctx context.Context, _ view.Viewer, namespace, pod string) (*why.Explanation, error) {
-	r := newWhyReader(c, namespace, time.Now())
-	in, err := r.read(ctx, pod)
-	switch {
-	case apierrors.IsNotFound(err):
-		return why.ExplainAbsence(r.absent(ctx, pod)), nil
-	case err != nil:
-		return nil, err
-	}
-	return why.Explain(ctx, in), nil
+	return newWhyReader(c, namespace, time.Now()).explainPod(ctx, pod)
 }
 
 // openPage opens a page in the browser. The browser gets the name of a file that only the user may

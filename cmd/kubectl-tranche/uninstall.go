@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/metadata"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -38,7 +39,7 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("client for the API server: %w", err)
 			}
-			progress := progressOf(cmd.Context())
+			progress := read.ProgressOf(cmd.Context())
 			defer progress.Done()
 			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Objects: objects, Force: force, Deadline: timeout, Out: clearing{out, progress}, Progress: progress.Say}
 			return uninstallTranche(cmd.Context(), config, *o.config.Namespace, check)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func until[T any, P interface {
 // wait prints each step until the profile is applied; empty: the one that applies
 // without the label.
 func (r *profileRun) wait(ctx context.Context, profile string) error {
-	last, live := "", terminal.Live{Out: r.out}
+	live := terminal.Live{Out: r.out}
 	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche profile " + r.node}
 	err := until(ctx, r, waits, func(n *v1alpha1.GPUNode) (bool, error) {
 		far := cluster.ProgressOf(n)
@@ -80,12 +81,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		if done || err != nil {
 			return done, err
 		}
-		line := r.step(far, profile)
-		if line == last {
-			return false, nil
-		}
-		last = line
-		return false, r.tell(&live, line)
+		return false, r.tell(&live, r.step(far, profile))
 	})
 	switch {
 	case err != nil:
@@ -98,13 +94,12 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 
 // tell writes a step: on a terminal in place of the one before.
 func (r *profileRun) tell(live *terminal.Live, line string) error {
-	if !r.screen.Live {
-		return r.say("%s", line)
-	}
-	p := terminal.Page{Screen: r.screen}
-	p.Wrap("", line, terminal.Normal)
-	live.On(r.screen)
-	return live.Draw(p.String())
+	return live.Tell(r.screen, line, func(w io.Writer) error {
+		p := terminal.Page{Screen: r.screen}
+		p.Wrap("", line, terminal.Normal)
+		_, err := p.WriteTo(w)
+		return err
+	})
 }
 
 // noticed tells whether the controller has taken notice of the label.

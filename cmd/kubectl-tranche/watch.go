@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/web/live"
@@ -86,7 +87,7 @@ func (r *showRun) watch(ctx context.Context, of reader) error {
 	for {
 		pause, idle := collect, r.idle()
 		if s := store.Snapshot(); s.Complete {
-			progressOf(ctx).Done()
+			read.ProgressOf(ctx).Done()
 			now := from.viewer().Summary(s, from.shows, time.Now())
 			now.Only, now.Selector = of.only, of.selector
 			if err := r.tell(&drawn, last, now); err != nil {
@@ -94,7 +95,7 @@ func (r *showRun) watch(ctx context.Context, of reader) error {
 			}
 			last = now
 		} else {
-			progressOf(ctx).Say("Reading %s.", strings.Join(store.Unread(), ", "))
+			read.ProgressOf(ctx).Say("Reading %s.", strings.Join(store.Unread(), ", "))
 			pause, idle = 0, time.Second
 		}
 		if sleep.For(ctx, pause) != nil || !waitFor(ctx, changes, idle) {

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/owner"
 )
 
 const whyExamples = `  # Explain why a pod does not run
@@ -116,84 +115,62 @@ func (o *options) why(ctx context.Context, out io.Writer, targets []target, outp
 	if err != nil {
 		return err
 	}
-	p := printer{out: out, format: output, picture: picture.Options{Screen: o.screen(out), Wide: output == "wide"}}
-	if output == "json" && len(targets) > 1 {
-		p.list = &whyList{Items: []any{}}
-	}
+	all := []any{}
 	var errs []error
 	for i, t := range targets {
 		if t.namespace == "" {
 			t.namespace = namespace
 		}
-		if i > 0 && output != "json" {
-			fmt.Fprintln(out)
+		content, draw, err := newWhyReader(c, t.namespace, time.Now()).explain(ctx, t)
+		if content != nil {
+			all = append(all, content)
 		}
-		r := newWhyReader(c, t.namespace, time.Now())
-		errs = append(errs, r.explain(ctx, t, p))
+		if content != nil && output != "json" {
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			errs = append(errs, draw(out, picture.Options{Screen: o.screen(out), Wide: output == "wide"}))
+		}
+		errs = append(errs, err)
 	}
-	if p.list != nil {
-		errs = append(errs, terminal.WriteJSON(out, p.list))
+	switch {
+	case output != "json":
+	case len(targets) > 1:
+		errs = append(errs, terminal.WriteJSON(out, map[string]any{"items": all}))
+	case len(all) > 0:
+		errs = append(errs, terminal.WriteJSON(out, all[0]))
 	}
 	return errors.Join(errs...)
 }
 
-// explain writes the explanation of an object.
-func (r *whyReader) explain(ctx context.Context, t target, p printer) error {
+// explain explains an object. It returns the explanation, and what draws it. Of a pod that does not
+// exist there are an explanation and an error.
+func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(io.Writer, picture.Options) error, err error) {
 	if t.kind != podKind {
 		e, err := r.explainOwner(ctx, t)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		return p.owner(e)
+		return e, func(w io.Writer, o picture.Options) error { return picture.DrawOwner(w, e, o) }, nil
 	}
-	in, err := r.read(ctx, t.name)
-	var e *why.Explanation
+	e, err := r.explainPod(ctx, t.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e.State == why.Absent {
+		err = fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
+	}
+	return e, func(w io.Writer, o picture.Options) error { return picture.DrawExplanation(w, e, o) }, err
+}
+
+// explainPod explains a pod, or why it does not exist.
+func (r *whyReader) explainPod(ctx context.Context, name string) (*why.Explanation, error) {
+	in, err := r.read(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		e = why.ExplainAbsence(r.absent(ctx, t.name))
+		return why.ExplainAbsence(r.absent(ctx, name)), nil
 	case err != nil:
-		return err
-	default:
-		e = why.Explain(ctx, in)
+		return nil, err
 	}
-	if err = p.pod(e); err == nil && e.State == why.Absent {
-		return fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
-	}
-	return err
-}
-
-// printer writes explanations in a format.
-type printer struct {
-	out     io.Writer
-	format  string
-	picture picture.Options
-	// list collects the explanations of several objects for JSON, nil for one.
-	list *whyList
-}
-
-// whyList is the JSON form of several explanations.
-type whyList struct {
-	Items []any `json:"items"`
-}
-
-func (p printer) pod(e *why.Explanation) error {
-	if p.format == "json" {
-		return p.json(e)
-	}
-	return picture.DrawExplanation(p.out, e, p.picture)
-}
-
-func (p printer) owner(e *owner.Explanation) error {
-	if p.format == "json" {
-		return p.json(e)
-	}
-	return picture.DrawOwner(p.out, e, p.picture)
-}
-
-func (p printer) json(e any) error {
-	if p.list == nil {
-		return terminal.WriteJSON(p.out, e)
-	}
-	p.list.Items = append(p.list.Items, e)
-	return nil
+	return why.Explain(ctx, in), nil
 }

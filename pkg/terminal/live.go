@@ -15,6 +15,29 @@ type Live struct {
 	screen Screen
 	// lines is how many lines the last picture has.
 	lines int
+	// last is the last line of Tell.
+	last string
+}
+
+// Tell draws a picture in place of the last one. Where nothing can be replaced it writes the line
+// instead, unless that is the same as the last time.
+func (l *Live) Tell(s Screen, line string, draw func(io.Writer) error) error {
+	if s.Live {
+		var picture strings.Builder
+		if err := draw(&picture); err != nil {
+			return err
+		}
+		l.On(s)
+		return l.Draw(picture.String())
+	}
+	if line == l.last {
+		return nil
+	}
+	l.last = line
+	if _, err := fmt.Fprintln(l.Out, line); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
 }
 
 // On tells the size of the screen, before each picture: it can change.

@@ -22,10 +22,24 @@ type Progress interface {
 
 type progressKey struct{}
 
-// WithProgress returns a context with which lists say how far they are.
+// WithProgress returns a context with which lists, and whatever else takes long, say how far they
+// are. nil: they say nothing.
 func WithProgress(ctx context.Context, p Progress) context.Context {
 	return context.WithValue(ctx, progressKey{}, p)
 }
+
+// ProgressOf is the progress of a context. Without one, it says nothing.
+func ProgressOf(ctx context.Context) Progress {
+	if p, ok := ctx.Value(progressKey{}).(Progress); ok {
+		return p
+	}
+	return silent{}
+}
+
+type silent struct{}
+
+func (silent) Say(string, ...any) {}
+func (silent) Done()              {}
 
 // Object is a pointer to an object of the API.
 type Object[T any] interface {
@@ -51,21 +65,19 @@ func TaintRules(ctx context.Context, from Source) ([]resourceapi.DeviceTaintRule
 // List is All of the objects that the selectors select. They are read in pages.
 func List[T any, P Object[T]](ctx context.Context, from Source, namespace string, only metav1.ListOptions) ([]T, error) {
 	lists := cache.ToListerWatcherWithContext(from.ListWatch(P(new(T)), namespace, only))
-	progress, _ := ctx.Value(progressKey{}).(Progress)
+	progress := ProgressOf(ctx)
+	defer progress.Done()
 	_, kind, _ := strings.Cut(fmt.Sprintf("%T", *new(T)), ".")
 	read := 0
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		page, err := lists.ListWithContext(ctx, o)
-		if err == nil && progress != nil {
+		if err == nil {
 			read += meta.LenList(page)
 			progress.Say("Reading objects of the kind %s: %d so far.", kind, read)
 		}
 		return page, err
 	})
 	found, _, err := pages.List(ctx, metav1.ListOptions{})
-	if progress != nil {
-		progress.Done()
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -37,11 +37,12 @@ type UsageReader func(ctx context.Context, node string) (usage.Node, error)
 type History struct {
 	read UsageReader
 	wake chan struct{}
+	// listeners are told of new samples of a node.
+	listeners listeners
 
 	// mu protects what follows.
-	mu        sync.Mutex
-	nodes     map[string]*node
-	listeners map[chan struct{}]string
+	mu    sync.Mutex
+	nodes map[string]*node
 }
 
 // node is a node that somebody looks at.
@@ -56,7 +57,7 @@ type node struct {
 
 // NewHistory returns a history of nothing. Run reads.
 func NewHistory(read UsageReader) *History {
-	return &History{read: read, wake: make(chan struct{}, 1), nodes: map[string]*node{}, listeners: map[chan struct{}]string{}}
+	return &History{read: read, wake: make(chan struct{}, 1), nodes: map[string]*node{}}
 }
 
 // Node returns the use of a node's GPUs by their names, and why it is not known, or not any more.
@@ -104,15 +105,7 @@ func (k *History) room() bool {
 // Subscribe returns a channel that gets a value after each new sample of a node. Who is slow
 // misses some. The caller ends the subscription.
 func (k *History) Subscribe(node string) (news <-chan struct{}, end func()) {
-	c := make(chan struct{}, 1)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.listeners[c] = node
-	return c, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		delete(k.listeners, c)
-	}
+	return k.listeners.subscribe(node)
 }
 
 // Run reads the nodes that somebody looks at, until ctx ends.
@@ -186,13 +179,5 @@ func (k *History) sample(ctx context.Context, name string, n *node) {
 	if n.reason = err; err == nil {
 		n.keep(read.GPUs, time.Now())
 	}
-	for c, of := range k.listeners {
-		if of != name {
-			continue
-		}
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	k.listeners.tell(name)
 }

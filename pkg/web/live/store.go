@@ -44,9 +44,8 @@ type Store struct {
 	wake     chan struct{}
 	snapshot atomic.Pointer[view.Snapshot]
 
-	// listenersMu protects listeners.
-	listenersMu sync.Mutex
-	listeners   map[chan struct{}]bool
+	// listeners are told of new snapshots.
+	listeners listeners
 
 	// explaining has a value while a pod is explained.
 	explaining chan struct{}
@@ -60,7 +59,7 @@ func New(now func() time.Time) *Store {
 	s := &Store{
 		now: now, slicesOf: map[string]map[string]*packed{}, claimsOf: map[string]map[string]*resourceapi.ResourceClaim{},
 		stale: map[string]bool{}, gaps: map[string]read.Gap{}, unread: map[string]bool{},
-		wake: make(chan struct{}, 1), explaining: make(chan struct{}, 1), listeners: map[chan struct{}]bool{},
+		wake: make(chan struct{}, 1), explaining: make(chan struct{}, 1),
 	}
 	s.slices = newKind(s, func(o any) (*packed, bool) {
 		o, err := pack(o)
@@ -150,28 +149,7 @@ func (s *Store) Unread() []string {
 
 // Subscribe returns a channel that gets a value after each new snapshot. Who is slow misses some.
 // The caller ends the subscription.
-func (s *Store) Subscribe() (changes <-chan struct{}, end func()) {
-	c := make(chan struct{}, 1)
-	s.listenersMu.Lock()
-	defer s.listenersMu.Unlock()
-	s.listeners[c] = true
-	return c, func() {
-		s.listenersMu.Lock()
-		defer s.listenersMu.Unlock()
-		delete(s.listeners, c)
-	}
-}
-
-func (s *Store) tell() {
-	s.listenersMu.Lock()
-	defer s.listenersMu.Unlock()
-	for c := range s.listeners {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
-}
+func (s *Store) Subscribe() (changes <-chan struct{}, end func()) { return s.listeners.subscribe("") }
 
 // gap notes that a kind cannot be read, or, without a reason, that it can.
 func (s *Store) gap(g read.Gap) {

@@ -5,8 +5,15 @@
 //
 // It needs nothing but the API server, and `templates` not even that: no plugin of
 // ours has to run, and no right but to list ResourceSlices. Whatever else it may
-// read makes the picture richer. This folder parses flags, reads the API server
-// and knows the terminal; what is drawn is decided in pkg/picture, what is said
-// in pkg/why, what is published in pkg/publish. It is built without cgo, so
+// read makes the picture richer. This folder parses flags and knows the terminal;
+// objects are read by pkg/cluster/read, what is drawn is decided in pkg/picture, what is
+// said in pkg/why, what is published in pkg/publish. It is built without cgo, so
 // nothing here may import NVML.
+//
+//   - command.go: the command, its flags, and what all subcommands share
+//   - list.go, read.go: objects that several subcommands read
+//   - show.go, watch.go: kubectl tranche, also with --watch
+//   - wait.go: waiting for an object, used by profile and rollout status
+//   - complete.go: names for the shell
+//   - the others: a subcommand, or a part of it, each
 package main

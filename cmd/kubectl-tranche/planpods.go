@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -27,7 +29,12 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 	if err != nil {
 		return fmt.Errorf("list ResourceClaims: %w", err)
 	}
-	byNode := claimsByNode(claims)
+	// Without slices, all that claims hold is what a node does not publish.
+	held := map[string][]cluster.Held{}
+	for _, h := range cluster.New(cluster.Objects{Claims: claims}).Summary(ctx, cluster.View{}).Lost {
+		node := names.NodeOfPool(h.Pool)
+		held[node] = append(held[node], h)
+	}
 	gpuNodes := map[string]*v1alpha1.GPUNode{}
 	for i := range in.GPUNodes {
 		gpuNodes[in.GPUNodes[i].Name] = &in.GPUNodes[i]
@@ -37,13 +44,18 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
 		progress.Say("Trying evictions by dry runs: node %d of %d, %s.", i+1, len(f.Nodes), n.Name)
-		release, err := preview.Of(gpuNodes[n.Name], in.Target, devicesOn(n.Name, byNode[n.Name]))
+		var devices []string
+		for _, h := range held[n.Name] {
+			devices = append(devices, h.Device)
+		}
+		slices.Sort(devices)
+		release, err := preview.Of(gpuNodes[n.Name], in.Target, devices)
 		if err != nil {
 			n.Unfit = err.Error()
 			continue
 		}
 		n.Unknown = release.Unknown
-		for _, pod := range podsOf(n.Name, byNode[n.Name], release) {
+		for _, pod := range podsOf(held[n.Name], release) {
 			if pod.Why == "" {
 				pod.Why = r.tryEviction(ctx, pod)
 			}
@@ -57,58 +69,21 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 	return nil
 }
 
-func claimsByNode(claims []resourceapi.ResourceClaim) map[string][]*resourceapi.ResourceClaim {
-	out := map[string][]*resourceapi.ResourceClaim{}
-	for i := range claims {
-		a := claims[i].Status.Allocation
-		if a == nil {
-			continue
-		}
-		var nodes []string
-		for _, d := range a.Devices.Results {
-			if node := names.NodeOfPool(d.Pool); d.Driver == names.DriverName && !slices.Contains(nodes, node) {
-				nodes = append(nodes, node)
-				out[node] = append(out[node], &claims[i])
-			}
-		}
-	}
-	return out
-}
-
-// devicesOn are the devices of a node that claims hold, each once.
-func devicesOn(node string, claims []*resourceapi.ResourceClaim) (devices []string) {
-	for _, c := range claims {
-		for _, d := range c.Status.Allocation.Devices.Results {
-			if isOn(node, &d) {
-				devices = append(devices, d.Device)
-			}
-		}
-	}
-	slices.Sort(devices)
-	return slices.Compact(devices)
-}
-
-func isOn(node string, d *resourceapi.DeviceRequestAllocationResult) bool {
-	return d.Driver == names.DriverName && names.NodeOfPool(d.Pool) == node
-}
-
 // podsOf are the pods whose claims hold devices that have to be released.
-func podsOf(node string, claims []*resourceapi.ResourceClaim, release preview.Release) (pods []forecast.Pod) {
-	leaves := func(d resourceapi.DeviceRequestAllocationResult) bool {
-		return isOn(node, &d) &&
-			(slices.Contains(release.Devices, d.Device) || slices.Contains(release.Unknown, gpu.OfDevice(d.Device)))
-	}
-	for _, c := range claims {
-		if !slices.ContainsFunc(c.Status.Allocation.Devices.Results, leaves) {
+func podsOf(held []cluster.Held, release preview.Release) (pods []forecast.Pod) {
+	for _, h := range held {
+		if !slices.Contains(release.Devices, h.Device) && !slices.Contains(release.Unknown, gpu.OfDevice(h.Device)) {
 			continue
 		}
-		for _, user := range c.Status.ReservedFor {
-			pod := forecast.Pod{Namespace: c.Namespace, Name: user.Name}
-			if user.Resource != "pods" || user.APIGroup != "" {
-				pod.Name, pod.Why = user.Resource+"/"+user.Name, "it is no pod, so it cannot be evicted"
-			}
-			if !slices.Contains(pods, pod) {
-				pods = append(pods, pod)
+		for _, o := range h.Holders {
+			for _, user := range o.Pods {
+				pod := forecast.Pod{Namespace: o.Namespace, Name: user}
+				if strings.Contains(user, "/") {
+					pod.Why = "it is no pod, so it cannot be evicted"
+				}
+				if !slices.Contains(pods, pod) {
+					pods = append(pods, pod)
+				}
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocati
 	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: ptr.Deref(r.AdminAccess, false)}
 	for _, user := range c.Status.ReservedFor {
 		name := user.Name
-		if user.Resource != "pods" {
+		if user.Resource != "pods" || user.APIGroup != "" {
 			name = user.Resource + "/" + name
 		}
 		h.Pods = append(h.Pods, name)

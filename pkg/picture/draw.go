@@ -182,11 +182,7 @@ func (d *drawing) taint(t cluster.Taint) {
 	if t.Key == names.TaintRepartitioning && t.Value != "" {
 		reason = "being switched to " + cluster.TaintProfile(t.Value)
 	}
-	extent := fmt.Sprintf("%d of %d devices", t.Devices, t.Of)
-	if t.Devices == t.Of {
-		extent = "the whole GPU"
-	}
-	text := terminal.Text(fmt.Sprintf("%s, %s", reason, extent), terminal.Yellow)
+	text := terminal.Text(fmt.Sprintf("%s, %s", reason, overview.Extent(&t)), terminal.Yellow)
 	source := fmt.Sprintf("(%s:%s)", t.Key, t.Effect)
 	if len(t.Rules) > 0 {
 		source = fmt.Sprintf("(%s:%s by DeviceTaintRule %s)", t.Key, t.Effect, strings.Join(t.Rules, ", "))

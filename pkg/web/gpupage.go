@@ -141,16 +141,7 @@ func gpuNotes(gpu *cluster.GPU) g.Node {
 }
 
 func taintSays(t cluster.Taint) string {
-	out := "Tainted: " + t.Key
-	if t.Value != "" {
-		out += "=" + t.Value
-	}
-	out += ":" + t.Effect + ", "
-	if t.Devices == t.Of {
-		out += "the whole GPU"
-	} else {
-		out += fmt.Sprintf("%d of %d devices", t.Devices, t.Of)
-	}
+	out := "Tainted: " + overview.Taint(&t) + ", " + overview.Extent(&t)
 	if len(t.Rules) > 0 {
 		out += " (DeviceTaintRule " + strings.Join(t.Rules, " ") + ")"
 	}

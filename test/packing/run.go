@@ -54,7 +54,7 @@ func (s settings) replayAll(ctx context.Context, workloads []workload.Workload, 
 						lock.Lock()
 						defer lock.Unlock()
 						done++
-						progress.Say("%s %d of %d replays", terminal.Bar(done, total), done, total)
+						progress.Say("%d of %d replays", done, total)
 						return nil
 					})
 				}

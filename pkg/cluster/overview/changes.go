@@ -154,12 +154,8 @@ func holds(g *cluster.GPU) []string {
 
 func taints(g *cluster.GPU) []string {
 	var out []string
-	for _, t := range g.Taints {
-		value := ""
-		if t.Value != "" {
-			value = "=" + t.Value
-		}
-		out = append(out, fmt.Sprintf("%s%s:%s", t.Key, value, t.Effect))
+	for i := range g.Taints {
+		out = append(out, Taint(&g.Taints[i]))
 	}
 	return out
 }

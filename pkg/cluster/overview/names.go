@@ -43,3 +43,19 @@ var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2
 func ShortName(gpu string) string {
 	return strings.TrimPrefix(gpuName.ReplaceAllString(gpu, "$1:$2:$3.$4"), "0000:")
 }
+
+// Taint is a taint as kubectl writes it: "key=value:effect".
+func Taint(t *cluster.Taint) string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
+// Extent says which devices of a GPU have a taint.
+func Extent(t *cluster.Taint) string {
+	if t.Devices == t.Of {
+		return "the whole GPU"
+	}
+	return fmt.Sprintf("%d of %d devices", t.Devices, t.Of)
+}

@@ -95,11 +95,7 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 		if t.Effect == string(resourceapi.DeviceTaintEffectNone) {
 			continue
 		}
-		what := t.Key
-		if t.Value != "" {
-			what += "=" + t.Value
-		}
-		what = fmt.Sprintf("GPU %s: %d of %d devices have the taint %s:%s", g.Name, t.Devices, t.Of, what, t.Effect)
+		what := fmt.Sprintf("GPU %s: %d of %d devices have the taint %s", g.Name, t.Devices, t.Of, Taint(&t))
 		switch t.Key {
 		case names.TaintRepartitioning, names.TaintDriverUpgrade:
 			is(Switching, "")

@@ -76,7 +76,7 @@ func (s *settings) replay(ctx context.Context, p policy, l *fleet.Layout, w work
 			return r, err
 		}
 		i = next
-		progress.Say("%s %d of %d claims, %d wait", terminal.Bar(i, len(claims)), i, len(claims), len(player.waiting))
+		progress.Say("%d of %d claims, %d wait", i, len(claims), len(player.waiting))
 	}
 	to, err := c.cost(ctx)
 	if err != nil {

@@ -112,9 +112,12 @@ func (k Kind) unserved(err error) bool { return k.Optional && apierrors.IsNotFou
 // Reason says why objects could not be read.
 func Reason(err error) string {
 	var status apierrors.APIStatus
-	if apierrors.IsForbidden(err) && errors.As(err, &status) && status.Status().Details != nil {
+	if errors.As(err, &status) {
 		d := status.Status().Details
-		return "you are not allowed to list " + schema.GroupResource{Group: d.Group, Resource: d.Kind}.String()
+		if apierrors.IsForbidden(err) && d != nil {
+			return "you are not allowed to list " + schema.GroupResource{Group: d.Group, Resource: d.Kind}.String()
+		}
+		return status.Status().Message
 	}
 	var request *url.Error
 	if errors.As(err, &request) {

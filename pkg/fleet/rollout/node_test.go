@@ -48,7 +48,7 @@ func TestObserve(t *testing.T) {
 			s.Node.Taints = &v1alpha1.PublishedTaints{}
 			s.State, s.Switch = v1alpha1.Planning, &v1alpha1.Switch{Attempt: 2}
 			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)
-		}, facts{ready: true, aside: true}},
+		}, facts{ready: true}},
 		"blocked": {func(s *v1alpha1.GPUNodeStatus) {
 			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
 			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)

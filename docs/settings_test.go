@@ -127,7 +127,7 @@ func TestExamplesOfSettings(t *testing.T) {
 				_, err := profile.Parse(page, []byte(block[1]))
 				require.NoError(t, err)
 			case values.Profiles == nil:
-				require.NoError(t, formats.ReadDevicePlugin(page, page, []byte(block[1])).Err)
+				require.NoError(t, formats.ReadDevicePlugin(page, "page", []byte(block[1])).Err)
 			default:
 				var raw map[string]map[string]any
 				require.NoError(t, yaml.UnmarshalStrict([]byte(block[1]), &raw))

@@ -44,7 +44,9 @@ func row(t *testing.T, crd string, object runtime.Object) (narrow, wide map[stri
 
 // What an administrator sees at a glance: also that nothing is held.
 func TestColumnsOfAGPUNode(t *testing.T) {
-	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
+	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
+		Annotations: map[string]string{names.AnnotationProfileFrom: "nvidia.com/mig.config=all-1g.10gb"},
+	}}
 	node.Status = v1alpha1.GPUNodeStatus{
 		Desired:    &v1alpha1.ProfileSnapshot{Profile: "cpx-nps4", Source: v1alpha1.FromSpec},
 		Applied:    &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromSpec},
@@ -58,7 +60,7 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "9h", "GPUs": "8", "Free": "0", "Claims": "0", "Message": "on the way",
 	}, narrow)
-	assert.Equal(t, map[string]string{"Source": "Label", "Plan": "", "Deadline": "", "Attempt": "2", "Next Attempt": "", "Age": "60m"}, wide)
+	assert.Equal(t, map[string]string{"Source": "Spec", "Set By": "nvidia.com/mig.config=all-1g.10gb", "Plan": "", "Deadline": "", "Attempt": "2", "Next Attempt": "", "Age": "60m"}, wide)
 
 	// One of which nothing is known yet.
 	narrow, _ = row(t, "gpunodes", &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})

@@ -278,9 +278,9 @@ func TestGPUNodes(t *testing.T) {
 	}
 	for _, rest := range []string{
 		"", "spec: {profile: all-1g.24gb-me, enabled: false}", "spec: {profile: ''}",
-		"status: {state: Draining, desired: {profile: p, source: Label, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
+		"status: {state: Draining, desired: {profile: p, source: Spec, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
 		// The controller's own default may be longer than what a profile can say.
-		"status: {switch: {id: a, attempt: 1, started: '2026-11-21T20:00:00.000000Z', since: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Label, hash: a}, to: {source: Label, hash: b}}}",
+		"status: {switch: {id: a, attempt: 1, started: '2026-11-21T20:00:00.000000Z', since: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: b, vendor: amd, product: x, index: 0}]}}",
 	} {
 		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
@@ -293,7 +293,7 @@ func TestGPUNodes(t *testing.T) {
 		"spec: {profiles: x}":                                  "spec.profiles: unknown",
 		"status: {state: Confused}":                            "status.state: Unsupported value",
 		"status: {desired: {profile: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
-		"status: {desired: {profile: p, source: Label}}":       "status.desired.hash: Required value",
+		"status: {desired: {profile: p, source: Spec}}":       "status.desired.hash: Required value",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                   "status.node.gpus[1]: Duplicate value",
 		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                              "status.node.owners: Too many",
 		"status: {node: {owners: [" + strings.Repeat("a", v1alpha1.MaxReportText+1) + "]}}":                                                         "status.node.owners[0]: Too long",

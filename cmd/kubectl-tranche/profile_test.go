@@ -150,7 +150,7 @@ func TestShowProfile(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "cpx"))
 	require.NoError(t, r.show(t.Context()))
-	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile\n\nGPU    MODE    REMARKS\ngpu-a  MIG on\n", out.String())
+	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile=cpx\n\nGPU    MODE    REMARKS\ngpu-a  MIG on\n", out.String())
 	out.Reset()
 	r.flags.output = "json"
 	require.NoError(t, r.show(t.Context()))

@@ -79,7 +79,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 
 func TestWaitEnds(t *testing.T) {
 	spec := follows("node-a", "cpx")
-	spec.Status.Desired.Source = v1alpha1.FromSpec
+	spec.Annotations = nil
 	for name, test := range map[string]struct {
 		profile   string
 		node      *v1alpha1.GPUNode

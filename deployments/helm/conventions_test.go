@@ -112,7 +112,7 @@ func TestServiceAccounts(t *testing.T) {
 	assert.Equal(t, "p", one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.ServiceAccountName)
 	assert.Equal(t, "c", one[*appsv1.Deployment](t, objects).Spec.Template.Spec.ServiceAccountName)
 	assert.Len(t, subjects(objects, "p"), 2)
-	assert.Len(t, subjects(objects, "c"), 2)
+	assert.Len(t, subjects(objects, "c"), 3)
 	for suffix, user := range map[string]string{"-resourceslices": "p", "-claim-status": "p", "-gpunodes": "p", "-controller-nodes": "c"} {
 		assert.True(t, policyNamed(t, objects, suffix).appliesTo("system:serviceaccount:"+namespace+":"+user), suffix)
 	}

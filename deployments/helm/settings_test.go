@@ -27,9 +27,9 @@ import (
 func TestSettingsAreRead(t *testing.T) {
 	objects := decode(t, render(t, chart, "--values", "testdata/custom.values.yaml"))
 	configs := all[*corev1.ConfigMap](objects)
-	i := slices.IndexFunc(configs, func(c *corev1.ConfigMap) bool { return c.Name == "tranche-device-plugin-configs" })
+	i := slices.IndexFunc(configs, func(c *corev1.ConfigMap) bool { return strings.HasSuffix(c.Name, "-device-plugin-configs") })
 	require.GreaterOrEqual(t, i, 0)
-	assert.Contains(t, deploymentOf(t, objects).Spec.Template.Spec.Containers[0].Args, "--follow-labels=device-plugin="+namespace+"/tranche-device-plugin-configs")
+	assert.Contains(t, deploymentOf(t, objects).Spec.Template.Spec.Containers[0].Args, "--follow-labels=device-plugin=gpu-operator/time-slicing-config")
 	assert.ElementsMatch(t, []string{"slice-10", "Slice_4"}, slices.Collect(maps.Keys(configs[i].Data)))
 	for name, data := range configs[i].Data {
 		require.NoError(t, formats.ReadDevicePlugin(name, name, []byte(data)).Err)

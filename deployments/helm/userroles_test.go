@@ -101,7 +101,7 @@ func TestTenantRoles(t *testing.T) {
 			{"apps/deployments get", ofOwners, "Deployments(r.namespace).Get(ctx"},
 			{"apps/statefulsets get", ofOwners, "StatefulSets(r.namespace).Get(ctx"},
 			{"jobset.x-k8s.io/jobsets get", ofOwners, "/apis/jobset.x-k8s.io/"},
-			{"kueue.x-k8s.io/workloads get list", ofOwners, "kueue.Group"},
+			{"kueue.x-k8s.io/workloads get list", ofOwners, "why.KueueGroup"},
 		}},
 	} {
 		if test.role != nodes {

@@ -293,7 +293,7 @@ func TestGPUNodes(t *testing.T) {
 		"spec: {profiles: x}":                                  "spec.profiles: unknown",
 		"status: {state: Confused}":                            "status.state: Unsupported value",
 		"status: {desired: {profile: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
-		"status: {desired: {profile: p, source: Spec}}":       "status.desired.hash: Required value",
+		"status: {desired: {profile: p, source: Spec}}":        "status.desired.hash: Required value",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                   "status.node.gpus[1]: Duplicate value",
 		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                              "status.node.owners: Too many",
 		"status: {node: {owners: [" + strings.Repeat("a", v1alpha1.MaxReportText+1) + "]}}":                                                         "status.node.owners[0]: Too long",

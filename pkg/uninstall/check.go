@@ -81,7 +81,8 @@ func (c *Config) left(ctx context.Context) (lines []string, err error) {
 		{"resourceslices of " + names.DriverName, slicesKind, published, false},
 		{"gpunodes", gpuNodesKind, metav1.ListOptions{}, false},
 		{"partitionprofiles of the chart", profilesKind, labeled(ofChart), false},
-		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelFromChart + "!=true"), false},
+		{"partitionprofiles of other projects' configurations", profilesKind, labeled(ofProjects), false},
+		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelFromChart + "!=true," + names.LabelFromProject + "!=true"), false},
 		{"partitionplans (kept)", plansKind, metav1.ListOptions{}, false},
 	}
 	for _, kind := range Kinds {

@@ -116,13 +116,21 @@ func nodePatch(node *corev1.Node) []byte {
 	return out
 }
 
-// ofChart selects the PartitionProfiles that were made of the chart's files.
-const ofChart = names.LabelFromChart + "=true"
+// ofChart selects the PartitionProfiles that were made of the chart's files, ofProjects those that
+// were made of configurations which labels of nodes name.
+const (
+	ofChart    = names.LabelFromChart + "=true"
+	ofProjects = names.LabelFromProject + "=true"
+)
 
-// deleteProfiles deletes the PartitionProfiles that were made of the chart's files.
+// deleteProfiles deletes the PartitionProfiles that no person made.
 func (c *Config) deleteProfiles(ctx context.Context) error {
-	found, err := c.find(ctx, profilesKind, metav1.NamespaceAll, labeled(ofChart), 0)
-	return errors.Join(err, c.deleteFound(ctx, profilesKind, found))
+	var errs []error
+	for _, selector := range []string{ofChart, ofProjects} {
+		found, err := c.find(ctx, profilesKind, metav1.NamespaceAll, labeled(selector), 0)
+		errs = append(errs, err, c.deleteFound(ctx, profilesKind, found))
+	}
+	return errors.Join(errs...)
 }
 
 // deleteTemplates deletes the ResourceClaimTemplates that were made of an amount. They can be left

@@ -81,6 +81,7 @@ func leftovers() []runtime.Object {
 func TestLeftoversAreTakenAway(t *testing.T) {
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Draining), gpuNode("node-b", v1alpha1.Idle),
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)

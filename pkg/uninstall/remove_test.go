@@ -109,6 +109,7 @@ func TestCheck(t *testing.T) {
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue), made, ofSomebody)...)
 	ours := clientfake.New(gpuNode("node-a", v1alpha1.Draining),
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
 		&v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	objects := metadataOf(t, client, ours, other,
@@ -128,6 +129,7 @@ func TestCheck(t *testing.T) {
   resourceslices of gpu.tranche.dev: 1
   gpunodes: 1
   partitionprofiles of the chart: 1
+  partitionprofiles of other projects' configurations: 1
   partitionprofiles of your own (kept): 1
   partitionplans (kept): 1
   deviceclasses: 2 (a, b)

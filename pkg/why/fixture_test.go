@@ -166,7 +166,7 @@ func warning(kind, name, reason, by, message string) corev1.Event {
 // hide is what the user may not read.
 func (w *world) hide(all ...why.Resource) {
 	for _, r := range all {
-		w.in.Unread = append(w.in.Unread, why.NotRead(r, "you may not list "+string(r)))
+		w.in.Unread = append(w.in.Unread, why.NotRead(r, "you are not allowed to list "+string(r)))
 	}
 }
 

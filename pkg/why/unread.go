@@ -37,7 +37,7 @@ const (
 // Unread is a kind of objects that could not be read.
 type Unread struct {
 	Resource Resource `json:"resource"`
-	// Cause is why: "you may not list nodes".
+	// Cause is why: "you are not allowed to list nodes".
 	Cause string `json:"cause"`
 	// Undetermined is what an explanation cannot say without it.
 	Undetermined string `json:"undetermined"`

@@ -75,7 +75,7 @@ func mounted(t *testing.T, objects []runtime.Object, plugin corev1.PodSpec, flag
 func TestSettingsNeedNoRestart(t *testing.T) {
 	before := one[*appsv1.DaemonSet](t, decode(t, render(t, chart)))
 	after := one[*appsv1.DaemonSet](t, decode(t, render(t, chart, "--set", "profiles.default.rules[0].sharing.replicas=2",
-		"--set-file", "devicePluginConfig.slice-10=../../pkg/profile/thirdparty/testdata/deviceplugin/time-slicing.yaml")))
+		"--set-file", "devicePluginConfig.slice-10=../../pkg/profile/formats/testdata/deviceplugin/time-slicing.yaml")))
 	require.Equal(t, before.Spec, after.Spec)
 }
 

@@ -21,7 +21,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -174,7 +173,7 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 		choices = append(choices, all.profiles[i].Original)
 	}
 	slices.Sort(choices)
-	chosen, err := thirdparty.ChooseDevicePluginConfig(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.Default, yamlFile), choices)
+	chosen, err := formats.ChooseDevicePluginConfig(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.Default, yamlFile), choices)
 	if err != nil {
 		return nil, err.Error(), nil //nolint:nilerr // what is wrong is in the ConfigMap or on the node
 	}

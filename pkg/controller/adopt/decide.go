@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -209,11 +208,11 @@ func (n *name) brought() *formats.Profile {
 	switch n.project {
 	case Kaiwo:
 		var ok bool
-		if p, ok = thirdparty.KaiwoDefault(n.value); !ok {
+		if p, ok = formats.KaiwoDefault(n.value); !ok {
 			return nil
 		}
 	case Nos:
-		if p = thirdparty.NosProfile(n.value); p.Err != nil {
+		if p = formats.NosProfile(n.value); p.Err != nil {
 			return nil
 		}
 	default:

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 )
 
 // Project is a project whose node labels are followed.
@@ -125,9 +124,9 @@ func (n *name) object() (string, error) {
 	case n.project == own:
 		return checked(n.value)
 	case n.configMap != (ConfigMap{}):
-		return thirdparty.ObjectName(string(n.project) + "." + n.value)
+		return formats.ObjectName(string(n.project) + "." + n.value)
 	}
-	return thirdparty.ObjectName(n.prefix + n.value)
+	return formats.ObjectName(n.prefix + n.value)
 }
 
 // checked is a name that a GPUNode can have in its spec.
@@ -217,5 +216,5 @@ func objectOf(profile *name, sharing string) (string, error) {
 	if sharing == "" {
 		return "", nil
 	}
-	return thirdparty.ObjectName(base + string(DevicePlugin) + "." + sharing)
+	return formats.ObjectName(base + string(DevicePlugin) + "." + sharing)
 }

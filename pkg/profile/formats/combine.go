@@ -6,7 +6,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 )
 
 // Combine makes PartitionProfiles for Nodes of which one label says how GPUs are partitioned, and that
@@ -18,7 +17,7 @@ func Combine(documents []Document) []Document {
 		if d.shared == "" {
 			continue
 		}
-		sharing, err := thirdparty.ObjectName(d.shared)
+		sharing, err := ObjectName(d.shared)
 		base, shared := find(documents, d.Format, d.partitioned), find(documents, DevicePlugin, sharing)
 		if err != nil || base == nil || shared == nil {
 			d.Notes = []string{fmt.Sprintf("the label %s=%s says how these GPUs are shared, and %s has precedence over both labels: "+

@@ -14,7 +14,7 @@ const bothLabels = "---\nkind: Node\nmetadata: {name: node-a, labels: {nvidia.co
 
 // Two labels of a Node mean in a converted profile what they mean on a node that keeps them.
 func TestCombine(t *testing.T) {
-	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfig)+"---\n"+configMapOf("slice-10", shared)+bothLabels))
+	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfigFile)+"---\n"+configMapOf("slice-10", shared)+bothLabels))
 	require.NoError(t, err)
 	documents = Combine(documents)
 	require.Len(t, documents, 3)
@@ -50,7 +50,7 @@ func TestCombine(t *testing.T) {
 
 // Without the files, no command drops the sharing.
 func TestCombineWithoutFiles(t *testing.T) {
-	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfig)+bothLabels))
+	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfigFile)+bothLabels))
 	require.NoError(t, err)
 	documents = Combine(documents)
 	require.Len(t, documents[1].Notes, 1)

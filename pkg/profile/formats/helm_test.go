@@ -17,7 +17,7 @@ func indented(by, text string) string {
 // Files in the values of a Helm chart are found wherever the values are.
 func TestHelmValues(t *testing.T) {
 	plugin := "devicePlugin:\n  config:\n    data:\n      slice-4: |\n" + indented("        ", shared)
-	manager := "migManager:\n  config:\n    data:\n      config.yaml: |\n" + indented("        ", migConfig)
+	manager := "migManager:\n  config:\n    data:\n      config.yaml: |\n" + indented("        ", migConfigFile)
 	const fromPlugin, fromManager = "device plugin:slice-4=slice-4", "mig-parted:all-1g.5gb=All_1g.5gb"
 	flux := "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec:\n  values:\n"
 	argo := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a}\nspec:\n  sources:\n  - helm:\n"

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -19,11 +18,11 @@ func object(kind string, text strict.Text, root *yamlv3.Node) ([]Document, error
 	d := Document{Name: text.File}
 	var err error
 	switch {
-	case slices.Contains(thirdparty.KaiwoKinds, kind):
+	case slices.Contains(KaiwoKinds, kind):
 		d.Format = Kaiwo
-		d.Profiles, d.Notes, err = thirdparty.ReadKaiwo(kind, text)
-	case slices.Contains(thirdparty.NosKinds, kind):
-		d.Format, d.Notes = Nos, []string{thirdparty.NosQuotaNote}
+		d.Profiles, d.Notes, err = ReadKaiwo(kind, text)
+	case slices.Contains(NosKinds, kind):
+		d.Format, d.Notes = Nos, []string{NosQuotaNote}
 	case kind == "Node":
 		return node(text)
 	case slices.Contains(convert.ClaimKinds, kind):
@@ -37,7 +36,7 @@ func object(kind string, text strict.Text, root *yamlv3.Node) ([]Document, error
 			if read, err := helmValues(text, root); len(read) > 0 || err != nil {
 				return read, err
 			}
-			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(thirdparty.KaiwoKinds, thirdparty.NosKinds, convert.ClaimKinds), ", "))
+			err = fmt.Errorf("%s: is of no known project; there are ConfigMap, Node, %s, and objects with pods; "+lookedFor, text.File, strings.Join(slices.Concat(KaiwoKinds, NosKinds, convert.ClaimKinds), ", "))
 		}
 	}
 	if err != nil {
@@ -65,7 +64,7 @@ func node(text strict.Text) (documents []Document, err error) {
 		}
 		d := Document{Format: format, Name: text.File + ", label " + label, Profiles: profiles}
 		finish(d.Profiles)
-		name, err := thirdparty.ObjectName(value)
+		name, err := ObjectName(value)
 		if len(profiles) > 0 {
 			name, err = profiles[0].Name, profiles[0].Err
 		}
@@ -85,7 +84,7 @@ func node(text strict.Text) (documents []Document, err error) {
 	}
 	for _, label := range []string{names.LabelNos, names.LabelNosOlder} {
 		if value := labels[label]; value != "" {
-			add(Nos, label, []Profile{thirdparty.NosProfile(value)})
+			add(Nos, label, []Profile{NosProfile(value)})
 			break
 		}
 	}
@@ -104,7 +103,7 @@ func node(text strict.Text) (documents []Document, err error) {
 
 // brought is the profile that Kaiwo brings, if the name is that of one.
 func brought(name string) []Profile {
-	if p, ok := thirdparty.KaiwoDefault(name); ok {
+	if p, ok := KaiwoDefault(name); ok {
 		return []Profile{p}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claimtemplate/convert"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -24,9 +23,6 @@ const (
 	// Pods is the format of objects with pods.
 	Pods Format = "pods"
 )
-
-// Profile is a configuration of a document as a PartitionProfile.
-type Profile = thirdparty.Profile
 
 // Document is a file, a key of a ConfigMap or an object.
 type Document struct {
@@ -57,9 +53,9 @@ func parse(format Format, key string, text strict.Text) (Document, error) {
 			d.Notes = []string{note}
 			break
 		}
-		d.Profiles, err = thirdparty.ReadMIGParted(text)
+		d.Profiles, err = ReadMIGParted(text)
 	case DeviceConfigManager:
-		d.Profiles, d.Notes, err = thirdparty.ReadDeviceConfigManager(text)
+		d.Profiles, d.Notes, err = ReadDeviceConfigManager(text)
 	case DevicePlugin:
 		d.Profiles = []Profile{devicePlugin(key, text)}
 	default:
@@ -77,12 +73,12 @@ func finish(profiles []Profile) {
 	for i := range profiles {
 		p := &profiles[i]
 		if p.Err != nil {
-			p.Name, _ = thirdparty.ObjectName(p.Original)
+			p.Name, _ = ObjectName(p.Original)
 			continue
 		}
 		var err error
 		if p.Name == "" {
-			p.Name, err = thirdparty.ObjectName(p.Original)
+			p.Name, err = ObjectName(p.Original)
 		}
 		if err == nil {
 			_, err = profile.FromRules(p.Name, p.Spec.Rules)
@@ -102,7 +98,7 @@ func ReadDevicePlugin(file, name string, data []byte) Profile {
 
 func devicePlugin(name string, text strict.Text) Profile {
 	p := Profile{Original: name}
-	if p.Spec, p.Notes, p.Err = thirdparty.ReadDevicePlugin(text); p.Err != nil {
+	if p.Spec, p.Notes, p.Err = readDevicePlugin(text); p.Err != nil {
 		return p.Fail(p.Err)
 	}
 	return p

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -77,7 +76,7 @@ func FuzzDevicePlugin(f *testing.F) {
 	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: mig-1g.5gb, replicas: 3}, {name: gpu, replicas: 1000}]}}"))
 	f.Add([]byte("flags: {migStrategy: single}\nsharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: gpu, replicas: 48}]}, timeSlicing: {}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, _, err := thirdparty.ReadDevicePlugin(strict.Text{File: "f", Data: data})
+		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: data})
 		if err == nil {
 			_, err = profile.FromRules("x", spec.Rules)
 			require.NoError(t, err)

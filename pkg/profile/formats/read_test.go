@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -16,7 +15,7 @@ import (
 func checkValid(t *testing.T, p Profile) {
 	t.Helper()
 	require.NotEmpty(t, p.Name)
-	name, err := thirdparty.ObjectName(p.Name)
+	name, err := ObjectName(p.Name)
 	require.NoError(t, err)
 	require.Equal(t, p.Name, name)
 	_, err = profile.FromRules(p.Name, p.Spec.Rules)
@@ -49,7 +48,7 @@ func profilesOf(documents []Document) (found []string) {
 }
 
 const (
-	migConfig = "version: v1\nmig-configs:\n  All_1g.5gb:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {1g.5gb: 7}\n"
+	migConfigFile = "version: v1\nmig-configs:\n  All_1g.5gb:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {1g.5gb: 7}\n"
 	shared    = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 10\n"
 )
 
@@ -63,11 +62,11 @@ func TestRead(t *testing.T) {
 		text string
 		want []string
 	}{
-		"a file":        {migConfig, []string{"mig-parted:all-1g.5gb=All_1g.5gb"}},
+		"a file":        {migConfigFile, []string{"mig-parted:all-1g.5gb=All_1g.5gb"}},
 		"its own name":  {shared, []string{"device plugin:slice-10=Slice_10"}},
 		"a ConfigMap":   {configMapOf("slice-10", shared), []string{"device plugin:slice-10=slice-10"}},
 		"several files": {configMapOf("a", shared) + "  b: |\n    flags: {migStrategy: mixed}\n", []string{"device plugin:a=a", "device plugin:b=b"}},
-		"two documents": {"# first\n---\n" + configMapOf("config.yaml", migConfig) + "\n--- # second\n" + shared + "---\n# nothing\n",
+		"two documents": {"# first\n---\n" + configMapOf("config.yaml", migConfigFile) + "\n--- # second\n" + shared + "---\n# nothing\n",
 			[]string{"mig-parted:all-1g.5gb=All_1g.5gb", "device plugin:slice-10=Slice_10"}},
 		"a list": {"kind: List\napiVersion: v1\nitems:\n- {kind: ConfigMap, metadata: {name: a}, data: {x: \"flags: {}\"}}\n- {kind: KaiwoNode, metadata: {name: node-a}, spec: {partitioning: {enabled: true, profile: cpx}}}\n", []string{"device plugin:x=x", "Kaiwo:cpx=cpx"}},
 		"a Node": {"kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.ai/gpu-partitioning: mig}}\n", []string{"nos:nos-mig=mig"}},
@@ -99,8 +98,8 @@ func TestReadRefuses(t *testing.T) {
 		"another object":        {"kind: Secret\nmetadata: {name: a, namespace: b}\n", "f: Secret b/a: is of no known project; there are ConfigMap, Node"},
 		"an empty ConfigMap":    {"kind: ConfigMap\nmetadata: {name: a}\n", "f: ConfigMap a: has no file of a known project"},
 		"a key of nobody":       {configMapOf("a", shared) + "  README: hello\n", "f: ConfigMap b/a: these keys are files of no known project: README"},
-		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable"},
-		"in a later document":   {"---\n\n---\n" + strings.Replace(migConfig, "v1", "v2", 1), `f: version: is "v2", and v1 is what can be read (line 4)`},
+		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfigFile, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable"},
+		"in a later document":   {"---\n\n---\n" + strings.Replace(migConfigFile, "v1", "v2", 1), `f: version: is "v2", and v1 is what can be read (line 4)`},
 		"a file in quotes":      {`{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "version: v2\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n"}}`, `f: ConfigMap a, key config.yaml: version: is "v2", and v1 is what can be read`},
 		"what is wrong of two":  {shared + "---\nkind: Secret\n", "f: Secret : is of no known project"},
 	} {
@@ -115,7 +114,7 @@ func TestReadRefuses(t *testing.T) {
 func TestLines(t *testing.T) {
 	_, err := Read("f", []byte("---\n---\nmigManager:\n  config:\n    data:\n      config.yaml: |\n        mig-configs: {}\n        version: v2\n"))
 	require.EqualError(t, err, `f: migManager.config.data, key config.yaml: version: is "v2", and v1 is what can be read (line 8); mig-configs: names no configuration (line 7)`)
-	_, err = Read("f", []byte("# a comment\n"+configMapOf("config.yaml", strings.Replace(migConfig, "mig-enabled", "mig-enable", 1))))
+	_, err = Read("f", []byte("# a comment\n"+configMapOf("config.yaml", strings.Replace(migConfigFile, "mig-enabled", "mig-enable", 1))))
 	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
 }
 
@@ -133,7 +132,7 @@ func TestObjectName(t *testing.T) {
 		"all-1g.5gb": "all-1g.5gb", "cpx_nps1_all": "cpx-nps1-all", "NVIDIA-L20": "nvidia-l20", "all-1g.10gb+me": "all-1g.10gb.me",
 		"a._b": "", "_a": "", "": "", "a b": "", strings.Repeat("a", 63): strings.Repeat("a", 63), strings.Repeat("a", 64): "",
 	} {
-		got, err := thirdparty.ObjectName(original)
+		got, err := ObjectName(original)
 		assert.Equal(t, want, got, original)
 		assert.Equal(t, want == "", err != nil, original)
 	}
@@ -156,7 +155,7 @@ func TestDistinct(t *testing.T) {
 
 // A configuration whose name cannot be that of an object is refused, the others are not.
 func TestNamesThatCannotBe(t *testing.T) {
-	d, err := parse(MIGParted, "", textOf(migConfig+"  _a:\n  - devices: all\n    mig-enabled: false\n"))
+	d, err := parse(MIGParted, "", textOf(migConfigFile+"  _a:\n  - devices: all\n    mig-enabled: false\n"))
 	require.NoError(t, err)
 	require.Len(t, d.Profiles, 2)
 	require.NoError(t, d.Profiles[0].Err)

@@ -225,7 +225,7 @@ func values(t *testing.T, data []byte) map[string]any {
 }
 
 func TestMIGPartedRoundTrip(t *testing.T) {
-	fixtures := append(publicFiles(t), "../thirdparty/testdata/migparted/entries.yaml")
+	fixtures := append(publicFiles(t), "testdata/migparted/entries.yaml")
 	configurations, applied := 0, 0
 	nodes := machines(t, gpu.NVIDIA)
 	for _, file := range fixtures {

@@ -72,7 +72,7 @@ func TestDevicePluginConfigOnPartitions(t *testing.T) {
 }
 
 // Whatever the device plugin's reader lets pass, the settings take.
-func FuzzReadDevicePlugin(f *testing.F) {
+func FuzzDevicePluginSettings(f *testing.F) {
 	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"))
 	f.Add([]byte("sharing: {timeSlicing: {renameByDefault: true, resources: [{name: mig-1g.5gb, replicas: 1000}]}}"))
 	f.Add([]byte("sharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: nvidia.com/gpu, replicas: 48}]}}"))

@@ -1,4 +1,4 @@
-package thirdparty
+package formats
 
 import (
 	"fmt"
@@ -22,9 +22,9 @@ const (
 // profile as a dot.
 var migResource = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]*gb)([.-].+)?$`)
 
-// ReadDevicePlugin converts a file to a PartitionProfile. Notes say which parts of it have no effect,
+// readDevicePlugin converts a file to a PartitionProfile. Notes say which parts of it have no effect,
 // for people.
-func ReadDevicePlugin(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error) {
+func readDevicePlugin(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error) {
 	var c pluginConfig
 	problems, err := text.Decode(&c)
 	if err != nil {

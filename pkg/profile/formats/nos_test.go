@@ -1,6 +1,7 @@
-package thirdparty_test
+package formats_test
 
 import (
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
@@ -23,7 +23,7 @@ func TestNosProfile(t *testing.T) {
 		"mps":    {"NVIDIA H100 80GB HBM3": {false, true, true}, "NVIDIA L4": {false, true, true}},
 		"hybrid": {"NVIDIA H100 80GB HBM3": {true, true, true}, "NVIDIA L4": {false, true, true}},
 	} {
-		p := thirdparty.NosProfile(way)
+		p := formats.NosProfile(way)
 		require.NoError(t, p.Err)
 		assert.Equal(t, "nos-"+way, p.Name)
 		assert.Equal(t, way, p.Original)
@@ -45,5 +45,5 @@ func TestNosProfile(t *testing.T) {
 			assert.Equal(t, w, got, "%s on %s", way, gpus[i].ProductName)
 		}
 	}
-	require.EqualError(t, thirdparty.NosProfile("MIG").Err, `"MIG" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
+	require.EqualError(t, formats.NosProfile("MIG").Err, `"MIG" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
 }

@@ -1,6 +1,7 @@
-package thirdparty_test
+package formats_test
 
 import (
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"strings"
 	"testing"
 
@@ -8,7 +9,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	ours "github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -16,7 +16,7 @@ import (
 // What becomes of each file of testdata is in the file beside it.
 func TestReadDeviceConfigManager(t *testing.T) {
 	golden.Files(t, "testdata/dcm/*.json", func(t *testing.T, name string, data []byte) string {
-		profiles, notes, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: name, Data: data})
+		profiles, notes, err := formats.ReadDeviceConfigManager(strict.Text{File: name, Data: data})
 		require.NoError(t, err)
 		var got strings.Builder
 		for _, note := range notes {
@@ -43,7 +43,7 @@ func TestDeviceConfigManagerRefused(t *testing.T) {
 		"a negative ID":    {`{"gpu-config-profiles": {"a": {"skippedGPUs": {"ids": [-1]}}}}`, "ids[0]: must be a whole number, not -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: "f", Data: []byte(tt.document)})
+			_, _, err := formats.ReadDeviceConfigManager(strict.Text{File: "f", Data: []byte(tt.document)})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -66,7 +66,7 @@ func TestProfilesRefused(t *testing.T) {
 		"none that skipped": {`{"skippedGPUs": {"ids": [64]}, "profiles": [` + good + `]}`, "skippedGPUs.ids[0]: is 64, and no node has so many GPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			profiles, _, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: "f", Data: []byte(`{"gpu-config-profiles": {"bad": ` + tt.profile + `, "good": {"profiles": [` + good + `]}}}`)})
+			profiles, _, err := formats.ReadDeviceConfigManager(strict.Text{File: "f", Data: []byte(`{"gpu-config-profiles": {"bad": ` + tt.profile + `, "good": {"profiles": [` + good + `]}}}`)})
 			require.NoError(t, err)
 			require.Len(t, profiles, 2)
 			require.ErrorContains(t, profiles[0].Err, tt.want)
@@ -80,7 +80,7 @@ func FuzzReadDeviceConfigManager(f *testing.F) {
 	golden.Seeds(f, "testdata/dcm/*.json")
 	f.Add([]byte(`{"GPU-CONFIG-PROFILES": {"a": {"Skippedgpus": {"IDS": [63]}, "profiles": [{"computepartition": "QPX", "memoryPartition": "NPS8", "numGPUsAssigned": 64}]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		profiles, _, err := thirdparty.ReadDeviceConfigManager(strict.Text{File: "f", Data: data})
+		profiles, _, err := formats.ReadDeviceConfigManager(strict.Text{File: "f", Data: data})
 		if err != nil {
 			require.Empty(t, profiles)
 			return

@@ -1,13 +1,13 @@
-package thirdparty_test
+package formats_test
 
 import (
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -50,7 +50,7 @@ func TestReadKaiwo(t *testing.T) {
 			"", "", []string{"run: kubectl label nodes -l '!node-role.kubernetes.io/control-plane,pool in (a,b)' tranche.dev/profile=PROFILE, with the dcmProfileName of the PartitioningProfile mi300x as PROFILE"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			profiles, notes, err := thirdparty.ReadKaiwo(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
+			profiles, notes, err := formats.ReadKaiwo(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
 			require.NoError(t, err)
 			assert.Equal(t, tt.notes, notes)
 			if tt.brings == "" {
@@ -78,7 +78,7 @@ func TestKaiwoRefused(t *testing.T) {
 		"another kind of his": {"KaiwoJob", "spec: {}", "f: is of the kind KaiwoJob, there are"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := thirdparty.ReadKaiwo(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
+			_, _, err := formats.ReadKaiwo(tt.kind, strict.Text{File: "f", Data: []byte(tt.text)})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -88,8 +88,8 @@ func FuzzReadKaiwo(f *testing.F) {
 	f.Add([]byte(plan + "  rules: [{selector: {}, profile: {dcmProfileName: spx}}]"))
 	f.Add([]byte("metadata: {name: a}\nspec: {partitioning: {enabled: true, profile: spx}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range thirdparty.KaiwoKinds {
-			profiles, _, err := thirdparty.ReadKaiwo(kind, strict.Text{File: "f", Data: data})
+		for _, kind := range formats.KaiwoKinds {
+			profiles, _, err := formats.ReadKaiwo(kind, strict.Text{File: "f", Data: data})
 			if err != nil {
 				require.Empty(t, profiles)
 			}

@@ -1,4 +1,4 @@
-package thirdparty
+package formats
 
 import (
 	"os"
@@ -19,7 +19,7 @@ import (
 // What becomes of each file of testdata is in the file beside it.
 func TestReadDevicePlugin(t *testing.T) {
 	golden.Files(t, "testdata/deviceplugin/*.yaml", func(t *testing.T, name string, data []byte) string {
-		spec, notes, readErr := ReadDevicePlugin(strict.Text{File: name, Data: data})
+		spec, notes, readErr := readDevicePlugin(strict.Text{File: name, Data: data})
 		got, err := yaml.Marshal(map[string]any{"error": message(readErr), "notes": notes, "spec": spec})
 		require.NoError(t, err)
 		return string(got)
@@ -37,12 +37,12 @@ func message(err error) string {
 func TestMisspeltKeys(t *testing.T) {
 	data, err := os.ReadFile("testdata/deviceplugin/time-slicing-misspelt.yaml")
 	require.NoError(t, err)
-	_, _, err = ReadDevicePlugin(strict.Text{File: "slice-10", Data: data})
+	_, _, err = readDevicePlugin(strict.Text{File: "slice-10", Data: data})
 	require.EqualError(t, err, "slice-10: flages: unknown key; did you mean flags? (line 3); "+
 		"sharing.timeSlicing.failRequestGreaterThanOne: unknown key; did you mean failRequestsGreaterThanOne? (line 8)")
 
 	corrected := strings.NewReplacer("flages", "flags", "failRequestG", "failRequestsG").Replace(string(data))
-	spec, _, err := ReadDevicePlugin(strict.Text{File: "slice-10", Data: []byte(corrected)})
+	spec, _, err := readDevicePlugin(strict.Text{File: "slice-10", Data: []byte(corrected)})
 	require.NoError(t, err)
 	sharing := spec.Rules[0].Sharing
 	assert.True(t, *sharing.Enabled)
@@ -88,7 +88,7 @@ func TestDevicePluginRefused(t *testing.T) {
 		"NVIDIA's DRA driver": {"sharing: {strategy: TimeSlicing}", "f: sharing.strategy: unknown key; there are mps, timeSlicing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spec, notes, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
+			spec, notes, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 			require.ErrorContains(t, err, tt.want)
 			assert.Empty(t, spec)
 			assert.Empty(t, notes)
@@ -108,7 +108,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 		{"mps", "", true},
 		{"mps", "failRequestsGreaterThanOne: false, ", false},
 	} {
-		spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {" + tt.strategy + ": {" + tt.key + "resources: [{name: nvidia.com/gpu, replicas: 1}]}}")})
+		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {" + tt.strategy + ": {" + tt.key + "resources: [{name: nvidia.com/gpu, replicas: 1}]}}")})
 		require.NoError(t, err)
 		assert.Equal(t, tt.want, spec.Rules[0].Sharing.OneClient, "%s %s", tt.strategy, tt.key)
 	}
@@ -116,7 +116,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 
 // With both strategies, the device plugin shares by MPS.
 func TestMPSHasPrecedence(t *testing.T) {
-	spec, notes, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 4}]}}")})
+	spec, notes, err := readDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 4}]}}")})
 	require.NoError(t, err)
 	assert.Equal(t, v1alpha1.MPS, spec.Rules[0].Sharing.Strategy)
 	assert.Equal(t, int32(4), *spec.Rules[0].Sharing.Replicas)
@@ -149,7 +149,7 @@ func TestEveryFlagHasItsReason(t *testing.T) {
 
 	data, err := os.ReadFile("testdata/deviceplugin/partitions.yaml")
 	require.NoError(t, err)
-	_, notes, err := ReadDevicePlugin(strict.Text{File: "f", Data: data})
+	_, notes, err := readDevicePlugin(strict.Text{File: "f", Data: data})
 	require.NoError(t, err)
 	for _, path := range paths {
 		assert.Contains(t, strings.Join(notes, "\n"), path+": is not used")
@@ -161,7 +161,7 @@ func FuzzReadDevicePlugin(f *testing.F) {
 	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: mig-1g.5gb+me, replicas: 3}]}}"))
 	f.Add([]byte("sharing: {mps: {resources: [{devices: {a: b}}]}, timeSlicing: }"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: data})
+		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: data})
 		if err != nil {
 			require.Empty(t, spec)
 			return
@@ -199,11 +199,11 @@ func TestStrategies(t *testing.T) {
 		"mixed and partitions":  {"{flags: {migStrategy: mixed}, " + slices + "}", "Replica"},
 		"single and partitions": {"{flags: {migStrategy: single}, " + slices + "}", "PartitionReplica"},
 	} {
-		spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
+		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 		require.NoError(t, err, name)
 		assert.Equal(t, tt.want, spec.Rules[0].LegacyResource, name)
 	}
-	spec, _, err := ReadDevicePlugin(strict.Text{File: "f", Data: []byte(slices)})
+	spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(slices)})
 	require.NoError(t, err)
 	assert.Equal(t, int32(10), *spec.Rules[0].Sharing.Replicas)
 	assert.Equal(t, []v1alpha1.PartitionReplicas{{Profile: "1g.10gb", Count: 4}, {Profile: "3g.40gb", Count: 2}}, spec.Rules[0].Sharing.Partitions.Replicas)

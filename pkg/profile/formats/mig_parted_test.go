@@ -1,6 +1,7 @@
-package thirdparty_test
+package formats_test
 
 import (
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"strings"
 	"testing"
 
@@ -9,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/thirdparty"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -17,7 +17,7 @@ import (
 // What becomes of each file of testdata is in the file beside it.
 func TestReadMIGParted(t *testing.T) {
 	golden.Files(t, "testdata/migparted/*.yaml", func(t *testing.T, name string, data []byte) string {
-		profiles, err := thirdparty.ReadMIGParted(strict.Text{File: name, Data: data})
+		profiles, err := formats.ReadMIGParted(strict.Text{File: name, Data: data})
 		require.NoError(t, err)
 		var got strings.Builder
 		for _, p := range profiles {
@@ -53,7 +53,7 @@ func TestMIGPartedRefused(t *testing.T) {
 		"count as a text": {"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: '7'}}]}", `mig-devices.1g.5gb: must be a whole number, not "7"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := thirdparty.ReadMIGParted(strict.Text{File: "f", Data: []byte(tt.document)})
+			_, err := formats.ReadMIGParted(strict.Text{File: "f", Data: []byte(tt.document)})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -94,7 +94,7 @@ func TestConfigurationsRefused(t *testing.T) {
 		"both modes by index": {"{devices: [0, 1], mig-enabled: false}, {devices: [1, 2], " + one + "}", "entry 0 has false for the same GPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			profiles, err := thirdparty.ReadMIGParted(strict.Text{File: "f", Data: []byte("version: v1\nmig-configs: {bad: [" + tt.entries + "], good: [{devices: all, mig-enabled: false}]}")})
+			profiles, err := formats.ReadMIGParted(strict.Text{File: "f", Data: []byte("version: v1\nmig-configs: {bad: [" + tt.entries + "], good: [{devices: all, mig-enabled: false}]}")})
 			require.NoError(t, err)
 			require.Len(t, profiles, 2)
 			require.ErrorContains(t, profiles[0].Err, tt.want)
@@ -114,7 +114,7 @@ func TestModesThatGoTogether(t *testing.T) {
 		`{devices: all, device-filter: "0x233010DE:0x16C110DE", mig-enabled: false}, {devices: all, device-filter: "0x233010DE:0x16C010DE", ` + on + "}": false,
 		`{devices: [4], mig-enabled: false}, {devices: all, device-filter: "0x20B010DE", ` + on + "}":                                                    true,
 	} {
-		profiles, err := thirdparty.ReadMIGParted(strict.Text{File: "f", Data: []byte("version: v1\nmig-configs: {a: [" + entries + "]}")})
+		profiles, err := formats.ReadMIGParted(strict.Text{File: "f", Data: []byte("version: v1\nmig-configs: {a: [" + entries + "]}")})
 		require.NoError(t, err)
 		require.NoError(t, profiles[0].Err, entries)
 		assert.Equal(t, noted, len(profiles[0].Notes) > 0, "%s: %v", entries, profiles[0].Notes)
@@ -126,7 +126,7 @@ func FuzzReadMIGParted(f *testing.F) {
 	golden.Seeds(f, "testdata/migparted/*.yaml")
 	f.Add([]byte(`{"version": "v1", "mig-configs": {"a": [{"devices": [0, 1e9], "device-filter": ["0x233010DE:017", "7"], "mig-enabled": true, "mig-devices": {"7c.7g.80gb": 1, "7g.80gb": 16}}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		profiles, err := thirdparty.ReadMIGParted(strict.Text{File: "f", Data: data})
+		profiles, err := formats.ReadMIGParted(strict.Text{File: "f", Data: data})
 		if err != nil {
 			require.Empty(t, profiles)
 			return

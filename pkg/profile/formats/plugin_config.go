@@ -1,4 +1,4 @@
-package thirdparty
+package formats
 
 // pluginConfig is the file, with the keys of api/config/v1 of the device plugin 0.20. Pointers are nil for
 // missing keys.

@@ -22,7 +22,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -50,7 +49,7 @@ func newCluster(t *testing.T, folder string) *cluster {
 		desired, err := wanted.Resolve(inv.Hardware(node), nil)
 		require.NoError(t, err)
 		for _, g := range inv.Hardware(node) {
-			shares, err := offer.Devices(&g, desired[g.PCIAddress], g.Vendor == gpu.NVIDIA)
+			shares, err := desired[g.PCIAddress].ShareDevices(&g, g.Vendor == gpu.NVIDIA)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g})

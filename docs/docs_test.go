@@ -22,7 +22,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -56,7 +55,7 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 		for _, g := range inv.Hardware("node") {
 			numa := int64(0)
 			g.NUMANode = &numa
-			shares, err := offer.Devices(&g, profile.Default(), true)
+			shares, err := profile.Default().ShareDevices(&g, true)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: "nvidia.com/gpu"})

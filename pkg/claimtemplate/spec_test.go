@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -30,7 +29,7 @@ func scheduler(t *testing.T, inventories ...string) *allocator.Scheduler {
 		require.NoError(t, err)
 		var gpus []publish.GPU
 		for _, g := range hardware {
-			shares, err := offer.Devices(&g, desired[g.PCIAddress], g.Vendor == gpu.NVIDIA)
+			shares, err := desired[g.PCIAddress].ShareDevices(&g, g.Vendor == gpu.NVIDIA)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g})

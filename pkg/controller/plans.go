@@ -24,14 +24,10 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
-	"github.com/tranche-dev/tranche/pkg/controller/queue"
 )
 
 // decideAfter is how long changes are collected before the plans are decided again.
 const decideAfter = 200 * time.Millisecond
-
-// requests are those of the program itself to a controller.
-type requests struct{ queue.Queue }
 
 // wake has a node reconciled; those that begin nothing later than others.
 func (q *requests) wake(node string, soon bool) {

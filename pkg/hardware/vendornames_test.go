@@ -29,7 +29,7 @@ var namesVendors = map[string]string{
 	"pkg/profile/resolve.go":             "a PartitionProfile has a field for each vendor: mig and amd",
 	"pkg/profile/rules.go":               "a PartitionProfile has a field for each vendor: mig and amd",
 	"pkg/profile/selector.go":            "a rule selects GPUs by vendor",
-	"pkg/publish/offer/offer.go":         "strategy MPS and time slices are NVIDIA's",
+	"pkg/profile/sharedevices.go":        "strategy MPS and time slices are NVIDIA's",
 }
 
 // Code outside the vendors' packages decides by what a GPU or a driver can do, so that a

@@ -1,10 +1,9 @@
 // Package profile turns profiles into the desired state of each GPU of a node.
 //
-// profile.go, rules.go, partitions.go and selector.go read PartitionProfiles. configs.go reads
-// the configuration files of NVIDIA's device plugin, which the package deviceplugin
-// translates into rules. resolve.go applies rules to the GPUs of a node, or says why they
-// do not fit. desired.go decides which of profile, configuration and default applies.
-// state.go and layout.go define the desired state.
+// profile.go, rules.go, partitions.go and selector.go read PartitionProfiles. resolve.go applies
+// rules to the GPUs of a node, or says why they do not fit. desired.go decides whether the profile or
+// what is in force applies. state.go and layout.go define the desired state, sharedevices.go has the
+// shares of a GPU by it.
 //
 // packing finds positions for partitions, strict rejects unknown fields, and provision
 // creates PartitionProfiles from the files of the chart.

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
@@ -69,7 +68,7 @@ func gpusOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.GPU {
 	t.Helper()
 	for i := range gpus {
-		devices, err := offer.Devices(&gpus[i].GPU, c, true)
+		devices, err := c.ShareDevices(&gpus[i].GPU, true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), devices...)
 		gpus[i].Legacy = c.Means

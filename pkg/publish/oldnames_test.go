@@ -9,7 +9,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -31,7 +30,7 @@ func byOldName(t *testing.T, model string, count int, rule string) (*cluster, ma
 		d := desired[g.PCIAddress]
 		g.GPU = g.WithMIG(gpu.MIGOn)
 		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(p gpu.Placement) bool { return !d.Layout.Offers(p) })
-		shares, err := offer.Devices(&g.GPU, d, true)
+		shares, err := d.ShareDevices(&g.GPU, true)
 		require.NoError(t, err)
 		g.Placements = append(g.Placements, shares...)
 		g.LegacyResource, g.Legacy, g.MIGResource = "nvidia.com/gpu", d.Means, d.MIGResource

@@ -16,7 +16,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 )
 
 // StateConfig has what a State works with.
@@ -147,7 +146,7 @@ func remembered(want profile.Desired, held []gpu.Placement) profile.Desired {
 }
 
 func (s *State) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
-	shares, err := offer.Devices(g, now, now.Limits)
+	shares, err := now.ShareDevices(g, now.Limits)
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -28,7 +27,7 @@ func sharing(limits bool, change ...func(*profile.Desired)) func(*publish.GPU) {
 		for _, f := range change {
 			f(&wanted)
 		}
-		devices, err := offer.Devices(&g.GPU, wanted, limits)
+		devices, err := wanted.ShareDevices(&g.GPU, limits)
 		if err != nil {
 			panic(err)
 		}

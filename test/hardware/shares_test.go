@@ -22,7 +22,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -32,7 +31,7 @@ func sharedGPUsOf(t *testing.T, m *machine) []gpu.GPU {
 	t.Helper()
 	gpus := gpusOf(t, m)
 	for i := range gpus {
-		shares, err := offer.Devices(&gpus[i], profile.Default(), true)
+		shares, err := profile.Default().ShareDevices(&gpus[i], true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), shares...)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -87,7 +86,7 @@ func OfModel(node, model string, count int, change ...func(n int, g *publish.GPU
 func WithShares(gpus []gpu.GPU, limited bool) ([]gpu.GPU, error) {
 	gpus = slices.Clone(gpus)
 	for i := range gpus {
-		shares, err := offer.Devices(&gpus[i], profile.Default(), limited)
+		shares, err := profile.Default().ShareDevices(&gpus[i], limited)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/tranche-dev/tranche/pkg/program"
+	"github.com/tranche-dev/tranche/pkg/durable"
 )
 
 // installHook installs the program that CDI hooks run on the host, where the container
@@ -15,7 +15,7 @@ func (v Vendor) installHook() error {
 		return fmt.Errorf("read the program for CDI hooks: %w", err)
 	}
 	defer hook.Close()
-	if err := program.Install(hook, v.CDIHookPath); err != nil {
+	if err := durable.Install(hook, v.CDIHookPath); err != nil {
 		return fmt.Errorf("install the program for CDI hooks on the host: %w", err)
 	}
 	return nil

@@ -49,7 +49,7 @@ func profilesOf(documents []Document) (found []string) {
 
 const (
 	migConfigFile = "version: v1\nmig-configs:\n  All_1g.5gb:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {1g.5gb: 7}\n"
-	shared    = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 10\n"
+	shared        = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 10\n"
 )
 
 // configMapOf is a ConfigMap with a file.

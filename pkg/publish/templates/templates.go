@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 )
 
 // Node is a node that does not exist yet.
@@ -45,7 +44,7 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 	for _, g := range found {
 		how := resolved[g.PCIAddress]
 		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Layout.Offers(p) })
-		shares, err := offer.Devices(&g, how, !n.Inventory.NoMPS)
+		shares, err := how.ShareDevices(&g, !n.Inventory.NoMPS)
 		if err != nil {
 			errs = append(errs, err)
 		}

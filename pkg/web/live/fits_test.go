@@ -19,7 +19,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/short"
@@ -38,7 +37,7 @@ func sharedCluster(t *testing.T, partitions ...string) ([]*resourceapi.DeviceCla
 		desired.Partitions, desired.PartitionFractions = partitions, true
 		var gpus []publish.GPU
 		for _, g := range inv.Hardware(node) {
-			shares, err := offer.Devices(&g, desired, g.Vendor == gpu.NVIDIA)
+			shares, err := desired.ShareDevices(&g, g.Vendor == gpu.NVIDIA)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g})

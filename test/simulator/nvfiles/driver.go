@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/program"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
@@ -86,7 +86,7 @@ func (l *Layout) writeLibrary(name, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return program.Install(source, path)
+	return durable.Install(source, path)
 }
 
 // writePrograms installs the simulated programs if Tools is set, and scripts for all others.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tranche-dev/tranche/pkg/program"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 )
 
@@ -23,7 +23,7 @@ func InstallPrograms(tools, bin string, names ...string) error {
 		return err
 	}
 	installed := filepath.Join(bin, toolsName)
-	if err := program.Install(source, installed); err != nil {
+	if err := durable.Install(source, installed); err != nil {
 		return err
 	}
 	info, err := os.Stat(installed)

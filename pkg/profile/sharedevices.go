@@ -1,4 +1,4 @@
-package offer
+package profile
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const (
@@ -21,13 +20,13 @@ const (
 	MaxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 )
 
-// Devices returns the share devices of a GPU, to be appended to its other placements: shares of
+// ShareDevices returns the share devices of a GPU, to be appended to its other placements: shares of
 // partitions, then shares of the whole GPU, by memory before by fraction. limits: MPS daemons
 // work on the node, so that the memory of shares of whole NVIDIA GPUs is limited.
 //
 // The error says which shares are not possible, and why. The returned devices can still be
 // published.
-func Devices(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
+func (c Desired) ShareDevices(g *gpu.GPU, limits bool) ([]gpu.Placement, error) {
 	if !c.Shared && len(c.SharedPartitions()) == 0 {
 		return nil, nil
 	}
@@ -51,7 +50,7 @@ func Devices(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error
 }
 
 // shareable says why a GPU cannot have any shares.
-func shareable(g *gpu.GPU, c profile.Desired) error {
+func shareable(g *gpu.GPU, c Desired) error {
 	switch {
 	case c.Strategy == gpu.MPS && g.Vendor != gpu.NVIDIA:
 		return fmt.Errorf("GPU %s: profile %q shares it by strategy %s, which only NVIDIA's GPUs support: no shares of it are published; add a rule with strategy %s for the GPUs of %s",
@@ -67,7 +66,7 @@ func shareable(g *gpu.GPU, c profile.Desired) error {
 }
 
 // ofWhole returns the shares of the whole GPU, if it can be allocated as a whole.
-func ofWhole(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
+func ofWhole(g *gpu.GPU, c Desired, limits bool) ([]gpu.Placement, error) {
 	base, ok := g.Placement(g.Name())
 	if !c.Shared || !ok {
 		return nil, nil
@@ -82,7 +81,7 @@ func ofWhole(g *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error
 
 // ofPartitions returns the shares of the partitions that the settings name. They have neither an
 // MPS daemon nor a time slice, which is a setting of the whole GPU.
-func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
+func ofPartitions(g *gpu.GPU, c Desired) ([]gpu.Placement, error) {
 	var shares []gpu.Placement
 	var errs []error
 	for i, shared := range c.SharedPartitions() {
@@ -118,7 +117,7 @@ func ofPartitions(g *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 
 // sharesOf returns the share devices of one placement. A GPU that uses the memory of the host, and
 // does not tell how much, has shares by fraction only.
-func sharesOf(g *gpu.GPU, c profile.Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
+func sharesOf(g *gpu.GPU, c Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	if base.Memory == 0 {
 		if s.Strategy == gpu.MPS || !slices.Contains(bases, gpu.ByFraction) {
 			return nil, fmt.Errorf("GPU %s: the driver does not tell how much memory %s has, so shares of it cannot have limits: it is not shared; choose the strategy %s, and shares by fraction",

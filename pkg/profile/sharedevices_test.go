@@ -1,4 +1,4 @@
-package offer_test
+package profile_test
 
 import (
 	"testing"
@@ -9,7 +9,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/offer"
 )
 
 // firstGPU is the first GPU of a built-in inventory.
@@ -71,7 +70,7 @@ func TestDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := firstGPU(t, test.inventory)
-			devices, err := offer.Devices(g, test.settings, true)
+			devices, err := test.settings.ShareDevices(g, true)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, names(g, devices))
 		})
@@ -88,7 +87,7 @@ func TestNoWholeGPU(t *testing.T) {
 		}
 	}
 	g.Placements = cut
-	devices, err := offer.Devices(g, with(func(c *profile.Desired) { c.Partitions = []string{"cpx"} }), false)
+	devices, err := with(func(c *profile.Desired) { c.Partitions = []string{"cpx"} }).ShareDevices(g, false)
 	require.NoError(t, err)
 	assert.Len(t, devices, 8)
 	for _, d := range devices {
@@ -119,7 +118,7 @@ func TestWhatSharesAre(t *testing.T) {
 			g := firstGPU(t, test.inventory)
 			whole, ok := g.Placement(g.Name())
 			require.True(t, ok)
-			devices, err := offer.Devices(g, test.settings, test.limits)
+			devices, err := test.settings.ShareDevices(g, test.limits)
 			require.NoError(t, err)
 			bases := gpu.Bases()
 			if whole.Memory == 0 {
@@ -147,9 +146,9 @@ func TestWhatSharesAre(t *testing.T) {
 // Shares of partitions only take turns, whatever holds for the whole GPU.
 func TestSharesOfPartitions(t *testing.T) {
 	g := firstGPU(t, "h100x8")
-	devices, err := offer.Devices(g, with(func(c *profile.Desired) {
+	devices, err := with(func(c *profile.Desired) {
 		c.Partitions, c.TimeSlice, c.MaxClients = []string{"3g.40gb"}, gpu.ShortSlice, 7
-	}), true)
+	}).ShareDevices(g, true)
 	require.NoError(t, err)
 	d := devices[0]
 	base, ok := g.Placement(d.Base().Name())
@@ -191,7 +190,7 @@ func TestDevicesThatCannotBe(t *testing.T) {
 					g.Placements[i].Memory = test.memory
 				}
 			}
-			devices, err := offer.Devices(g, with(test.change), true)
+			devices, err := with(test.change).ShareDevices(g, true)
 			require.ErrorContains(t, err, test.want)
 			assert.Equal(t, test.left, names(g, devices))
 		})
@@ -206,23 +205,23 @@ func TestTooManyDevices(t *testing.T) {
 		c.PartitionFractions = true
 		c.Partitions = []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}
 	})
-	devices, err := offer.Devices(g, wanted, true)
+	devices, err := wanted.ShareDevices(g, true)
 	require.NoError(t, err)
-	require.Equal(t, offer.MaxDevices, len(devices)+len(g.Placements))
+	require.Equal(t, profile.MaxDevices, len(devices)+len(g.Placements))
 
 	more := g.Placements[0]
 	more.Profile = "1g.10gb+gfx"
 	g.Placements = append(g.Placements, more)
-	devices, err = offer.Devices(g, wanted, true)
+	devices, err = wanted.ShareDevices(g, true)
 	require.EqualError(t, err, `GPU gpu-0000-1b-00-0: with the shares that profile "default" wants of its partitions `+
 		`(1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb) it has 65 devices, and the API allows 64 for a GPU: `+
 		`no shares of its partitions are published; share fewer profiles`)
 	assert.Equal(t, []string{"-memory-share", "-fraction-share"}, names(g, devices))
 
-	for len(g.Placements) < offer.MaxDevices-1 {
+	for len(g.Placements) < profile.MaxDevices-1 {
 		g.Placements = append(g.Placements, more)
 	}
-	devices, err = offer.Devices(g, with(unchanged), true)
+	devices, err = with(unchanged).ShareDevices(g, true)
 	require.ErrorContains(t, err, `with its shares by profile "default" it has 65 devices, and the API allows 64 for a GPU: no shares of it are published`)
 	assert.Empty(t, devices)
 }

@@ -1,4 +1,4 @@
-package queue
+package controller
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Queue is the queue of a controller. It has none until the controller starts.
-type Queue struct {
+// requests are requests of the program itself to a controller. There are none until it starts.
+type requests struct {
 	// mu guards items.
 	mu    sync.Mutex
 	items workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
 // Source is what the controller watches.
-func (q *Queue) Source() source.Source {
+func (q *requests) Source() source.Source {
 	return source.Func(func(_ context.Context, items workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -28,7 +28,7 @@ func (q *Queue) Source() source.Source {
 }
 
 // Add adds a request. Before the controller starts, that is not needed: it begins with everything.
-func (q *Queue) Add(o priorityqueue.AddOpts, request reconcile.Request) {
+func (q *requests) Add(o priorityqueue.AddOpts, request reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch items := q.items.(type) {

@@ -1,2 +1,0 @@
-// Package queue gives requests to a controller from elsewhere in the program.
-package queue

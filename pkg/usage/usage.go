@@ -195,7 +195,7 @@ func Pods(nodes []Node) []Pod {
 	}
 	out := make([]Pod, 0, len(all))
 	for _, p := range all {
-		p.Pod.Values = p.values()
+		p.Values = p.values()
 		out = append(out, p.Pod)
 	}
 	slices.SortFunc(out, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })

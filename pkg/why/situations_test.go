@@ -59,7 +59,7 @@ func (w *world) inZone(zone string) {
 
 // told is the controller's event.
 func (w *world) told(a string, message string) {
-	e := warning("Pod", "pod", string(a), names.ControllerName, message)
+	e := warning("Pod", "pod", a, names.ControllerName, message)
 	e.InvolvedObject.UID = w.in.Pod.UID
 	w.in.Events = append(w.in.Events, e)
 }

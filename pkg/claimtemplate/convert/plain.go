@@ -34,8 +34,6 @@ func plainRequest(name corev1.ResourceName) (vendor gpu.Vendor, profile string, 
 	return "", "", false
 }
 
-func isPlain(pod *corev1.PodTemplateSpec) bool { return len(served(pod)) > 0 }
-
 // asked is a limit of a container that is not zero.
 type asked struct {
 	Container

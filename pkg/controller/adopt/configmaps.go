@@ -143,7 +143,7 @@ func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *forma
 		case p.Original != n.value:
 			others = append(others, p.Original)
 		case p.Err != nil:
-			return nil, nil, p.Err.Error(), nil
+			return nil, nil, p.Err.Error(), nil //nolint:nilerr // it is the problem of the configuration
 		default:
 			return p, nil, "", nil
 		}
@@ -182,7 +182,7 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 	case i < 0:
 		return nil, "", nil
 	case all.profiles[i].Err != nil:
-		return nil, all.profiles[i].Err.Error(), nil
+		return nil, all.profiles[i].Err.Error(), nil //nolint:nilerr // it is the problem of the configuration
 	}
 	return &all.profiles[i], "", nil
 }

@@ -125,7 +125,7 @@ func (a *Adopter) find(ctx context.Context, live bool, r *Result, profile *name,
 	object, err := objectOf(profile, config)
 	if err != nil {
 		r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: made.Original, Message: err.Error()}
-		return nil
+		return nil //nolint:nilerr // it is the problem of the labels
 	}
 	r.profile, r.from = object, record(profile, config)
 	if made.Original == "" {

@@ -147,7 +147,7 @@ func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in fit.Input, c
 	for i := range pod.Spec.ResourceClaims {
 		c := &pod.Spec.ResourceClaims[i]
 		name, _, noClaim := resourceclaim.Name(pod, c)
-		found := false
+		var found bool
 		switch {
 		case noClaim == nil && name != nil:
 			var claim resourceapi.ResourceClaim

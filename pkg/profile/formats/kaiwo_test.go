@@ -1,13 +1,13 @@
 package formats_test
 
 import (
-	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 

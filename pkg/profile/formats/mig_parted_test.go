@@ -1,7 +1,6 @@
 package formats_test
 
 import (
-	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
 )

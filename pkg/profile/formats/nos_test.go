@@ -1,7 +1,6 @@
 package formats_test
 
 import (
-	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 

@@ -58,11 +58,8 @@ func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
 	return ""
 }
 
-// mostNote is the longest text of an event that the API server accepts.
-const mostNote = 1024
-
 func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
-	note = text.Cut(note, mostNote)
+	note = text.Note(note)
 	o := &v1alpha1.GPUNode{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
 		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},

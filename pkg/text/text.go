@@ -37,6 +37,13 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(ellipsis)], "") + ellipsis
 }
 
+// maxNote is the longest note of an event that the API server accepts, in bytes
+// (k8s.io/kubernetes/pkg/apis/core/validation/events.go).
+const maxNote = 1024
+
+// Note shortens a text to what the note of an event can have.
+func Note(text string) string { return Cut(text, maxNote) }
+
 // Clock is a time of day for people: "15:04:05 UTC".
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 

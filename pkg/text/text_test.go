@@ -1,6 +1,7 @@
 package text_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -35,4 +36,9 @@ func TestClock(t *testing.T) {
 func TestCapital(t *testing.T) {
 	assert.Empty(t, text.Capital(""))
 	assert.Equal(t, "A pod", text.Capital("a pod"))
+}
+
+func TestNote(t *testing.T) {
+	assert.Equal(t, "short", text.Note("short"))
+	assert.Len(t, text.Note(strings.Repeat("a", 2000)), 1024)
 }

@@ -46,8 +46,8 @@ func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.N
 	if err != nil {
 		return nil, err
 	}
-	if done, err := a.done(ctx, false, g, node, r); done || err != nil {
-		return r, err
+	if r.done(g, node) {
+		return r, nil
 	}
 	// Nothing is written because of an outdated cache: a new leader could switch a node back to an
 	// earlier profile.
@@ -65,9 +65,9 @@ func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.N
 	if r, err = a.decide(ctx, true, &now, &liveNode, planned); err != nil {
 		return nil, err
 	}
-	if done, err := a.done(ctx, true, &now, &liveNode, r); done || err != nil {
+	if r.done(&now, &liveNode) {
 		now.DeepCopyInto(g)
-		return r, err
+		return r, nil
 	}
 	if err := a.make(ctx, r); err != nil {
 		return nil, err
@@ -80,28 +80,21 @@ func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.N
 }
 
 // done reports whether there is nothing to write.
-func (a *Adopter) done(ctx context.Context, live bool, g *v1alpha1.GPUNode, node *corev1.Node, r *Result) (bool, error) {
+func (r *Result) done(g *v1alpha1.GPUNode, node *corev1.Node) bool {
 	switch {
 	case node.UID == "", r.Problem.Reason != "":
-		return true, nil
+		return true
 	case g.Annotations[names.AnnotationProfileFrom] != r.from, r.from != "" && !r.held && g.Annotations[names.AnnotationProfileSet] != r.profile, !equality.Semantic.DeepEqual(g.Spec, r.spec(g)):
-		return false, nil
-	case r.made == nil:
-		return true, nil
+		return false
 	}
-	there, err := a.profileNamed(ctx, live, r.profile)
-	return there != nil && equality.Semantic.DeepEqual(there.Spec, *r.made), err
+	return r.made == nil || r.there != nil && equality.Semantic.DeepEqual(r.there.Spec, *r.made)
 }
 
 // make creates or updates a PartitionProfile that is made from a configuration.
 func (a *Adopter) make(ctx context.Context, r *Result) error {
-	if r.made == nil {
-		return nil
-	}
-	there, err := a.profileNamed(ctx, true, r.profile)
+	there := r.there
 	switch {
-	case err != nil:
-		return err
+	case r.made == nil:
 	case there == nil:
 		there = &v1alpha1.PartitionProfile{
 			ObjectMeta: metav1.ObjectMeta{Name: r.profile, Labels: map[string]string{names.LabelFromProject: "true"}},
@@ -118,6 +111,7 @@ func (a *Adopter) make(ctx context.Context, r *Result) error {
 		}
 		klog.FromContext(ctx).V(2).Info("Updated a profile from a configuration", "profile", r.profile, "from", r.from)
 	}
+	r.there = there
 	return nil
 }
 

@@ -187,9 +187,6 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 	return &all.profiles[i], "", nil
 }
 
-// mostNote is the longest text of an event that the API server accepts.
-const mostNote = 1024
-
 // yamlFile is the optional extension of the device plugin's files. A label can have it.
 const yamlFile = ".yaml"
 
@@ -297,11 +294,11 @@ func (a *Adopter) Report(ctx context.Context) {
 			a.Events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapValid, "Read", "Key %s can be used again", c.Key)
 		default:
 			a.Events.Eventf(object, nil, corev1.EventTypeWarning, names.EventConfigMapInvalid, "Read", "%s",
-				text.Cut("Nodes that name these configurations keep what they have: "+now, mostNote))
+				text.Note("Nodes that name these configurations keep what they have: "+now))
 		}
 		if notes != "" && notes != noted {
 			a.Events.Eventf(object, nil, corev1.EventTypeNormal, names.EventConfigMapPartsIgnored, "Read", "%s",
-				text.Cut("Key "+c.Key+" has parts without a counterpart: "+notes, mostNote))
+				text.Note("Key "+c.Key+" has parts without a counterpart: "+notes))
 		}
 	}
 }

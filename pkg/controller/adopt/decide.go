@@ -31,6 +31,8 @@ type Result struct {
 	// PartitionProfile if it is made from a configuration.
 	profile string
 	made    *v1alpha1.PartitionProfileSpec
+	// there is the PartitionProfile that should have this content, nil: it does not exist.
+	there *v1alpha1.PartitionProfile
 	// from is the text of the annotation, empty: labels say nothing.
 	from string
 	// held: a label keeps the node as it is.
@@ -138,7 +140,7 @@ func (a *Adopter) find(ctx context.Context, live bool, r *Result, profile *name,
 // taken finds out whether the name of a profile is taken by another one.
 func (a *Adopter) taken(ctx context.Context, live bool, r *Result) error {
 	there, err := a.profileNamed(ctx, live, r.profile)
-	if err != nil || there == nil || there.Labels[names.LabelFromProject] != "" {
+	if r.there = there; err != nil || there == nil || there.Labels[names.LabelFromProject] != "" {
 		return err
 	}
 	r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: r.profile, Message: fmt.Sprintf(

@@ -13,12 +13,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-const (
-	// kai is the value of the namespace label for KAI's annotations. Other projects use limits:
-	// a pod whose limits nobody serves waits, and its owner sees why.
-	kai      = "kai"
-	mostNote = 1024
-)
+// kai is the value of the namespace label for KAI's annotations. Other projects use limits: a pod
+// whose limits nobody serves waits, and its owner sees why.
+const kai = "kai"
 
 // ignored is the annotation of a pod that asks for a GPU although the pod has none; empty: there
 // is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
@@ -67,7 +64,7 @@ func (r *Reconciler) warn(pod *corev1.Pod, reason, note string) {
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-	}, nil, corev1.EventTypeWarning, reason, "Translate", "%s", text.Cut(note, mostNote))
+	}, nil, corev1.EventTypeWarning, reason, "Translate", "%s", text.Note(note))
 }
 
 // forgetPods forgets pods that are gone.

@@ -15,12 +15,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-const (
-	// tellEvery is the shortest time between writes of counts.
-	tellEvery = 3 * time.Second
-	// mostNote is the longest text of an event that the API server accepts.
-	mostNote = 1024
-)
+// tellEvery is the shortest time between writes of counts.
+const tellEvery = 3 * time.Second
 
 // write writes the status of a plan if it changed. Nothing that it decides begins before.
 // Changes that only inform people can be delayed.
@@ -67,7 +63,7 @@ func (k *Keeper) write(ctx context.Context, p *plan, d *rollout.Decision, now ti
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID},
 	}
 	for _, e := range d.Events {
-		k.Events.Eventf(about, nil, e.Type, e.Reason, "Rollout", "%s", text.Cut(e.Note, mostNote))
+		k.Events.Eventf(about, nil, e.Type, e.Reason, "Rollout", "%s", text.Note(e.Note))
 	}
 	return nil
 }

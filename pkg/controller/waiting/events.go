@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// maxNote is the longest text of an event, maxName the longest beginning of its name.
-	maxNote = 1024
+	// maxName is the longest beginning of the name of an event.
 	maxName = 200
 	// afterFailure is when events are written again in a namespace where one could not be written.
 	afterFailure = time.Minute
@@ -144,7 +143,7 @@ func (e *Explainer) newEvent(key types.NamespacedName, uid types.UID, reason str
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: fmt.Sprintf("%s.%x", strings.TrimRight(key.Name[:min(len(key.Name), maxName)], ".-"), hash.Sum64())},
 		EventTime:  metav1.NewMicroTime(e.Clock.Now()), ReportingController: names.ControllerName, ReportingInstance: names.ControllerName,
-		Action: "Explain", Reason: reason, Type: kind, Note: text.Cut(note, maxNote),
+		Action: "Explain", Reason: reason, Type: kind, Note: text.Note(note),
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: uid},
 	}
 }

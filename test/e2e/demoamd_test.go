@@ -81,7 +81,7 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 	})
 	s.eventually("kubectl tranche why says why", func() (bool, string) {
 		why, _ := s.try("kubectl", "tranche", "why", "-n", namespace, halves[0].Name)
-		return strings.Contains(strings.Join(strings.Fields(why), " "), "All 8 GPUs are in CPX"), why
+		return strings.Contains(strings.Join(strings.Fields(why), " "), "8 in mode CPX"), why
 	})
 
 	s.kubectl("-n", namespace, "scale", "deployment", "eighths", "--replicas=0")

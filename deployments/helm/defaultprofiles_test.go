@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -70,9 +69,9 @@ func defaultProfiles(t *testing.T) map[string]string {
 	}
 	for _, gpus := range machines() {
 		for _, g := range gpus {
-			for _, profile := range packing.Profiles(&g) {
+			for _, mig := range profile.MIGProfiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(profile, 0) + "    legacyResource: Partition\n"
+				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(mig, 0) + "    legacyResource: Partition\n"
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {

@@ -8,7 +8,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/packing"
 )
 
 // choose resolves a profile on the GPUs of the node; seen are those that answered. If it
@@ -60,7 +59,7 @@ func canHave(g *gpu.GPU, layout profile.Layout) bool {
 		return layout.Partitioning == profile.PartitioningDynamic && !layout.Named
 	}
 	inMIG := g.WithMIG(gpu.MIGOn)
-	if layout.Partitioning == profile.PartitioningStatic && len(packing.Profiles(g)) == 0 {
+	if layout.Partitioning == profile.PartitioningStatic && len(profile.MIGProfiles(g)) == 0 {
 		return false
 	}
 	isWhole := layout.Compute == "" || ofMode(gpu.Placement{Profile: layout.Compute}, "spx")

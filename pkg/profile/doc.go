@@ -5,6 +5,6 @@
 // what is in force applies. state.go and layout.go define the desired state, sharedevices.go has the
 // shares of a GPU by it.
 //
-// packing finds positions for partitions, strict rejects unknown fields, and provision
-// creates PartitionProfiles from the files of the chart.
+// packing.go and packingsearch.go find positions for MIG partitions. pkg/strict rejects unknown
+// fields, and provision creates PartitionProfiles from the files of the chart.
 package profile

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -22,17 +21,17 @@ func Possible(origin string, rules []v1alpha1.Rule, gpus []gpu.GPU) error {
 		problem := ""
 		for j := range gpus {
 			g := &gpus[j]
-			lacks := func(p packing.Part) bool { _, err := packing.Profile(g, p.Profile); return err != nil }
-			if len(packing.Profiles(g)) == 0 || slices.ContainsFunc(parts, lacks) {
+			lacks := func(p part) bool { _, err := fullProfile(g, p.Profile); return err != nil }
+			if len(MIGProfiles(g)) == 0 || slices.ContainsFunc(parts, lacks) {
 				continue
 			}
-			_, err := packing.Solve(g, parts, nil)
+			_, err := pack(g, parts, nil)
 			if err == nil {
 				problem = ""
 				break
 			}
 			if problem == "" {
-				problem = "no known GPU can hold these, for example " + g.ProductName + ": " + withoutGPU(g, err)
+				problem = "no known GPU can hold these, for example " + g.ProductName + ": " + err.Error()
 			}
 		}
 		if problem != "" {

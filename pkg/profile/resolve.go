@@ -9,7 +9,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -172,7 +171,7 @@ func (r *resolver) unchanged(g *gpu.GPU, memory memoryChoice) Layout {
 // mig is the layout of an NVIDIA GPU.
 func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Layout {
 	var s Layout
-	capable := len(packing.Profiles(g)) > 0
+	capable := len(MIGProfiles(g)) > 0
 	restricted := m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGEnabled || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
 	switch {
 	case !capable && restricted:
@@ -197,40 +196,35 @@ func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Layout {
 func (r *resolver) profiles(g *gpu.GPU, path string, names []string) []string {
 	var full []string
 	for i, name := range names {
-		profile, err := packing.Profile(g, name)
+		profile, err := fullProfile(g, name)
 		if err != nil {
-			r.add(strict.Index(path, i), g, "%s", withoutGPU(g, err))
+			r.add(strict.Index(path, i), g, "%s", err)
 			continue
 		}
 		full = append(full, profile)
 	}
-	all := packing.Profiles(g)
+	all := MIGProfiles(g)
 	slices.SortFunc(full, func(a, b string) int { return cmp.Compare(slices.Index(all, a), slices.Index(all, b)) })
 	return slices.Compact(full)
 }
 
 func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticPartition) []gpu.Placement {
-	found, err := packing.Solve(g, asParts(partitions), r.there(g.PCIAddress).Partitions)
+	found, err := pack(g, asParts(partitions), r.there(g.PCIAddress).Partitions)
 	if err != nil {
-		r.add(path, g, "%s", withoutGPU(g, err))
+		r.add(path, g, "%s", err)
 	}
 	return found
 }
 
-func asParts(partitions []v1alpha1.StaticPartition) []packing.Part {
-	parts := make([]packing.Part, len(partitions))
+func asParts(partitions []v1alpha1.StaticPartition) []part {
+	parts := make([]part, len(partitions))
 	for i, p := range partitions {
-		parts[i] = packing.Part{Profile: p.Profile}
+		parts[i] = part{Profile: p.Profile}
 		if p.Count != nil {
 			parts[i].Count = int(*p.Count)
 		}
 	}
 	return parts
-}
-
-// withoutGPU is an error without the GPU's name at its beginning.
-func withoutGPU(g *gpu.GPU, err error) string {
-	return strings.TrimPrefix(err.Error(), "GPU "+g.Name()+": ")
 }
 
 // amd is the layout of an AMD GPU. The memory mode holds for all GPUs of the node.

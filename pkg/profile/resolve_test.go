@@ -11,7 +11,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
@@ -270,8 +269,8 @@ func TestOffers(t *testing.T) {
 		// that are offered at one place only.
 		parts []string
 	}{
-		"nothing said": {h100, "{}", true, packing.Profiles(&h100)},
-		"dynamic":      {h100, "{mig: {}}", true, packing.Profiles(&h100)},
+		"nothing said": {h100, "{}", true, MIGProfiles(&h100)},
+		"dynamic":      {h100, "{mig: {}}", true, MIGProfiles(&h100)},
 		"allowed":      {h100, "{mig: {profiles: [1g, 2g]}}", true, []string{"1g.10gb", "2g.20gb"}},
 		"no whole":     {h100, "{mig: {wholeGPUs: false, profiles: [1g]}}", false, []string{"1g.10gb"}},
 		"off":          {h100, "{mig: {mode: Disabled}}", true, nil},

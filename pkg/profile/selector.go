@@ -7,7 +7,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -42,7 +41,7 @@ func migSupport(g *gpu.GPU) v1alpha1.MIGSupport {
 	switch {
 	case g.Vendor != gpu.NVIDIA:
 		return ""
-	case len(packing.Profiles(g)) > 0:
+	case len(MIGProfiles(g)) > 0:
 		return v1alpha1.MIGCapable
 	}
 	return v1alpha1.MIGIncapable

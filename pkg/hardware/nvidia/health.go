@@ -7,7 +7,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 )
 
 // CheckHealth implements hardware.Driver: it fails if the GPU does not answer or the
@@ -33,7 +32,7 @@ func (h *handle) examine() (known bool, err error) {
 	if err != nil {
 		return known, err
 	}
-	return known, xid.Recovery(h.PCIAddress, action)
+	return known, recoveryErr(h.PCIAddress, action)
 }
 
 // recoveryAction returns the action that the driver requests. known is false for drivers
@@ -63,7 +62,7 @@ func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
 	switch {
 	case e.XID == 0: // the GPU was lost
 		return true, nil
-	case known && xid.Lookup(e.XID).Ends == xid.WithDriver:
+	case known && lookupXID(e.XID).tracked:
 		return true, nil
 	}
 	return d.restarted(ctx, e)

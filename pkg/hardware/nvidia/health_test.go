@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvfiles"
 )
@@ -51,7 +50,7 @@ func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
 				require.NoError(t, err, "not the GPU's trouble")
 				return
 			}
-			var recovery *xid.RecoveryError
+			var recovery *recoveryError
 			require.ErrorAs(t, err, &recovery)
 			assert.ErrorContains(t, err, want)
 		})

@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
@@ -231,11 +230,11 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 // register adds the GPU's events to the set, or returns why it has none.
 func (h *handle) register(set nvml.EventSet) (unwatched string, err error) {
 	kinds, err := session.Ask(h.Task, "DeviceGetSupportedEventTypes", h.Device.GetSupportedEventTypes)
-	if err == nil && kinds&xid.EventTypes == 0 {
+	if err == nil && kinds&xidEventTypes == 0 {
 		return "it reports no errors", nil
 	}
 	if err == nil {
-		err = session.Tell(h.Task, "DeviceRegisterEvents", func() nvml.Return { return h.Device.RegisterEvents(kinds&xid.EventTypes, set) })
+		err = session.Tell(h.Task, "DeviceRegisterEvents", func() nvml.Return { return h.Device.RegisterEvents(kinds&xidEventTypes, set) })
 	}
 	if session.Unsupported(err) {
 		return err.Error(), nil
@@ -290,28 +289,28 @@ func (s *watch) send(pciAddress string, e gpu.HealthEvent) {
 
 // tell reports an event of the driver unless it concerns applications only.
 func (s *watch) tell(ctx context.Context, event nvml.EventData) {
-	number, ok := xid.Of(event)
+	number, ok := xidOf(event)
 	if !ok {
 		return
 	}
 	address, ok := s.addressOf(ctx, event.Device)
 	if !ok {
-		s.d.cfg.Logger.Info("An error of a GPU that cannot be told", "xid", number)
+		s.d.cfg.Logger.Info("The GPU of an error is not known", "xid", number)
 		return
 	}
-	row := xid.Lookup(number)
-	e := gpu.HealthEvent{XID: number, Fatal: row.Class == xid.Fatal}
+	row := lookupXID(number)
+	e := gpu.HealthEvent{XID: number, Fatal: row.class == xidFatal}
 	// Without MIG some libraries say 0, although it should be noInstance.
 	if event.GpuInstanceId != noInstance && (event.GpuInstanceId != 0 || !s.migOff[address]) {
 		id := int(event.GpuInstanceId)
 		e.GPUInstance = &id
 	}
-	e.Message = row.Describe(address, number, e.GPUInstance)
-	switch row.Class {
-	case xid.Application:
+	e.Message = row.describe(address, number, e.GPUInstance)
+	switch row.class {
+	case xidApplication:
 		s.d.cfg.Logger.V(2).Info("An application failed on a GPU", "gpu", address, "reason", e.Message)
 		return
-	case xid.Ruled:
+	case xidRuled:
 		if !s.rule(ctx, address, &e) {
 			return
 		}
@@ -328,7 +327,7 @@ func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bo
 	if err == nil {
 		return false
 	}
-	var recovery *xid.RecoveryError
+	var recovery *recoveryError
 	e.Fatal = session.Lost(err) || errors.As(err, &recovery)
 	e.Message = fmt.Sprintf("%s: %v", e.Message, err)
 	return true

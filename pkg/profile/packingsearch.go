@@ -1,4 +1,4 @@
-package packing
+package profile
 
 import (
 	"slices"
@@ -45,7 +45,7 @@ func (s score) beats(t score) bool {
 }
 
 // search finds the best layout, nil if there is none. The parts have full names of profiles.
-func search(g *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
+func search(g *gpu.GPU, parts []part, there []gpu.Partition) []gpu.Placement {
 	s := newSearcher(g, parts, there)
 	s.from(0)
 	if s.best == nil {
@@ -60,7 +60,7 @@ func search(g *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
 	return found
 }
 
-func newSearcher(g *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
+func newSearcher(g *gpu.GPU, parts []part, there []gpu.Partition) *searcher {
 	s := &searcher{rest: -1}
 	var profiles []string
 	for _, p := range parts {
@@ -135,7 +135,7 @@ func (s *searcher) from(i int) {
 	s.from(i + 1)
 }
 
-// hopeless tells whether no completion of the current choice can be better than the best.
+// hopeless reports whether no completion of the current choice can be better than the best.
 func (s *searcher) hopeless(i int) bool {
 	most := score{s.score.rest, s.score.kept + s.kept[i]}
 	for profile, need := range s.need {

@@ -1,4 +1,4 @@
-package xid
+package nvidia
 
 import (
 	"fmt"
@@ -7,35 +7,21 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Class is what an XID means for the GPU.
-type Class int
+// xidClass is what an XID means for the GPU.
+type xidClass int
 
 // The classes.
 const (
-	// Application: a program failed or lost its context and must be restarted. The
+	// xidApplication: a program failed or lost its context and must be restarted. The
 	// GPU is healthy.
-	Application Class = iota + 1
-	// Informative: worth reporting, but the GPU continues to work.
-	Informative
-	// Fatal: nothing new may be allocated on the GPU until the error ends.
-	Fatal
-	// Ruled: the driver's recovery action changed. What that means, the action says:
-	// RecoveryError.
-	Ruled
-)
-
-// End is what ends a fatal error.
-type End int
-
-// The ends.
-const (
-	// WithReset: only a reset of the GPU, a reload of the driver or a reboot. Until
-	// then the GPU may answer as if nothing were wrong.
-	WithReset End = iota
-	// WithDriver: the driver keeps track of the error in its recovery action
-	// (NVIDIA's catalog, column "Xid 154 linkage"). The error ends when the driver
-	// requests no action. Drivers before R565 have no recovery action: WithReset.
-	WithDriver
+	xidApplication xidClass = iota + 1
+	// xidInformative: worth reporting, but the GPU continues to work.
+	xidInformative
+	// xidFatal: nothing new may be allocated on the GPU until the error ends.
+	xidFatal
+	// xidRuled: the driver's recovery action changed. What that means, the action says:
+	// recoveryError.
+	xidRuled
 )
 
 // cure is what a person must do. ADDRESS stands for the PCI address.
@@ -60,12 +46,15 @@ func (c cure) on(pciAddress string) string {
 // nums are XIDs.
 type nums []uint64
 
-// Error is a row of the table: XIDs that mean the same.
-type Error struct {
+// xidError is a row of the table: XIDs that mean the same.
+type xidError struct {
 	numbers nums
-	Class   Class
-	// Ends is what ends a fatal error.
-	Ends End
+	class   xidClass
+	// tracked: the driver keeps track of the error in its recovery action (NVIDIA's catalog,
+	// column "Xid 154 linkage"), so it ends when the driver requests no action. Drivers before
+	// R565 have no recovery action. Other fatal errors end with a reset of the GPU, a reload of
+	// the driver or a reboot; until then the GPU may answer as if nothing were wrong.
+	tracked bool
 	// meaning is what happened, in our words.
 	meaning string
 	cure    cure
@@ -75,17 +64,17 @@ type Error struct {
 	why     string
 }
 
-// unknown is an XID that is not in the table, 999 included, which is NVML's number for
+// unknownXID is an XID that is not in the table, 999 included, which is NVML's number for
 // an XID that it does not know itself. It is fatal, as in NVIDIA's device plugin and
 // its DRA driver: the price is a taint, and that of the opposite a pod on a broken GPU.
 // Unlike there, the driver's recovery action ends it.
-func unknown() Error {
-	return Error{Class: Fatal, Ends: WithDriver, meaning: "an error that this version does not know", cure: cureSupport}
+func unknownXID() xidError {
+	return xidError{class: xidFatal, tracked: true, meaning: "an error that this version does not know", cure: cureSupport}
 }
 
-var byNumber = func() map[uint64]Error {
-	all := map[uint64]Error{}
-	for _, row := range table {
+var xidByNumber = func() map[uint64]xidError {
+	all := map[uint64]xidError{}
+	for _, row := range xidTable {
 		for _, number := range row.numbers {
 			all[number] = row
 		}
@@ -93,18 +82,18 @@ var byNumber = func() map[uint64]Error {
 	return all
 }()
 
-// Lookup returns what an XID means. One that nobody knows is fatal.
-func Lookup(number uint64) Error {
-	row, ok := byNumber[number]
+// lookupXID returns what an XID means. One that nobody knows is fatal.
+func lookupXID(number uint64) xidError {
+	row, ok := xidByNumber[number]
 	if !ok {
-		return unknown()
+		return unknownXID()
 	}
 	return row
 }
 
-// Describe says for people what happened and what to do. gpuInstance is the id of the
+// describe says for people what happened and what to do. gpuInstance is the id of the
 // GPU instance in which it happened, nil for the whole GPU.
-func (e Error) Describe(pciAddress string, number uint64, gpuInstance *int) string {
+func (e xidError) describe(pciAddress string, number uint64, gpuInstance *int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "GPU %s: XID %d", pciAddress, number)
 	if gpuInstance != nil {
@@ -117,9 +106,9 @@ func (e Error) Describe(pciAddress string, number uint64, gpuInstance *int) stri
 	return b.String()
 }
 
-// eventTypes are the types of NVML events that concern a GPU's health, and the XID that
+// xidOfEventType are the types of NVML events that concern a GPU's health, and the XID that
 // means the same: NVML reports the number for XID events only.
-var eventTypes = map[uint64]uint64{
+var xidOfEventType = map[uint64]uint64{
 	nvml.EventTypeXidCriticalError:      0,
 	nvml.EventTypeDoubleBitEccError:     48,
 	nvml.EventTypeDramRetirementFailure: 64,
@@ -129,19 +118,19 @@ var eventTypes = map[uint64]uint64{
 	nvml.EventTypeGpuRecoveryAction:     154,
 }
 
-// EventTypes is the bit mask of the NVML events that concern a GPU's health.
-var EventTypes = func() (mask uint64) {
-	for kind := range eventTypes {
+// xidEventTypes is the bit mask of the NVML events that concern a GPU's health.
+var xidEventTypes = func() (mask uint64) {
+	for kind := range xidOfEventType {
 		mask |= kind
 	}
 	return mask
 }()
 
-// Of returns the XID that an event reports or stands for.
-func Of(e nvml.EventData) (number uint64, ok bool) {
+// xidOf returns the XID that an event reports or stands for.
+func xidOf(e nvml.EventData) (number uint64, ok bool) {
 	if e.EventType == nvml.EventTypeXidCriticalError {
 		return e.EventData, true
 	}
-	number, ok = eventTypes[e.EventType]
+	number, ok = xidOfEventType[e.EventType]
 	return number, ok
 }

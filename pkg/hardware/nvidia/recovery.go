@@ -1,4 +1,4 @@
-package xid
+package nvidia
 
 import (
 	"fmt"
@@ -6,28 +6,28 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// RecoveryError is a GPU for which the driver requests a recovery action.
-type RecoveryError struct {
+// recoveryError is a GPU for which the driver requests a recovery action.
+type recoveryError struct {
 	PCIAddress string
 	Action     nvml.DeviceGpuRecoveryAction
 }
 
-// Recovery returns a *RecoveryError if the driver requests an action that concerns the
+// recoveryErr returns a *recoveryError if the driver requests an action that concerns the
 // GPU. The IMEX domain is about memory shared between nodes.
-func Recovery(pciAddress string, action nvml.DeviceGpuRecoveryAction) error {
+func recoveryErr(pciAddress string, action nvml.DeviceGpuRecoveryAction) error {
 	switch action {
 	case nvml.GPU_RECOVERY_ACTION_NONE, nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN:
 		return nil
 	}
-	return &RecoveryError{PCIAddress: pciAddress, Action: action}
+	return &recoveryError{PCIAddress: pciAddress, Action: action}
 }
 
-func (e *RecoveryError) Error() string {
+func (e *recoveryError) Error() string {
 	what, cure := e.explain()
 	return fmt.Sprintf("GPU %s: the driver asks for %s: %s", e.PCIAddress, what, cure.on(e.PCIAddress))
 }
 
-func (e *RecoveryError) explain() (what string, c cure) {
+func (e *recoveryError) explain() (what string, c cure) {
 	switch e.Action {
 	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
 		return "a reset of the GPU", cureReset

@@ -1,4 +1,4 @@
-package packing
+package profile
 
 import (
 	"cmp"
@@ -13,10 +13,10 @@ import (
 // short is the name of a profile without memory.
 var short = regexp.MustCompile(`^[1-9][0-9]*g$`)
 
-// Profile is the full name of a profile of the GPU. A name without memory ("1g") means the smallest
-// profile with that many slices and without extra engines. An error names the GPU and lists its
-// profiles.
-func Profile(g *gpu.GPU, name string) (string, error) {
+// fullProfile returns the full name of a MIG profile of the GPU. A name without memory ("1g") means the
+// smallest profile with that many slices and without extra engines. The error for an unknown name
+// lists the profiles of the GPU.
+func fullProfile(g *gpu.GPU, name string) (string, error) {
 	inMIG := g.WithMIG(gpu.MIGOn)
 	var best *gpu.Placement
 	for i, p := range inMIG.Placements {
@@ -27,22 +27,22 @@ func Profile(g *gpu.GPU, name string) (string, error) {
 			return name, nil
 		}
 		plain := !strings.ContainsAny(p.Profile, "+-")
-		if plain && short.MatchString(name) && strings.HasPrefix(p.Profile, name+".") && (best == nil || compare(p, *best) < 0) {
+		if plain && short.MatchString(name) && strings.HasPrefix(p.Profile, name+".") && (best == nil || smaller(p, *best) < 0) {
 			best = &inMIG.Placements[i]
 		}
 	}
 	if best != nil {
 		return best.Profile, nil
 	}
-	all := Profiles(g)
+	all := MIGProfiles(g)
 	if len(all) == 0 {
-		return "", fmt.Errorf("GPU %s: %s does not support MIG", g.Name(), cmp.Or(g.ProductName, "it"))
+		return "", fmt.Errorf("%s does not support MIG", cmp.Or(g.ProductName, "it"))
 	}
-	return "", fmt.Errorf("GPU %s: has no profile %s; it has %s", g.Name(), name, strings.Join(all, ", "))
+	return "", fmt.Errorf("has no profile %s; it has %s", name, strings.Join(all, ", "))
 }
 
-// Profiles are the full names of the MIG profiles of the GPU, the smallest first.
-func Profiles(g *gpu.GPU) []string {
+// MIGProfiles returns the full names of the MIG profiles of the GPU, the smallest first.
+func MIGProfiles(g *gpu.GPU) []string {
 	inMIG := g.WithMIG(gpu.MIGOn)
 	var names []string
 	for _, p := range inMIG.Placements {
@@ -53,6 +53,6 @@ func Profiles(g *gpu.GPU) []string {
 	return names
 }
 
-func compare(a, b gpu.Placement) int {
+func smaller(a, b gpu.Placement) int {
 	return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Profile, b.Profile))
 }

@@ -1,4 +1,4 @@
-package packing
+package profile
 
 import (
 	"cmp"
@@ -9,31 +9,31 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Part is a number of partitions of one profile.
-type Part struct {
-	// Profile is the full name ("1g.10gb"), or one without memory ("1g"); see the function
-	// Profile.
+// part is a number of partitions of one profile.
+type part struct {
+	// Profile is the full name ("1g.10gb"), or one without memory ("1g"); see
+	// fullProfile.
 	Profile string
 	// Count is the number; zero: as many as fit beside the others, at least one.
 	Count int
 }
 
-func (p Part) String() string {
+func (p part) String() string {
 	if p.Count == 0 {
 		return p.Profile
 	}
 	return fmt.Sprintf("%s x %d", p.Profile, p.Count)
 }
 
-// Solve finds placements for all parts that can exist together. As many existing partitions as
+// pack finds placements for all parts that can exist together. As many existing partitions as
 // possible keep their positions. Among equal layouts it chooses the first in the order of the GPU's
 // placements, regardless of the order of the parts. The result is in that order, too. MIG mode need
 // not be on.
 //
-// An error names the GPU, the part that does not fit, and what would fit.
-func Solve(g *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, error) {
+// An error names the part that does not fit, and what would fit.
+func pack(g *gpu.GPU, parts []part, there []gpu.Partition) ([]gpu.Placement, error) {
 	inMIG := g.WithMIG(gpu.MIGOn)
-	full, err := named(&inMIG, parts)
+	full, err := fullNames(&inMIG, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -44,44 +44,44 @@ func Solve(g *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, er
 }
 
 // named checks the parts and returns them with full names of profiles.
-func named(g *gpu.GPU, parts []Part) ([]Part, error) {
-	full := make([]Part, len(parts))
+func fullNames(g *gpu.GPU, parts []part) ([]part, error) {
+	full := make([]part, len(parts))
 	rest := ""
 	for i, p := range parts {
-		name, err := Profile(g, p.Profile)
+		name, err := fullProfile(g, p.Profile)
 		if err != nil {
 			return nil, err
 		}
 		switch {
 		case p.Count < 0:
-			return nil, fmt.Errorf("GPU %s: %s x %d: a number of partitions is at least 1", g.Name(), p.Profile, p.Count)
+			return nil, fmt.Errorf("%s x %d: a number of partitions is at least 1", p.Profile, p.Count)
 		case p.Count == 0 && rest != "":
-			return nil, fmt.Errorf("GPU %s: both %s and %s are to fill the GPU: give one of them a number", g.Name(), rest, p.Profile)
+			return nil, fmt.Errorf("both %s and %s are to fill the GPU: give one of them a number", rest, p.Profile)
 		case p.Count == 0:
 			rest = p.Profile
 		}
-		full[i] = Part{Profile: name, Count: p.Count}
+		full[i] = part{Profile: name, Count: p.Count}
 	}
 	return full, nil
 }
 
 // misfit names the first part that does not fit beside those before it, and how many of it would
 // fit. The part that fills the GPU comes last.
-func misfit(g *gpu.GPU, parts []Part) error {
-	ordered := slices.SortedStableFunc(slices.Values(parts), func(a, b Part) int { return cmp.Compare(last(a), last(b)) })
+func misfit(g *gpu.GPU, parts []part) error {
+	ordered := slices.SortedStableFunc(slices.Values(parts), func(a, b part) int { return cmp.Compare(last(a), last(b)) })
 	for i, p := range ordered {
 		if search(g, ordered[:i+1], nil) == nil {
 			verb := "do"
 			if p.Count == 0 {
 				verb = "does"
 			}
-			return fmt.Errorf("GPU %s: %s %s not fit%s", g.Name(), p, verb, room(g, ordered[:i], p.Profile))
+			return fmt.Errorf("%s %s not fit%s", p, verb, room(g, ordered[:i], p.Profile))
 		}
 	}
-	return fmt.Errorf("GPU %s: %s do not fit together", g.Name(), list(parts))
+	return fmt.Errorf("%s do not fit together", listParts(parts))
 }
 
-func last(p Part) int {
+func last(p part) int {
 	if p.Count == 0 {
 		return 1
 	}
@@ -89,7 +89,7 @@ func last(p Part) int {
 }
 
 // room is how many partitions of a profile fit beside other parts.
-func room(g *gpu.GPU, beside []Part, profile string) string {
+func room(g *gpu.GPU, beside []part, profile string) string {
 	most := 0
 	others := 0
 	for _, p := range beside {
@@ -97,14 +97,14 @@ func room(g *gpu.GPU, beside []Part, profile string) string {
 			others += p.Count
 		}
 	}
-	for _, p := range search(g, append(beside[:len(beside):len(beside)], Part{Profile: profile}), nil) {
+	for _, p := range search(g, append(beside[:len(beside):len(beside)], part{Profile: profile}), nil) {
 		if p.Profile == profile {
 			most++
 		}
 	}
 	text := ""
 	if len(beside) > 0 {
-		text = " beside " + list(beside)
+		text = " beside " + listParts(beside)
 	}
 	if most -= others; most < 1 {
 		return text + ": there is room for none"
@@ -112,7 +112,7 @@ func room(g *gpu.GPU, beside []Part, profile string) string {
 	return fmt.Sprintf("%s: at most %d", text, most)
 }
 
-func list(parts []Part) string {
+func listParts(parts []part) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
 		texts[i] = p.String()

@@ -1,4 +1,4 @@
-package packing
+package profile
 
 import (
 	"maps"
@@ -28,7 +28,7 @@ func papers(t testing.TB) []*paper {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		for _, g := range inv.Hardware("node") {
-			if byProduct[g.ProductName] == nil && len(Profiles(&g)) > 0 {
+			if byProduct[g.ProductName] == nil && len(MIGProfiles(&g)) > 0 {
 				byProduct[g.ProductName] = newPaper(g)
 			}
 		}
@@ -71,7 +71,7 @@ func newPaper(g gpu.GPU) *paper {
 
 // best is the best score of all sets that hold the parts and nothing else, and
 // whether there is one.
-func (p *paper) best(parts []Part, there []gpu.Partition) (best score, found bool) {
+func (p *paper) best(parts []part, there []gpu.Partition) (best score, found bool) {
 	want := map[string]int{}
 	rest := ""
 	for _, part := range parts {
@@ -109,10 +109,10 @@ next:
 }
 
 // check compares what Solve finds with the best of all sets.
-func (p *paper) check(t *testing.T, parts []Part, there []gpu.Partition) {
+func (p *paper) check(t *testing.T, parts []part, there []gpu.Partition) {
 	t.Helper()
 	want, possible := p.best(parts, there)
-	got, err := Solve(p.gpu, parts, there)
+	got, err := pack(p.gpu, parts, there)
 	require.Equal(t, possible, err == nil, "%s: %v of %v: %v", p.gpu.ProductName, parts, there, err)
 	if !possible {
 		require.Contains(t, err.Error(), "not fit")
@@ -128,23 +128,23 @@ func (p *paper) check(t *testing.T, parts []Part, there []gpu.Partition) {
 		if slices.ContainsFunc(there, func(q gpu.Partition) bool { return q.Is(c) }) {
 			s.kept++
 		}
-		if slices.ContainsFunc(parts, func(q Part) bool { return q.Count == 0 && q.Profile == c.Profile }) {
+		if slices.ContainsFunc(parts, func(q part) bool { return q.Count == 0 && q.Profile == c.Profile }) {
 			s.rest++
 		}
 	}
 	require.Contains(t, p.sets, set, "%v do not fit together", got)
 	require.Equal(t, want, s, "%s: %v of %v", p.gpu.ProductName, parts, there)
-	again, err := Solve(p.gpu, parts, there)
+	again, err := pack(p.gpu, parts, there)
 	require.NoError(t, err)
 	require.Equal(t, got, again)
 }
 
 // parts are some that numbers choose.
-func (p *paper) parts(next func(n int) int) (parts []Part) {
-	profiles := Profiles(p.gpu)
+func (p *paper) parts(next func(n int) int) (parts []part) {
+	profiles := MIGProfiles(p.gpu)
 	rest := next(4) == 0
 	for range 1 + next(4) {
-		part := Part{Profile: profiles[next(len(profiles))], Count: 1 + next(4)}
+		part := part{Profile: profiles[next(len(profiles))], Count: 1 + next(4)}
 		if rest {
 			part.Count, rest = 0, false
 		}
@@ -203,17 +203,17 @@ func FuzzSolve(f *testing.F) {
 // is some 0.1 ms; 100 ms would be too much.
 func BenchmarkSolve(b *testing.B) {
 	for _, p := range papers(b) {
-		var every []Part
-		for _, profile := range Profiles(p.gpu) {
+		var every []part
+		for _, profile := range MIGProfiles(p.gpu) {
 			if !strings.HasPrefix(profile, "7g") && !strings.HasPrefix(profile, "4g") {
-				every = append(every, Part{Profile: profile, Count: 1})
+				every = append(every, part{Profile: profile, Count: 1})
 			}
 		}
-		fills := append(slices.Clone(every[:len(every)-1]), Part{Profile: every[0].Profile})
-		for name, parts := range map[string][]Part{"every": every, "fills": fills, "ones": {{Profile: "1g"}}} {
+		fills := append(slices.Clone(every[:len(every)-1]), part{Profile: every[0].Profile})
+		for name, parts := range map[string][]part{"every": every, "fills": fills, "ones": {{Profile: "1g"}}} {
 			b.Run(p.gpu.ProductName+"/"+name, func(b *testing.B) {
 				for b.Loop() {
-					_, _ = Solve(p.gpu, parts, nil)
+					_, _ = pack(p.gpu, parts, nil)
 				}
 			})
 		}

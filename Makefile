@@ -156,7 +156,7 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 # The kubelet's calls meet each other, and all that the plugin looks at and publishes meanwhile.
 RACE  = ./pkg/node/... ./pkg/claim ./pkg/claim/ledger ./pkg/cdi
 # GPUs are read and changed side by side, and a call that hangs is left behind.
-RACE += ./pkg/hardware/amd/... ./pkg/hardware/gate ./pkg/hardware/mps ./pkg/hardware/nvidia/... ./pkg/partition
+RACE += ./pkg/hardware/amd/... ./pkg/hardware ./pkg/hardware/mps ./pkg/hardware/nvidia/... ./pkg/partition
 # Requests meet what follows the API server.
 RACE += ./pkg/serve
 # `make nightly` runs all packages with the race detector. These start goroutines, too, but a fault

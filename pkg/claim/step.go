@@ -6,7 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // StepError says that a step of a Prepare failed, although nothing is wrong with the claim: the
@@ -27,7 +27,7 @@ func (e *StepError) Unwrap() error { return e.err }
 // IsTransient reports whether an error says nothing about the hardware: the call was cancelled or took
 // too long.
 func IsTransient(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*gate.ClosedError))
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*hardware.ClosedError))
 }
 
 // RefusedError says that what a claim asks for cannot be prepared on any node like this one.

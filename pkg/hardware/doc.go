@@ -7,6 +7,8 @@
 //     other software on the node does with its GPUs; owners.go has what that takes.
 //   - driver.go: [Driver] is what drivers do, [Basic] what those answer whose GPUs
 //     cannot do something.
+//   - gate.go: [Gate] admits one task at a time to a GPU, and returns to the caller when
+//     a call hangs. All calls of all vendors pass through it.
 //   - machine.go: [Machine] is what the plugin runs on: the vendors and what is
 //     asked of the machine itself, real or simulated.
 package hardware

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/sleep"
@@ -23,10 +22,10 @@ const (
 
 // await waits until the partition of the mode has its KFD node and its device
 // node. Other missing partitions do not matter: Obstacles withholds them.
-func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, index int) (amdgpu.Partition, error) {
+func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, index int) (sysfs.Partition, error) {
 	start := time.Now()
 	type look struct {
-		found amdgpu.Partition
+		found sysfs.Partition
 		// missing says what the partition still lacks.
 		missing error
 	}
@@ -37,7 +36,7 @@ func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, in
 			return look{found, missing}, err
 		})
 		if err != nil && last != nil && ctx.Err() != nil {
-			return amdgpu.Partition{}, last // more specific than the end of ctx
+			return sysfs.Partition{}, last // more specific than the end of ctx
 		}
 		if err != nil || l.missing == nil {
 			return l.found, err
@@ -48,13 +47,13 @@ func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, in
 		}
 		last = l.missing
 		if time.Since(start) > patience || sleep.For(ctx, lookPause) != nil {
-			return amdgpu.Partition{}, last
+			return sysfs.Partition{}, last
 		}
 	}
 }
 
 // find looks for the partition. missing says what it still lacks.
-func (c *gpuHandle) find(want xcp.Mode, index int) (found amdgpu.Partition, missing, err error) {
+func (c *gpuHandle) find(want xcp.Mode, index int) (found sysfs.Partition, missing, err error) {
 	now, err := c.ComputeMode()
 	if err != nil {
 		return found, nil, err
@@ -80,7 +79,7 @@ func (c *gpuHandle) find(want xcp.Mode, index int) (found amdgpu.Partition, miss
 }
 
 // missingNode says that KFD does not have a partition that the mode should have.
-func (c *gpuHandle) missingNode(l amdgpu.Live, index int) error {
+func (c *gpuHandle) missingNode(l sysfs.Live, index int) error {
 	if len(l.Nodes()) == 0 {
 		return c.WithoutKFD()
 	}
@@ -89,13 +88,13 @@ func (c *gpuHandle) missingNode(l amdgpu.Live, index int) error {
 
 // shortfall is also the reason of an obstacle. Of the causes this one has been
 // seen: https://instinct.docs.amd.com, "MI300X troubleshooting".
-func shortfall(l amdgpu.Live, index int) string {
+func shortfall(l sysfs.Live, index int) string {
 	return fmt.Sprintf("KFD has only %d of the %d partitions of mode %s, and not that with index %d; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and reload amdgpu",
 		len(l.Nodes()), len(l.Partitions), l.Mode, index)
 }
 
 // missingDevice says that a device node is not in /dev yet.
-func (c *gpuHandle) missingDevice(p amdgpu.Partition) (missing, err error) {
+func (c *gpuHandle) missingDevice(p sysfs.Partition) (missing, err error) {
 	if err := c.CheckMinor(p); err != nil {
 		return nil, err
 	}
@@ -111,7 +110,7 @@ func (c *gpuHandle) missingDevice(p amdgpu.Partition) (missing, err error) {
 
 // reportShortfall tells the log that partitions are missing beside the one that
 // was wanted.
-func (c *gpuHandle) reportShortfall(l amdgpu.Live) {
+func (c *gpuHandle) reportShortfall(l sysfs.Live) {
 	if missing := l.Missing(); len(missing) > 0 {
 		c.driver.cfg.Logger.Info("A GPU has fewer partitions than its mode should have", "gpu", c.PCIAddress, "mode", l.Mode, "missing", missing)
 	}

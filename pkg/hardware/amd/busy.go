@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -12,17 +12,17 @@ import (
 func (c *gpuHandle) explainBusy(want xcp.Mode, cause error) error {
 	who, err := c.who()
 	if err != nil {
-		who = amdgpu.Processes{}
+		who = sysfs.Processes{}
 		c.driver.cfg.Logger.Info("Who uses a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
 	}
 	var reason string
 	switch {
 	case len(who.OnGPU) > 0:
-		reason = fmt.Sprintf("%s it; end or move them, and this is retried", amdgpu.Listed(who.OnGPU, "uses", "use"))
+		reason = fmt.Sprintf("%s it; end or move them, and this is retried", sysfs.Listed(who.OnGPU, "uses", "use"))
 	case len(who.Others) > 0:
 		c.learnHostBusy()
 		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s; end them or install a newer amdgpu on the node, and this is retried",
-			amdgpu.Listed(who.Others, "does", "do"))
+			sysfs.Listed(who.Others, "does", "do"))
 	default:
 		// A process leaves the list before KFD has cleaned up after it, and older kernels
 		// switch one GPU at a time.
@@ -49,12 +49,12 @@ func (e *BusyError) Error() string {
 func (e *BusyError) Unwrap() []error { return []error{gpu.ErrInUse, e.cause} }
 
 // who lists the processes of the GPU as it is now.
-func (c *gpuHandle) who() (amdgpu.Processes, error) {
+func (c *gpuHandle) who() (sysfs.Processes, error) {
 	l, err := c.Look()
 	if err != nil {
-		return amdgpu.Processes{}, err
+		return sysfs.Processes{}, err
 	}
-	return amdgpu.ProcessesOf(c.Task, l.GPUIDs())
+	return sysfs.ProcessesOf(c.Task, l.GPUIDs())
 }
 
 func (d *Driver) setHostBusy(load string) {
@@ -67,7 +67,7 @@ func (d *Driver) setHostBusy(load string) {
 // only after the whole patience: just after a process has ended, a kernel that counts the
 // GPU's own processes refuses, too.
 func (c *gpuHandle) learnHostBusy() {
-	if load, err := amdgpu.LoadID(c.Task); err == nil {
+	if load, err := sysfs.LoadID(c.Task); err == nil {
 		c.driver.setHostBusy(load)
 	}
 }

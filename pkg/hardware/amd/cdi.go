@@ -10,14 +10,13 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // devicePaths are the device nodes of a partition. A GPU's primary node
 // (/dev/dri/card0) is never among them: through it the driver puts work on
 // whichever partition has least to do.
-func devicePaths(p amdgpu.Partition) []string {
+func devicePaths(p sysfs.Partition) []string {
 	return []string{sysfs.KFDDevice, filepath.Join(sysfs.RenderDir, sysfs.RenderName(p.Node.Minor))}
 }
 
@@ -43,7 +42,7 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 		if err != nil {
 			return nil, err
 		}
-		parts := slices.DeleteFunc(slices.Clone(l.Partitions), func(q amdgpu.Partition) bool {
+		parts := slices.DeleteFunc(slices.Clone(l.Partitions), func(q sysfs.Partition) bool {
 			return q.Node == nil || p.Type == gpu.TypeXCP && q.Index != p.Start
 		})
 		if p.Type == gpu.TypeXCP && l.Mode != want {
@@ -57,7 +56,7 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 }
 
 // edits are the nodes of some partitions, each once.
-func (c *gpuHandle) edits(parts []amdgpu.Partition) (*cdispecs.ContainerEdits, error) {
+func (c *gpuHandle) edits(parts []sysfs.Partition) (*cdispecs.ContainerEdits, error) {
 	edits := &cdispecs.ContainerEdits{}
 	for _, p := range parts {
 		if err := c.CheckMinor(p); err != nil {

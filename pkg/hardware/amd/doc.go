@@ -1,9 +1,7 @@
 // Package amd implements the vendor contract of pkg/hardware for AMD Instinct GPUs: inventory,
 // partitions, modes, health, and what containers need.
 //
-// Its subpackages read: sysfs makes the calls to files, kfd knows the topology and the
-// processes, amdgpu the GPUs. This package changes something: switch.go and await.go the
-// compute mode, memorymode.go and reload.go the memory mode of all GPUs, for which the
-// driver is reloaded. It does not know whether the files are the host's or a simulated
-// kernel's.
+// sysfs, below it, reads. This package changes something: switch.go and await.go the compute
+// mode, memorymode.go and reload.go the memory mode of all GPUs, for which the driver is
+// reloaded. It does not know whether the files are the host's or a simulated kernel's.
 package amd

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
@@ -53,7 +52,7 @@ type Config struct {
 type Driver struct {
 	hardware.Basic
 	cfg     Config
-	machine *amdgpu.Machine
+	machine *sysfs.Machine
 
 	// mu protects hostBusy: the load of the driver that was seen to refuse switches while
 	// any process of the host uses KFD; empty if there is none.
@@ -73,7 +72,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.ReloadPatience <= 0 {
 		cfg.ReloadPatience = reloadPatience
 	}
-	return &Driver{cfg: cfg, machine: amdgpu.New(cfg.Files, cfg.Logger)}, nil
+	return &Driver{cfg: cfg, machine: sysfs.New(cfg.Files, cfg.Logger)}, nil
 }
 
 // Open checks that amdgpu is loaded; otherwise it fails with fs.ErrNotExist. It holds nothing
@@ -107,15 +106,15 @@ func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error
 }
 
 // HealthError is a GPU that is not healthy.
-type HealthError = amdgpu.HealthError
+type HealthError = sysfs.HealthError
 
 // gpuHandle is one GPU during one task.
 type gpuHandle struct {
-	*amdgpu.GPU
+	*sysfs.GPU
 	driver *Driver
 }
 
 // forGPU runs f for one GPU, alone, if the GPU is there.
 func forGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
-	return amdgpu.OnGPU(ctx, d.machine, pciAddress, func(g *amdgpu.GPU) (T, error) { return f(&gpuHandle{GPU: g, driver: d}) })
+	return sysfs.OnGPU(ctx, d.machine, pciAddress, func(g *sysfs.GPU) (T, error) { return f(&gpuHandle{GPU: g, driver: d}) })
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
@@ -52,7 +51,7 @@ func (c *gpuHandle) examineRAS() error {
 	if uncorrected == 0 {
 		return nil
 	}
-	return &amdgpu.HealthError{
+	return &sysfs.HealthError{
 		PCIAddress: c.PCIAddress,
 		Problem:    fmt.Sprintf("has counted %d errors that could not be corrected (%s)", uncorrected, strings.Join(blocks, ", ")),
 		Cure:       "drain it and reload amdgpu or reboot the node; if they come back, have the GPU replaced",

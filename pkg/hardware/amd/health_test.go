@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
@@ -53,7 +52,7 @@ func TestCheckHealth(t *testing.T) {
 			trouble.breaks(files)
 			err := d.CheckHealth(t.Context(), paperAddress)
 			assert.ErrorContains(t, err, trouble.want)
-			var health *amdgpu.HealthError
+			var health *sysfs.HealthError
 			require.ErrorAs(t, err, &health)
 			assert.NotEmpty(t, health.Cure)
 			if trouble.is != nil {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/sleep"
@@ -103,7 +102,7 @@ func (m *memorySwitch) run(ctx context.Context) error {
 	}
 	// The kernel decides when the driver is unloaded; this check only avoids a request
 	// that would stay pending.
-	if who, err := amdgpu.Users(m.host); err != nil {
+	if who, err := sysfs.Users(m.host); err != nil {
 		return err
 	} else if who != "" {
 		return fmt.Errorf("memory mode %s: amdgpu cannot be reloaded while it is %w: %s", m.want, gpu.ErrInUse, who)
@@ -211,7 +210,7 @@ func (m *memorySwitch) find() error {
 			return err
 		}
 		if !slices.Contains(offer, m.want) {
-			return fmt.Errorf("GPU %s cannot be put into memory mode %s: %w: it has %s", c.PCIAddress, m.want, gpu.ErrNotSupported, strings.Join(amdgpu.Texts(offer), ", "))
+			return fmt.Errorf("GPU %s cannot be put into memory mode %s: %w: it has %s", c.PCIAddress, m.want, gpu.ErrNotSupported, strings.Join(sysfs.Texts(offer), ", "))
 		}
 	}
 	if !slices.ContainsFunc(m.gpus, func(c *memoryGPU) bool { return c.cut }) {

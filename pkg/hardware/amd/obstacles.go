@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // Obstacles lists the placements of a GPU that cannot be prepared now: partitions of the
@@ -47,18 +47,18 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 // busy names the processes that keep the GPU in its mode, empty if there are none.
 // Processes of other GPUs count only on a kernel that was seen to refuse a switch because of
 // them.
-func (c *gpuHandle) busy(l amdgpu.Live) (string, error) {
-	who, err := amdgpu.ProcessesOf(c.Task, l.GPUIDs())
+func (c *gpuHandle) busy(l sysfs.Live) (string, error) {
+	who, err := sysfs.ProcessesOf(c.Task, l.GPUIDs())
 	if err != nil {
 		return "", err
 	}
 	if len(who.OnGPU) > 0 {
-		return fmt.Sprintf("the GPU stays in mode %s as long as %s it", l.Mode, amdgpu.Listed(who.OnGPU, "uses", "use")), nil
+		return fmt.Sprintf("the GPU stays in mode %s as long as %s it", l.Mode, sysfs.Listed(who.OnGPU, "uses", "use")), nil
 	}
 	if len(who.Others) == 0 {
 		return "", nil
 	}
-	load, err := amdgpu.LoadID(c.Task)
+	load, err := sysfs.LoadID(c.Task)
 	if err != nil {
 		return "", err
 	}
@@ -67,5 +67,5 @@ func (c *gpuHandle) busy(l amdgpu.Live) (string, error) {
 	if c.driver.hostBusy != load {
 		return "", nil
 	}
-	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s; the GPU stays in mode %s", amdgpu.Listed(who.Others, "does", "do"), l.Mode), nil
+	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s; the GPU stays in mode %s", sysfs.Listed(who.Others, "does", "do"), l.Mode), nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -25,13 +24,13 @@ func (m *memorySwitch) load(ctx context.Context) error {
 // reload reloads the driver, and checks the GPUs afterwards.
 func (m *memorySwitch) reload(ctx context.Context) error {
 	d := m.driver
-	before, err := amdgpu.LoadID(m.host)
+	before, err := sysfs.LoadID(m.host)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	failed := m.load(ctx)
-	after, err := amdgpu.LoadID(m.host.Undoing())
+	after, err := sysfs.LoadID(m.host.Undoing())
 	switch {
 	case err != nil && failed == nil:
 		return err
@@ -61,9 +60,9 @@ func (m *memorySwitch) explainReload(err error) error {
 	if !errors.Is(err, gpu.ErrInUse) {
 		return fmt.Errorf("memory mode %s: %w", m.want, err)
 	}
-	who, lookErr := amdgpu.Users(m.host.Undoing())
+	who, lookErr := sysfs.Users(m.host.Undoing())
 	if lookErr != nil || who == "" {
-		who = amdgpu.UnknownUsers
+		who = sysfs.UnknownUsers
 	}
 	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
@@ -151,7 +150,7 @@ func TestXCCsOfAnUnknownChip(t *testing.T) {
 		files.Remove(sysfs.NodesDir + "/" + string(rune('2'+i)))
 	}
 	_, err := driverOn(t, files).Live(t.Context(), paperAddress)
-	var health *amdgpu.HealthError
+	var health *sysfs.HealthError
 	assert.True(t, errors.As(err, &health), "%v", err)
 	_, err = driverOn(t, files).Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "cpx"})
 	assert.ErrorContains(t, err, "has no node in KFD's topology")

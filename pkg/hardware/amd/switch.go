@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/sleep"
@@ -135,7 +134,7 @@ func (c *gpuHandle) checkOffer(now, want xcp.Mode) error {
 		return nil
 	}
 	return fmt.Errorf("GPU %s cannot be put into mode %s: in memory mode %s it has %s; if the memory mode was changed, what the GPU offers is published again and the pod can be deleted to be scheduled again",
-		c.PCIAddress, want, memory, strings.Join(amdgpu.Texts(offer), ", "))
+		c.PCIAddress, want, memory, strings.Join(sysfs.Texts(offer), ", "))
 }
 
 // explainWrite adds to an error of the kernel what it means and what to do.

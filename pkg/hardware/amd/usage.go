@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
@@ -29,7 +28,7 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	uses, told, err := amdgpu.Uses(c.Task, l.GPUIDs())
+	uses, told, err := sysfs.Uses(c.Task, l.GPUIDs())
 	if err != nil {
 		return u, err
 	}
@@ -53,14 +52,14 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 				return u, err
 			}
 			if told {
-				sum(mine, []amdgpu.Node{*p.Node}, part.Measured)
+				sum(mine, []sysfs.Node{*p.Node}, part.Measured)
 			}
 			name = part.Name()
 			u.Partitions = append(u.Partitions, part)
 		}
 		for _, use := range mine {
 			measured := gpu.Measured{}
-			sum([]amdgpu.Use{use}, []amdgpu.Node{*p.Node}, measured)
+			sum([]sysfs.Use{use}, []sysfs.Node{*p.Node}, measured)
 			delete(measured, gpu.ProcessCount)
 			u.Processes = append(u.Processes, gpu.ProcessUsage{PID: use.PID, Device: name, Measured: measured})
 		}
@@ -68,7 +67,7 @@ func (c *gpuHandle) usage() (gpu.Usage, error) {
 	return u, nil
 }
 
-func (c *gpuHandle) partUsage(l amdgpu.Live, p amdgpu.Partition) (gpu.PartitionUsage, error) {
+func (c *gpuHandle) partUsage(l sysfs.Live, p sysfs.Partition) (gpu.PartitionUsage, error) {
 	part := gpu.PartitionUsage{Partition: c.Partition(l.Mode, p), Instance: strconv.Itoa(p.Index), Measured: gpu.Measured{}}
 	memory, err := p.Node.Memory(c.Task)
 	if memory > 0 {
@@ -77,7 +76,7 @@ func (c *gpuHandle) partUsage(l amdgpu.Live, p amdgpu.Partition) (gpu.PartitionU
 	return part, err
 }
 
-func usesOf(uses []amdgpu.Use, gpuID string) (mine []amdgpu.Use) {
+func usesOf(uses []sysfs.Use, gpuID string) (mine []sysfs.Use) {
 	for _, u := range uses {
 		if u.GPUID == gpuID {
 			mine = append(mine, u)
@@ -89,7 +88,7 @@ func usesOf(uses []amdgpu.Use, gpuID string) (mine []amdgpu.Use) {
 // sum adds what processes use of nodes. Without processes, whether the chip tells the compute units
 // is known of those for computing only: their KFD has get_cu_occupancy (Linux'
 // amdgpu_amdkfd_arcturus.c, _aldebaran.c and _gc_9_4_3.c).
-func sum(uses []amdgpu.Use, nodes []amdgpu.Node, to gpu.Measured) {
+func sum(uses []sysfs.Use, nodes []sysfs.Node, to gpu.Measured) {
 	units, tells := int64(0), true
 	for _, n := range nodes {
 		units += n.ComputeUnits

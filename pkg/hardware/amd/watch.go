@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 const (
@@ -67,7 +67,7 @@ func (w *watcher) look(ctx context.Context) {
 
 // note reports what has not been said.
 func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
-	var trouble *amdgpu.HealthError
+	var trouble *sysfs.HealthError
 	switch {
 	case err == nil:
 		delete(w.said, pciAddress)

@@ -15,7 +15,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
@@ -87,8 +87,8 @@ func runBelow(root string) func(context.Context, string, ...string) ([]byte, err
 	var commands sync.Map // the gate of each command
 	return func(ctx context.Context, program string, args ...string) ([]byte, error) {
 		key := strings.Join(append([]string{program}, args...), " ")
-		command, _ := commands.LoadOrStore(key, gate.New(program, ""))
-		return gate.Through(ctx, command.(*gate.Gate), func(t *gate.Task) ([]byte, error) { //nolint:forcetypeassert // nothing else is stored
+		command, _ := commands.LoadOrStore(key, hardware.NewGate(program, ""))
+		return hardware.Through(ctx, command.(*hardware.Gate), func(t *hardware.Task) ([]byte, error) { //nolint:forcetypeassert // nothing else is stored
 			t.Note(key)
 			cmd := exec.CommandContext(ctx, filepath.Join(root, "usr/bin", program), args...)
 			cmd.WaitDelay = time.Second

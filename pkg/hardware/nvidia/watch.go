@@ -10,7 +10,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -73,7 +73,7 @@ func (w *watcher) run(ctx context.Context) error {
 type watcher struct {
 	d      *Driver
 	report func(gpu.HealthEvent)
-	gate   *gate.Gate
+	gate   *hardware.Gate
 	// lookEvery is the constant, except in tests.
 	lookEvery time.Duration
 	// said is what was last reported of a GPU that is not watched.

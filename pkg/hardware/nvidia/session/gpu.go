@@ -9,7 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
@@ -38,7 +38,7 @@ func OnGPU[T any](ctx context.Context, s *Session, pciAddress string, f func(*GP
 }
 
 // gateOf returns the gate of one GPU.
-func (s *Session) gateOf(pciAddress string) *gate.Gate {
+func (s *Session) gateOf(pciAddress string) *hardware.Gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, ok := s.gates[pciAddress]

@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // Session is this process's use of NVML. While a GPU is reset there must be none: an
@@ -22,10 +22,10 @@ type Session struct {
 	nvml   nvml.Interface
 	logger logr.Logger
 	// library is the gate of calls that concern no GPU.
-	library *gate.Gate
+	library *hardware.Gate
 
 	// alone is the gate of the task that has NVML to itself.
-	alone *gate.Gate
+	alone *hardware.Gate
 	// resets lets one GPU at a time be reset.
 	resets *semaphore.Weighted
 	// tasks are in NVML. sets are sets of events, which must be freed before NVML is
@@ -45,7 +45,7 @@ type Session struct {
 
 	// mu protects what follows.
 	mu    sync.Mutex
-	gates map[string]*gate.Gate
+	gates map[string]*hardware.Gate
 	// seen are the PCI addresses by NVML's index, to name a GPU that is lost.
 	seen map[int]string
 }
@@ -72,7 +72,7 @@ func New(library nvml.Interface, logger logr.Logger) *Session {
 		resets:  semaphore.NewWeighted(1),
 		tasks:   semaphore.NewWeighted(everyone),
 		sets:    semaphore.NewWeighted(everyone),
-		gates:   map[string]*gate.Gate{},
+		gates:   map[string]*hardware.Gate{},
 		seen:    map[int]string{},
 	}
 }
@@ -121,7 +121,7 @@ func (s *Session) HoldSet(ctx context.Context) (release func(), err error) {
 func (s *Session) Leaving() bool { return s.leaving.Load() }
 
 // enter waits until NVML may be used, and keeps it open until leave.
-func (s *Session) enter(ctx context.Context, t *gate.Task) (leave func(), err error) {
+func (s *Session) enter(ctx context.Context, t *hardware.Task) (leave func(), err error) {
 	if s.released.Load() {
 		return nil, fmt.Errorf("%s: %w", t.Subject(), ErrReleased)
 	}
@@ -221,7 +221,7 @@ func (s *Session) WithoutNVML(ctx context.Context, f func(context.Context) error
 
 // inPrivate runs f for the task that has NVML to itself.
 func (s *Session) inPrivate(ctx context.Context, f func(*Task) error) error {
-	_, err := gate.Through(ctx, s.alone, func(t *gate.Task) (struct{}, error) { return struct{}{}, f(s.task(t)) })
+	_, err := hardware.Through(ctx, s.alone, func(t *hardware.Task) (struct{}, error) { return struct{}{}, f(s.task(t)) })
 	return err
 }
 

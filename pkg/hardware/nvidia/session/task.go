@@ -6,27 +6,27 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/go-logr/logr"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // StuckError is an NVML call that has not returned. The GPU stays closed until it does,
 // because NVML calls cannot be cancelled.
-type StuckError = gate.StuckError
+type StuckError = hardware.StuckError
 
 // NewGate makes a gate for NVML calls. The subject is what is behind it, for errors.
-func NewGate(subject string) *gate.Gate { return gate.New(subject, "NVML call") }
+func NewGate(subject string) *hardware.Gate { return hardware.NewGate(subject, "NVML call") }
 
 // Task is one holder of a gate. All NVML calls are made through it, with Ask and Tell.
 type Task struct {
-	*gate.Task
+	*hardware.Task
 	NVML   nvml.Interface
 	Logger logr.Logger
 }
 
 // Through runs f alone at the gate. It returns when f does or when ctx ends, whichever
 // is first. It waits while NVML is closed for the reset of a GPU, so f must not call it.
-func Through[T any](ctx context.Context, s *Session, g *gate.Gate, f func(*Task) (T, error)) (T, error) {
-	return gate.Through(ctx, g, func(t *gate.Task) (T, error) {
+func Through[T any](ctx context.Context, s *Session, g *hardware.Gate, f func(*Task) (T, error)) (T, error) {
+	return hardware.Through(ctx, g, func(t *hardware.Task) (T, error) {
 		leave, err := s.enter(ctx, t)
 		if err != nil {
 			var none T
@@ -42,7 +42,7 @@ func OnLibrary[T any](ctx context.Context, s *Session, f func(*Task) (T, error))
 	return Through(ctx, s, s.library, f)
 }
 
-func (s *Session) task(t *gate.Task) *Task { return &Task{Task: t, NVML: s.nvml, Logger: s.logger} }
+func (s *Session) task(t *hardware.Task) *Task { return &Task{Task: t, NVML: s.nvml, Logger: s.logger} }
 
 // Has reports whether the library has a function. A call of one that it does not have would end
 // this process, because functions are bound at their first call.
@@ -58,7 +58,7 @@ func (t *Task) Undoing() *Task { return &Task{Task: t.Task.Undoing(), NVML: t.NV
 // Ask makes one NVML call that returns a value. call is the name of the C function
 // without "nvml".
 func Ask[T any](t *Task, call string, f func() (T, nvml.Return)) (T, error) {
-	return gate.Ask(t.Task, call, func() (T, error) {
+	return hardware.Ask(t.Task, call, func() (T, error) {
 		value, ret := f()
 		if ret != nvml.SUCCESS {
 			var none T

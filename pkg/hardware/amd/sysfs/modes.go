@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -49,7 +48,7 @@ func (c *GPU) readModes() (gpu.Modes, error) {
 
 // ComputeMode is the compute mode that the GPU is in, empty for a GPU that has none.
 func (c *GPU) ComputeMode() (xcp.Mode, error) {
-	text, err := c.ReadOptional(c.File(sysfs.ComputeFile))
+	text, err := c.ReadOptional(c.File(ComputeFile))
 	if err != nil || text == "" {
 		return "", c.Explain(err)
 	}
@@ -63,7 +62,7 @@ func (c *GPU) ComputeMode() (xcp.Mode, error) {
 // MemoryMode is the memory mode that the GPU is in. Drivers without the file
 // know no other than NPS1.
 func (c *GPU) MemoryMode() (xcp.MemoryMode, error) {
-	text, err := c.ReadOptional(c.File(sysfs.MemoryFile))
+	text, err := c.ReadOptional(c.File(MemoryFile))
 	if err != nil {
 		return "", c.Explain(err)
 	}
@@ -86,7 +85,7 @@ func (c *GPU) ComputeModes(now xcp.Mode, memory xcp.MemoryMode, nodes []Node) ([
 	if !switchable {
 		return []xcp.Mode{now}, nil
 	}
-	text, err := c.ReadOptional(c.File(sysfs.AvailableComputeFile))
+	text, err := c.ReadOptional(c.File(AvailableComputeFile))
 	if err != nil {
 		return nil, c.Explain(err)
 	}
@@ -101,7 +100,7 @@ func (c *GPU) switchable() (bool, error) {
 	if _, vf, _ := xcp.ProductOf(device); err != nil || vf {
 		return false, err
 	}
-	info, err := c.Stat(c.File(sysfs.ComputeFile))
+	info, err := c.Stat(c.File(ComputeFile))
 	return err == nil && info.Mode&0o222 != 0, err
 }
 
@@ -111,7 +110,7 @@ func (c *GPU) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []Node) ([]x
 	if err != nil {
 		return nil, err
 	}
-	text, err := c.ReadOptional(c.File(sysfs.AvailableMemoryFile))
+	text, err := c.ReadOptional(c.File(AvailableMemoryFile))
 	if err != nil {
 		return nil, c.Explain(err)
 	}
@@ -168,14 +167,14 @@ func (c *GPU) modesByMemory(memory xcp.MemoryMode, computes []xcp.Mode, l Live) 
 // none, or takes no request, the GPU stays in the one that it is in
 // (amdgpu_gmc_sysfs_init in Linux' amdgpu_gmc.c).
 func (c *GPU) MemoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
-	info, err := c.Stat(c.File(sysfs.MemoryFile))
-	if sysfs.Absent(err) {
+	info, err := c.Stat(c.File(MemoryFile))
+	if Absent(err) {
 		return []xcp.MemoryMode{now}, nil
 	}
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	text, err := c.ReadOptional(c.File(sysfs.AvailableMemoryFile))
+	text, err := c.ReadOptional(c.File(AvailableMemoryFile))
 	if err != nil {
 		return nil, c.Explain(err)
 	}

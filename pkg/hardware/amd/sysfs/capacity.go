@@ -1,11 +1,10 @@
-package amdgpu
+package sysfs
 
 import (
 	"cmp"
 	"fmt"
 	"strconv"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -96,13 +95,13 @@ func partitionsOf(mode xcp.Mode) int {
 // that are live. The memory of an APU is the machine's: its file says that there
 // is none (gmc_v9_0_mc_init in Linux' gmc_v9_0.c), and KFD alone tells.
 func (c *GPU) memory(s *capacity, l Live) (int64, error) {
-	text, err := c.ReadOptional(c.File(sysfs.VRAMTotalFile))
+	text, err := c.ReadOptional(c.File(VRAMTotalFile))
 	if err != nil {
 		return 0, c.Explain(err)
 	}
 	total, err := strconv.ParseInt(text, 10, 64)
 	if text != "" && (err != nil || total < 0) {
-		return 0, fmt.Errorf("GPU %s: %s says %q, which is no number of bytes", c.PCIAddress, sysfs.VRAMTotalFile, text)
+		return 0, fmt.Errorf("GPU %s: %s says %q, which is no number of bytes", c.PCIAddress, VRAMTotalFile, text)
 	}
 	partitions, all, err := c.partitionMemory(l)
 	if err != nil {

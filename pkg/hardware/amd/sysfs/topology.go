@@ -1,12 +1,10 @@
-package amdgpu
+package sysfs
 
 import (
 	"fmt"
 	"path"
 	"slices"
 	"strconv"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // topologyTries is how often a topology that changes under our eyes is read.
@@ -21,10 +19,10 @@ type Topology struct {
 }
 
 // ReadTopology reads all nodes, again if they change meanwhile.
-func ReadTopology(t *sysfs.Task) (*Topology, error) {
+func ReadTopology(t *Task) (*Topology, error) {
 	for range topologyTries {
 		before, err := Generation(t)
-		if sysfs.Absent(err) {
+		if Absent(err) {
 			return &Topology{}, nil // amdgpu without KFD, as for graphics alone
 		}
 		if err != nil {
@@ -48,17 +46,17 @@ func ReadTopology(t *sysfs.Task) (*Topology, error) {
 // Generation changes with every node that comes or goes (kfd_topology_add_device
 // and kfd_topology_remove_device in Linux' kfd_topology.c). It counts from the load of
 // the driver on, which is told by the folder's inode.
-func Generation(t *sysfs.Task) (string, error) {
-	count, err := t.Read(path.Join(sysfs.TopologyDir, "generation_id"))
+func Generation(t *Task) (string, error) {
+	count, err := t.Read(path.Join(TopologyDir, "generation_id"))
 	if err != nil {
 		return "", err
 	}
-	info, err := t.Stat(sysfs.TopologyDir)
+	info, err := t.Stat(TopologyDir)
 	return fmt.Sprintf("%s/%d", count, info.Inode), err
 }
 
-func readNodes(t *sysfs.Task) ([]Node, error) {
-	names, err := t.List(sysfs.NodesDir)
+func readNodes(t *Task) ([]Node, error) {
+	names, err := t.List(NodesDir)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +67,7 @@ func readNodes(t *sysfs.Task) ([]Node, error) {
 			continue
 		}
 		n, ok, err := ReadNode(t, number)
-		if sysfs.Absent(err) {
+		if Absent(err) {
 			continue // it went while we looked; the generation tells
 		}
 		if err != nil {

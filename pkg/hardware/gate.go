@@ -1,4 +1,4 @@
-package gate
+package hardware
 
 import (
 	"context"
@@ -35,10 +35,10 @@ type Gate struct {
 	closed string
 }
 
-// New makes a gate. The subject is what is behind it, for errors
+// NewGate makes a gate. The subject is what is behind it, for errors
 // ("GPU 0000:c1:00.0"); the noun goes before the names of calls ("NVML call")
 // and may be empty.
-func New(subject, noun string) *Gate {
+func NewGate(subject, noun string) *Gate {
 	if noun != "" {
 		noun += " "
 	}

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -123,7 +122,7 @@ func (c *GPU) Confirmed() (Live, error) {
 			continue
 		}
 		again, ok, err := ReadNode(c.Task, p.Node.Number)
-		if err != nil && !sysfs.Absent(err) {
+		if err != nil && !Absent(err) {
 			return l, err
 		}
 		if err != nil || !ok || again != *p.Node {
@@ -150,7 +149,7 @@ func (c *GPU) firstMinor() (int, error) {
 		return 0, err
 	}
 	for _, name := range names {
-		if minor, ok := sysfs.RenderMinor(name); ok {
+		if minor, ok := RenderMinor(name); ok {
 			return minor, nil
 		}
 	}
@@ -161,7 +160,7 @@ func (c *GPU) firstMinor() (int, error) {
 // that of a partition device. Drivers name these amdgpu_xcp_8 or amdgpu_xcp.8
 // (https://github.com/ROCm/k8s-device-plugin/issues/157).
 func (c *GPU) CheckMinor(p Partition) error {
-	node := path.Join("drm", sysfs.RenderName(p.Node.Minor))
+	node := path.Join("drm", RenderName(p.Node.Minor))
 	c.machine.mu.Lock()
 	last := c.machine.places[p.Node.Minor]
 	c.machine.mu.Unlock()
@@ -170,11 +169,11 @@ func (c *GPU) CheckMinor(p Partition) error {
 		places = places[1:]
 	}
 	for _, place := range places {
-		if _, err := c.Stat(path.Join(place, node)); !sysfs.Absent(err) {
+		if _, err := c.Stat(path.Join(place, node)); !Absent(err) {
 			return err
 		}
 	}
-	names, err := c.List(sysfs.PlatformDir)
+	names, err := c.List(PlatformDir)
 	if err != nil {
 		return err
 	}
@@ -182,15 +181,15 @@ func (c *GPU) CheckMinor(p Partition) error {
 		if !strings.HasPrefix(name, "amdgpu_xcp") {
 			continue
 		}
-		place := path.Join(sysfs.PlatformDir, name)
-		if _, err := c.Stat(path.Join(place, node)); !sysfs.Absent(err) {
+		place := path.Join(PlatformDir, name)
+		if _, err := c.Stat(path.Join(place, node)); !Absent(err) {
 			if err == nil {
 				c.learn(func() { c.machine.places[p.Node.Minor] = place })
 			}
 			return err
 		}
 	}
-	return fmt.Errorf("GPU %s: KFD node %d names %s, which is none of amdgpu's render nodes", c.PCIAddress, p.Node.Number, sysfs.RenderName(p.Node.Minor))
+	return fmt.Errorf("GPU %s: KFD node %d names %s, which is none of amdgpu's render nodes", c.PCIAddress, p.Node.Number, RenderName(p.Node.Minor))
 }
 
 // Live lists the partitions of the mode that the GPU is in, none for a GPU in
@@ -213,7 +212,7 @@ func (m *Machine) Live(ctx context.Context, pciAddress string) ([]gpu.Partition,
 func (c *GPU) Partition(mode xcp.Mode, p Partition) gpu.Partition {
 	out := gpu.Partition{GPU: c.PCIAddress, Type: gpu.TypeXCP, Profile: mode.Profile(), Start: p.Index, ID: "no KFD node"}
 	if p.Node != nil {
-		out.Complete, out.ID = true, sysfs.RenderName(p.Node.Minor)
+		out.Complete, out.ID = true, RenderName(p.Node.Minor)
 	}
 	return out
 }

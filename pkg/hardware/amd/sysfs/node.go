@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // Node is a GPU node of KFD's topology: a whole GPU, or a partition of one.
@@ -88,8 +86,8 @@ func (p properties) node(number int, gpuID string) (Node, bool) {
 }
 
 // ReadNode reads the node with a number; false says that it is no GPU that can be used.
-func ReadNode(t *sysfs.Task, number int) (Node, bool, error) {
-	dir := path.Join(sysfs.NodesDir, strconv.Itoa(number))
+func ReadNode(t *Task, number int) (Node, bool, error) {
+	dir := path.Join(NodesDir, strconv.Itoa(number))
 	gpuID, err := t.Read(path.Join(dir, "gpu_id"))
 	if err != nil {
 		return Node{}, false, hiddenNode(err)
@@ -116,10 +114,10 @@ func hiddenNode(err error) error {
 
 // Memory is the memory of a node in bytes. heap_type 1 and 2 are that of the
 // GPU (HSA_MEM_HEAP_TYPE in Linux' kfd_crat.h).
-func (n Node) Memory(t *sysfs.Task) (int64, error) {
+func (n Node) Memory(t *Task) (int64, error) {
 	var sum uint64
 	for bank := range n.banks {
-		text, err := t.Read(path.Join(sysfs.NodesDir, strconv.Itoa(n.Number), "mem_banks", strconv.Itoa(bank), "properties"))
+		text, err := t.Read(path.Join(NodesDir, strconv.Itoa(n.Number), "mem_banks", strconv.Itoa(bank), "properties"))
 		if err != nil {
 			return 0, err
 		}

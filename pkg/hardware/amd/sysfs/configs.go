@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -91,18 +90,18 @@ func (c *GPU) learnConfigs(kind string) configs {
 // readConfigs has the driver describe each mode, and puts the selector back.
 func (c *GPU) readConfigs() (configs, error) {
 	out := configs{engines: map[xcp.Mode]map[string]int64{}, memory: map[xcp.Mode][]xcp.MemoryMode{}}
-	text, err := c.ReadOptional(c.File(sysfs.ConfigModes))
+	text, err := c.ReadOptional(c.File(ConfigModes))
 	if err != nil || text == "" {
 		return out, err
 	}
-	before, err := c.Read(c.File(sysfs.SelectorFile))
+	before, err := c.Read(c.File(SelectorFile))
 	if err != nil {
 		return configs{}, err
 	}
 	now := before
 	for _, mode := range xcp.ParseModes(text) {
 		if now != string(mode) {
-			if err := c.Write(c.File(sysfs.SelectorFile), string(mode)); err != nil {
+			if err := c.Write(c.File(SelectorFile), string(mode)); err != nil {
 				return configs{}, err
 			}
 			now = string(mode)
@@ -112,7 +111,7 @@ func (c *GPU) readConfigs() (configs, error) {
 		}
 	}
 	if now != before && len(xcp.ParseModes(before)) == 1 {
-		err = c.Write(c.File(sysfs.SelectorFile), before)
+		err = c.Write(c.File(SelectorFile), before)
 	}
 	return out, err
 }
@@ -142,7 +141,7 @@ func (c *GPU) readConfig(out *configs, mode xcp.Mode) error {
 		}
 	}
 	out.engines[mode] = engines
-	text, err := c.ReadOptional(c.File(sysfs.ConfigMemory))
+	text, err := c.ReadOptional(c.File(ConfigMemory))
 	if modes := xcp.ParseMemoryModes(text); len(modes) > 0 {
 		out.memory[mode] = modes
 	}
@@ -153,7 +152,7 @@ func (c *GPU) readConfig(out *configs, mode xcp.Mode) error {
 // partitions have the same ones.
 func (c *GPU) resource(kind string) (n, shared int, err error) {
 	for name, value := range map[string]*int{"num_inst": &n, "num_shared": &shared} {
-		file := c.File(path.Join(sysfs.ConfigDir, kind, name))
+		file := c.File(path.Join(ConfigDir, kind, name))
 		text, err := c.ReadOptional(file)
 		if err != nil {
 			return 0, 0, err

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs_test
 
 import (
 	"context"

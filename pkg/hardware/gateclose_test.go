@@ -1,4 +1,4 @@
-package gate
+package hardware
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 func TestClosedGate(t *testing.T) {
-	g := New("GPU x", "")
+	g := NewGate("GPU x", "")
 	task, reopen, err := g.Close(t.Context(), "the driver is reloaded")
 	require.NoError(t, err)
 	value, err := Ask(task, "Slow", func() (int, error) { return 1, nil })
@@ -38,7 +38,7 @@ func TestClosedGate(t *testing.T) {
 // Who waits when the gate is closed is told too, and closing waits for its turn.
 func TestClosingABusyGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New("GPU x", "")
+		g := NewGate("GPU x", "")
 		inside, release := hold(g)
 		<-inside
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -68,7 +68,7 @@ func TestClosingABusyGate(t *testing.T) {
 // Who finds the gate closed is told at once.
 func TestAClosedGateRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New("GPU x", "NVML call")
+		g := NewGate("GPU x", "NVML call")
 		_, reopen, err := g.Close(t.Context(), "it is being reset")
 		require.NoError(t, err)
 		begin := time.Now()

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"fmt"
@@ -7,16 +7,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // UnknownUsers is the message for users that neither KFD nor the kernel's modules name.
 const UnknownUsers = "the processes cannot be seen from here: find them with lsof /dev/kfd /dev/dri/* on the node and end them; this is retried"
 
 // Users names who keeps the driver from being unloaded; empty if nobody does.
-func Users(t *sysfs.Task) (string, error) {
-	count, err := t.ReadOptional(sysfs.RefcntFile)
+func Users(t *Task) (string, error) {
+	count, err := t.ReadOptional(RefcntFile)
 	if err != nil {
 		return "", err
 	}
@@ -24,8 +22,8 @@ func Users(t *sysfs.Task) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	holders, err := t.List(sysfs.HoldersDir)
-	if err != nil && !sysfs.Absent(err) {
+	holders, err := t.List(HoldersDir)
+	if err != nil && !Absent(err) {
 		return "", err
 	}
 	var who []string
@@ -49,7 +47,7 @@ func Users(t *sysfs.Task) (string, error) {
 
 // nodeUsers are the processes that have one of amdgpu's device nodes open, for display or
 // video. It searches all open files of the host, and ignores those that it cannot read.
-func nodeUsers(t *sysfs.Task) []string {
+func nodeUsers(t *Task) []string {
 	nodes := deviceNumbers(t)
 	pids, _ := t.List("/proc")
 	var all []Process
@@ -77,29 +75,29 @@ func nodeUsers(t *sysfs.Task) []string {
 
 // deviceNumbers are those of amdgpu's device nodes: KFD's, and the DRM nodes of the
 // GPUs and of the partition devices.
-func deviceNumbers(t *sysfs.Task) map[[2]uint32]bool {
+func deviceNumbers(t *Task) map[[2]uint32]bool {
 	numbers := map[[2]uint32]bool{}
 	note := func(name string) {
 		if info, err := t.Stat(name); err == nil && info.Mode&fs.ModeCharDevice != 0 {
 			numbers[[2]uint32{info.Major, info.Minor}] = true
 		}
 	}
-	note(sysfs.KFDDevice)
+	note(KFDDevice)
 	places := []string{}
-	gpus, _ := t.List(sysfs.DriverDirs[0])
+	gpus, _ := t.List(DriverDirs[0])
 	for _, name := range gpus {
-		places = append(places, path.Join(sysfs.DevicesDir, name))
+		places = append(places, path.Join(DevicesDir, name))
 	}
-	partitions, _ := t.List(sysfs.PlatformDir)
+	partitions, _ := t.List(PlatformDir)
 	for _, name := range partitions {
 		if strings.HasPrefix(name, "amdgpu_xcp") {
-			places = append(places, path.Join(sysfs.PlatformDir, name))
+			places = append(places, path.Join(PlatformDir, name))
 		}
 	}
 	for _, place := range places {
 		nodes, _ := t.List(path.Join(place, "drm"))
 		for _, node := range nodes {
-			note(path.Join(sysfs.RenderDir, node))
+			note(path.Join(RenderDir, node))
 		}
 	}
 	return numbers

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -27,7 +26,7 @@ func (c *GPU) describe() (gpu.GPU, error) {
 	if g.Minor, err = c.firstMinor(); err != nil {
 		return g, err
 	}
-	if g.DriverVersion, err = c.ReadOptional(path.Join(sysfs.ModuleDir, "version")); err != nil {
+	if g.DriverVersion, err = c.ReadOptional(path.Join(ModuleDir, "version")); err != nil {
 		return g, err
 	}
 	if err := c.name(&g); err != nil {
@@ -78,7 +77,7 @@ func (c *GPU) pciID(device, vendor string) (string, error) {
 
 // device is the PCI device id, zero when the machine does not tell.
 func (c *GPU) device() (uint16, error) {
-	text, err := c.ReadOptional(c.File(sysfs.DeviceFile))
+	text, err := c.ReadOptional(c.File(DeviceFile))
 	if err != nil {
 		return 0, err
 	}

@@ -1,12 +1,10 @@
-package amdgpu
+package sysfs
 
 import (
 	"context"
 	"fmt"
 	"path"
 	"time"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 const (
@@ -31,11 +29,11 @@ func (m *Machine) LoadID() (string, error) {
 
 // LoadIDWithin is LoadID with a deadline of the caller's.
 func (m *Machine) LoadIDWithin(ctx context.Context) (string, error) {
-	return sysfs.Through(ctx, m.module, m.files, LoadID)
+	return through(ctx, m, m.module, LoadID)
 }
 
 // LoadID is Machine.LoadID within a task.
-func LoadID(t *sysfs.Task) (string, error) {
+func LoadID(t *Task) (string, error) {
 	id, err := readLoadID(t)
 	if err != nil {
 		return "", fmt.Errorf("identity of the driver load: is amdgpu loaded? %w", err)
@@ -43,18 +41,18 @@ func LoadID(t *sysfs.Task) (string, error) {
 	return id, nil
 }
 
-func readLoadID(t *sysfs.Task) (string, error) {
-	boot, err := t.Read(sysfs.BootID)
+func readLoadID(t *Task) (string, error) {
+	boot, err := t.Read(BootID)
 	if err != nil {
 		return "", err
 	}
-	info, err := t.Stat(sysfs.ModuleDir)
+	info, err := t.Stat(ModuleDir)
 	if err != nil {
 		return "", err
 	}
 	id := fmt.Sprintf("%s/%d", boot, info.Inode)
 	for _, name := range []string{"version", "srcversion"} {
-		text, err := t.ReadOptional(path.Join(sysfs.ModuleDir, name))
+		text, err := t.ReadOptional(path.Join(ModuleDir, name))
 		if err != nil {
 			return "", err
 		}

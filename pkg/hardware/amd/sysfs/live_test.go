@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs_test
 
 import (
 	"testing"
@@ -51,10 +51,10 @@ func TestOneOfManyPartitionsIsMissing(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	node := Node{GPUID: "51110"}
-	live := Live{Partitions: []Partition{{Index: 0, Node: &node}, {Index: 1}, {Index: 2}}}
+	node := sysfs.Node{GPUID: "51110"}
+	live := sysfs.Live{Partitions: []sysfs.Partition{{Index: 0, Node: &node}, {Index: 1}, {Index: 2}}}
 	assert.Equal(t, []int{1, 2}, live.Missing())
-	assert.Equal(t, []Node{node}, live.Nodes())
+	assert.Equal(t, []sysfs.Node{node}, live.Nodes())
 	assert.Equal(t, []string{"51110"}, live.GPUIDs())
 }
 
@@ -69,8 +69,8 @@ func TestModeThatTheChipDoesNotHave(t *testing.T) {
 
 func TestRecentTopologyIsReadAgainAfterAChange(t *testing.T) {
 	files, m := machineOf(t, amdtest.MI300XCPX())
-	recent := func() *Topology {
-		top, err := sysfs.Through(t.Context(), m.host, files, m.recentTopology)
+	recent := func() *sysfs.Topology {
+		top, err := m.RecentTopology(t.Context())
 		require.NoError(t, err)
 		return top
 	}

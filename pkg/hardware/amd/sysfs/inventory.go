@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // vendorName stands in errors for the vendor's id of a GPU: AMD has none that stays the same.
@@ -67,7 +66,7 @@ func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 func (m *Machine) readAhead(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readAheadPatience)
 	defer cancel()
-	if _, err := sysfs.Through(ctx, m.host, m.files, m.recentTopology); err != nil {
+	if _, err := through(ctx, m, m.host, m.recentTopology); err != nil {
 		m.logger.V(1).Info("KFD's topology cannot be read", "reason", err.Error())
 	}
 }
@@ -84,10 +83,10 @@ func (m *Machine) remember(gpus []gpu.GPU) {
 
 // Addresses are the GPUs that amdgpu drives.
 func (m *Machine) Addresses(ctx context.Context) ([]string, error) {
-	return sysfs.Through(ctx, m.host, m.files, func(t *sysfs.Task) ([]string, error) {
-		names, err := t.List(sysfs.DriverDirs[0])
-		if sysfs.Absent(err) {
-			names, err = t.List(sysfs.DriverDirs[1])
+	return through(ctx, m, m.host, func(t *Task) ([]string, error) {
+		names, err := t.List(DriverDirs[0])
+		if Absent(err) {
+			names, err = t.List(DriverDirs[1])
 		}
 		if err != nil {
 			return nil, err
@@ -135,8 +134,8 @@ func (m *Machine) KnownAddresses() []string {
 // ours reports whether Tranche publishes the GPU: it can be partitioned, or it is made
 // for computing. Graphics GPUs, the graphics of processors and GPUs without KFD are not.
 func (c *GPU) ours() (bool, error) {
-	_, err := c.Stat(c.File(sysfs.ComputeFile))
-	if !sysfs.Absent(err) {
+	_, err := c.Stat(c.File(ComputeFile))
+	if !Absent(err) {
 		return err == nil, err
 	}
 	top, err := c.machine.recentTopology(c.Task)
@@ -154,11 +153,11 @@ func (c *GPU) ours() (bool, error) {
 // CheckBound makes sure that amdgpu still drives the GPU.
 func (c *GPU) CheckBound() error {
 	var err error
-	for _, dir := range sysfs.DriverDirs {
+	for _, dir := range DriverDirs {
 		if _, err = c.Stat(path.Join(dir, c.PCIAddress)); err == nil {
 			return nil
 		}
-		if !sysfs.Absent(err) {
+		if !Absent(err) {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"context"
@@ -10,22 +10,21 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // Machine has the GPUs that amdgpu drives. What it has learnt about them belongs to one
 // load of the driver, and is read again under the next.
 type Machine struct {
-	files  sysfs.Files
+	files  Files
 	logger klog.Logger
 	// host is the gate of what belongs to no GPU; module that of the files that
 	// tell which load of the driver this is.
-	host, module *gate.Gate
+	host, module *hardware.Gate
 
 	// mu protects what follows.
 	mu    sync.Mutex
-	gates map[string]*gate.Gate
+	gates map[string]*hardware.Gate
 	// topology is the last that was read.
 	topology *Topology
 	// known are the GPUs by address, as Inventory last told them.
@@ -41,12 +40,12 @@ type Machine struct {
 }
 
 // New reads from these files. It touches nothing.
-func New(files sysfs.Files, logger klog.Logger) *Machine {
+func New(files Files, logger klog.Logger) *Machine {
 	return &Machine{
 		files: files, logger: logger,
-		host:   gate.New("amdgpu", ""),
-		module: gate.New("amdgpu's module", ""),
-		gates:  map[string]*gate.Gate{},
+		host:   hardware.NewGate("amdgpu", ""),
+		module: hardware.NewGate("amdgpu's module", ""),
+		gates:  map[string]*hardware.Gate{},
 		known:  map[string]gpu.GPU{},
 
 		capacities: map[string]*capacity{},
@@ -58,13 +57,13 @@ func New(files sysfs.Files, logger klog.Logger) *Machine {
 
 // GPU is one GPU during one task.
 type GPU struct {
-	*sysfs.Task
+	*Task
 	machine    *Machine
 	PCIAddress string
 }
 
-// File is a file of the GPU in sysfs.
-func (c *GPU) File(name string) string { return path.Join(sysfs.DevicesDir, c.PCIAddress, name) }
+// File is a file of the GPU in
+func (c *GPU) File(name string) string { return path.Join(DevicesDir, c.PCIAddress, name) }
 
 // OnGPU runs f for one GPU, alone, if the GPU is there.
 func OnGPU[T any](ctx context.Context, m *Machine, pciAddress string, f func(*GPU) (T, error)) (T, error) {
@@ -73,9 +72,9 @@ func OnGPU[T any](ctx context.Context, m *Machine, pciAddress string, f func(*GP
 	if address, err := gpu.NormalizePCIAddress(pciAddress); err != nil || address != pciAddress {
 		return none, errors.Join(errors.New("GPU "+strconv.Quote(pciAddress)+": no PCI address in sysfs' spelling"), err)
 	}
-	return sysfs.Through(ctx, m.GateOf(pciAddress), m.files, func(t *sysfs.Task) (T, error) {
+	return through(ctx, m, m.GateOf(pciAddress), func(t *Task) (T, error) {
 		c := &GPU{Task: t, machine: m, PCIAddress: pciAddress}
-		if _, err := c.Stat(c.File("")); sysfs.Absent(err) {
+		if _, err := c.Stat(c.File("")); Absent(err) {
 			return none, c.Gone(err)
 		} else if err != nil {
 			return none, err
@@ -86,7 +85,7 @@ func OnGPU[T any](ctx context.Context, m *Machine, pciAddress string, f func(*GP
 
 // Hold keeps everybody else from what belongs to no GPU: their calls fail with why until
 // reopen is called.
-func (m *Machine) Hold(ctx context.Context, why string) (held *sysfs.Task, reopen func(), err error) {
+func (m *Machine) Hold(ctx context.Context, why string) (held *Task, reopen func(), err error) {
 	return m.hold(ctx, m.host, why)
 }
 
@@ -96,17 +95,17 @@ func (m *Machine) HoldGPU(ctx context.Context, pciAddress, why string) (held *GP
 	return &GPU{Task: t, machine: m, PCIAddress: pciAddress}, reopen, err
 }
 
-func (m *Machine) hold(ctx context.Context, g *gate.Gate, why string) (*sysfs.Task, func(), error) {
+func (m *Machine) hold(ctx context.Context, g *hardware.Gate, why string) (*Task, func(), error) {
 	held, reopen, err := g.Close(ctx, why)
-	return sysfs.NewTask(held, m.files), reopen, err
+	return &Task{held, m.files}, reopen, err
 }
 
 // GateOf is the gate of one GPU.
-func (m *Machine) GateOf(pciAddress string) *gate.Gate {
+func (m *Machine) GateOf(pciAddress string) *hardware.Gate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gates[pciAddress] == nil {
-		m.gates[pciAddress] = gate.New("GPU "+pciAddress, "")
+		m.gates[pciAddress] = hardware.NewGate("GPU "+pciAddress, "")
 	}
 	return m.gates[pciAddress]
 }
@@ -119,9 +118,9 @@ func (c *GPU) learn(f func()) {
 }
 
 // recentTopology is the last topology, read again if KFD says that it changed.
-func (m *Machine) recentTopology(t *sysfs.Task) (*Topology, error) {
+func (m *Machine) recentTopology(t *Task) (*Topology, error) {
 	generation, err := Generation(t)
-	if err != nil && !sysfs.Absent(err) {
+	if err != nil && !Absent(err) {
 		return nil, err
 	}
 	m.mu.Lock()
@@ -134,7 +133,7 @@ func (m *Machine) recentTopology(t *sysfs.Task) (*Topology, error) {
 }
 
 // readTopology reads the topology and keeps it for recentTopology.
-func (m *Machine) readTopology(t *sysfs.Task) (*Topology, error) {
+func (m *Machine) readTopology(t *Task) (*Topology, error) {
 	fresh, err := ReadTopology(t)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs_test
 
 import (
 	"testing"
@@ -7,16 +7,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
-func machineOf(t *testing.T, gpus ...amdtest.GPU) (*amdtest.Tree, *Machine) {
+func machineOf(t *testing.T, gpus ...amdtest.GPU) (*amdtest.Tree, *sysfs.Machine) {
 	t.Helper()
 	files := amdtest.NewTree(gpus...)
-	return files, New(files, klog.Logger{})
+	return files, sysfs.New(files, klog.Logger{})
 }
 
-func gpusOf(t *testing.T, m *Machine) []gpu.GPU {
+func gpusOf(t *testing.T, m *sysfs.Machine) []gpu.GPU {
 	t.Helper()
 	gpus, err := m.Inventory(t.Context())
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // Process is a program that uses KFD.
@@ -32,15 +30,15 @@ type Processes struct {
 // ProcessesOf lists the processes that use KFD. gpuIDs are the gpu_ids of the nodes of
 // the GPU in question. A process has a file vram_<gpu_id> for each node that it can use
 // (kfd_procfs_add_sysfs_files in Linux' kfd_process.c).
-func ProcessesOf(t *sysfs.Task, gpuIDs []string) (Processes, error) {
+func ProcessesOf(t *Task, gpuIDs []string) (Processes, error) {
 	var out Processes
 	all, err := AllProcesses(t)
 	if err != nil {
 		return out, err
 	}
 	for _, p := range all {
-		files, err := t.List(path.Join(sysfs.ProcessDir, strconv.Itoa(p.PID)))
-		if sysfs.Absent(err) {
+		files, err := t.List(path.Join(ProcessDir, strconv.Itoa(p.PID)))
+		if Absent(err) {
 			continue // it ended while we looked
 		}
 		if err != nil {
@@ -59,9 +57,9 @@ func ProcessesOf(t *sysfs.Task, gpuIDs []string) (Processes, error) {
 }
 
 // AllProcesses lists the processes that use KFD on any GPU, in the order of their ids.
-func AllProcesses(t *sysfs.Task) ([]Process, error) {
-	pids, err := t.List(sysfs.ProcessDir)
-	if sysfs.Absent(err) {
+func AllProcesses(t *Task) ([]Process, error) {
+	pids, err := t.List(ProcessDir)
+	if Absent(err) {
 		return nil, nil
 	}
 	var all []Process
@@ -75,7 +73,7 @@ func AllProcesses(t *sysfs.Task) ([]Process, error) {
 }
 
 // NewProcess reads the name of a process, which is empty where it cannot be read.
-func NewProcess(t *sysfs.Task, pid int) Process {
+func NewProcess(t *Task, pid int) Process {
 	name, err := t.Read(path.Join("/proc", strconv.Itoa(pid), "comm"))
 	if err != nil {
 		name = ""

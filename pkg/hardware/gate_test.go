@@ -1,4 +1,4 @@
-package gate
+package hardware
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func hold(g *Gate) (inside, release chan struct{}) {
 }
 
 func TestWaitingForABusyGateEndsWithTheContext(t *testing.T) {
-	g := New("GPU x", "NVML call")
+	g := NewGate("GPU x", "NVML call")
 	inside, release := hold(g)
 	<-inside
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -44,7 +44,7 @@ func TestTaskThatWasLeftBehindMakesNoFurtherCalls(t *testing.T) {
 }
 
 func leftBehind(t *testing.T) {
-	g := New("GPU x", "")
+	g := NewGate("GPU x", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	release, ended := make(chan struct{}), make(chan error, 1)
 	_, err := Through(ctx, g, func(task *Task) (int, error) {
@@ -79,7 +79,7 @@ func leftBehind(t *testing.T) {
 }
 
 func TestATaskThatWasLeftBehindAndComesBackIsWaitedFor(t *testing.T) {
-	g := New("GPU x", "")
+	g := NewGate("GPU x", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})
 	_, err := Through(ctx, g, func(task *Task) (int, error) {
@@ -94,13 +94,13 @@ func TestATaskThatWasLeftBehindAndComesBackIsWaitedFor(t *testing.T) {
 func TestEndedContextMakesNoCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Through(ctx, New("GPU x", ""), func(*Task) (int, error) { t.Error("entered"); return 0, nil })
+	_, err := Through(ctx, NewGate("GPU x", ""), func(*Task) (int, error) { t.Error("entered"); return 0, nil })
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
 func TestResultThatComesWithTheDeadlineIsNotThrownAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	value, err := Through(ctx, New("GPU x", ""), func(*Task) (int, error) {
+	value, err := Through(ctx, NewGate("GPU x", ""), func(*Task) (int, error) {
 		cancel()
 		time.Sleep(grace / 10)
 		return 7, nil
@@ -110,7 +110,7 @@ func TestResultThatComesWithTheDeadlineIsNotThrownAway(t *testing.T) {
 }
 
 func TestGateWithoutACallIsJustBusy(t *testing.T) {
-	g := New("GPU x", "")
+	g := NewGate("GPU x", "")
 	inside, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
 	go func() {
@@ -131,7 +131,7 @@ func TestGateWithoutACallIsJustBusy(t *testing.T) {
 // The text is the same whenever the GPU is looked at while the call hangs.
 func TestStuckErrorSaysSinceWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New("GPU 0000:c1:00.0", "NVML call")
+		g := NewGate("GPU 0000:c1:00.0", "NVML call")
 		inside, release := hold(g)
 		<-inside
 		look := func() string {

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs_test
 
 import (
 	"fmt"
@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
 // uses reads what is used of the nodes 1 and 2.
-func uses(t *testing.T, files *amdtest.Tree) (all []Use, told bool) {
+func uses(t *testing.T, files *amdtest.Tree) (all []sysfs.Use, told bool) {
 	t.Helper()
-	all, err := sysfs.Through(t.Context(), gate.New("GPU", ""), files, func(task *sysfs.Task) (all []Use, err error) {
-		all, told, err = Uses(task, []string{"1", "2"})
+	all, err := sysfs.InTask(t.Context(), files, func(task *sysfs.Task) (all []sysfs.Use, err error) {
+		all, told, err = sysfs.Uses(task, []string{"1", "2"})
 		return all, err
 	})
 	require.NoError(t, err)
@@ -43,7 +42,7 @@ func TestUses(t *testing.T) {
 	files.Remove(file(5, "stats_1"))
 	all, told := uses(t, files)
 	assert.True(t, told)
-	assert.Equal(t, []Use{
+	assert.Equal(t, []sysfs.Use{
 		{PID: 1, GPUID: "1", Memory: 100, ComputeUnits: 10}, {PID: 4, GPUID: "1", Memory: 100, ComputeUnits: -1}, {PID: 5, GPUID: "1", Memory: 100, ComputeUnits: -1},
 	}, all)
 }
@@ -51,13 +50,13 @@ func TestUses(t *testing.T) {
 // Many processes are not read, because claims on the GPU would wait.
 func TestUsesOfManyProcesses(t *testing.T) {
 	files := amdtest.NewTree()
-	for pid := 1; pid <= maxProcesses; pid++ {
+	for pid := 1; pid <= sysfs.MaxProcesses; pid++ {
 		files.Set(file(pid, "vram_1"), "100")
 	}
 	all, told := uses(t, files)
 	assert.True(t, told)
-	assert.Len(t, all, maxProcesses)
-	files.Set(file(maxProcesses+1, "vram_2"), "100")
+	assert.Len(t, all, sysfs.MaxProcesses)
+	files.Set(file(sysfs.MaxProcesses+1, "vram_2"), "100")
 	files.OnRead = func(name string) { assert.Fail(t, "nothing is read", name) }
 	all, told = uses(t, files)
 	assert.False(t, told)

@@ -1,4 +1,4 @@
-package amdgpu
+package sysfs
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // Use is what a process uses of a node.
@@ -30,9 +28,9 @@ const maxProcesses = 512
 // many processes. vram_<gpu_id> is the memory, and stats_<gpu_id>/cu_occupancy the compute units
 // (kfd_procfs_add_sysfs_files and kfd_procfs_add_sysfs_stats in Linux' kfd_process.c). A process
 // has the files of all nodes that it may use; one without memory there uses nothing of it.
-func Uses(t *sysfs.Task, gpuIDs []string) (all []Use, told bool, err error) {
-	pids, err := t.List(sysfs.ProcessDir)
-	if sysfs.Absent(err) {
+func Uses(t *Task, gpuIDs []string) (all []Use, told bool, err error) {
+	pids, err := t.List(ProcessDir)
+	if Absent(err) {
 		return nil, true, nil
 	}
 	if err != nil || len(pids) > maxProcesses {
@@ -44,7 +42,7 @@ func Uses(t *sysfs.Task, gpuIDs []string) (all []Use, told bool, err error) {
 			continue
 		}
 		for _, id := range gpuIDs {
-			u, err := use(t, path.Join(sysfs.ProcessDir, name), id)
+			u, err := use(t, path.Join(ProcessDir, name), id)
 			if err != nil {
 				return nil, false, err
 			}
@@ -58,7 +56,7 @@ func Uses(t *sysfs.Task, gpuIDs []string) (all []Use, told bool, err error) {
 }
 
 // use reads what a process uses of a node. Nothing of one that ended while we looked.
-func use(t *sysfs.Task, dir, id string) (Use, error) {
+func use(t *Task, dir, id string) (Use, error) {
 	u := Use{GPUID: id, ComputeUnits: -1}
 	text, err := optional(t, path.Join(dir, "vram_"+id))
 	if u.Memory = number(text); err != nil || u.Memory == 0 {
@@ -74,7 +72,7 @@ func use(t *sysfs.Task, dir, id string) (Use, error) {
 
 // optional reads a file of a process, which is empty if the process has ended. EINVAL says that
 // the chip does not tell (kfd_get_cu_occupancy).
-func optional(t *sysfs.Task, name string) (string, error) {
+func optional(t *Task, name string) (string, error) {
 	text, err := t.ReadOptional(name)
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return "", nil

@@ -6,15 +6,14 @@ import "strings"
 // attributes and capacities and the driver in every allocation result.
 const DriverName = "gpu.tranche.dev"
 
-// PoolName is the name of a node's pool, which has the devices of all its GPUs.
+// PoolName returns the name of a node's pool, which contains the devices of all its GPUs.
 // Autoscalers expect one pool per node: cluster-autoscaler takes a node's
 // utilization from its fullest pool, and Karpenter considers a driver ready when it
 // has published one complete pool.
 func PoolName(node string) string { return node }
 
-// NodeOfPool is the node that a pool belongs to. It also understands the pools of
-// version 0.1, which had one per GPU: "<node>/<GPU>". Claims that were allocated
-// then still name them. Names of nodes have no slash.
+// NodeOfPool returns the node that a pool belongs to. Version 0.1 had one pool per GPU,
+// "<node>/<GPU>"; claims that it allocated still name them.
 func NodeOfPool(pool string) string {
 	node, _, _ := strings.Cut(pool, "/")
 	return node
@@ -42,8 +41,8 @@ const (
 	// node with eight GPUs.
 	AttributeComputePartition = "computePartition"
 	AttributeIsolation        = "isolation"
-	// AttributeLegacyResource is the extended resource that the device stands for on this
-	// node ("nvidia.com/gpu"). The legacy device classes select by it.
+	// AttributeLegacyResource is the extended resource that the device serves on this node
+	// ("nvidia.com/gpu"). The legacy device classes select by it.
 	AttributeLegacyResource = "legacyResource"
 	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
 	AttributeDriverVersion = "driverVersion"
@@ -57,7 +56,7 @@ const (
 	AttributeSharing = "sharing"
 )
 
-// The capacities of devices. Claims take a part of those of share devices.
+// The capacities of devices. Claims consume a part of those of share devices.
 const (
 	// CapacityMemory is in bytes.
 	CapacityMemory = "memory"
@@ -65,13 +64,13 @@ const (
 	CapacityComputeUnits = "computeUnits"
 	// CapacityFraction is 1, of which a claim takes thousandths.
 	CapacityFraction = "fraction"
-	// CapacityCompute is 100, of which a claim takes whole percents. It is there where
-	// something keeps the holders to it.
+	// CapacityCompute is 100, of which a claim takes whole percents. It is published only where
+	// it is enforced.
 	CapacityCompute = "compute"
 	// CapacityClients is how many clients the device has for all its shares.
 	CapacityClients = "clients"
 )
 
 // CounterMemory counts bytes; all other counters count pieces. Every GPU has it and
-// every device consumes it. What needs the GPU to itself consumes all of it.
+// every device consumes it. Devices that need the whole GPU consume all of it.
 const CounterMemory = "memory"

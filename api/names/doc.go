@@ -1,7 +1,6 @@
-// Package names has every name that two programs of Tranche share, or that administrators
-// read: taints, labels, attributes and capacities of devices, counters, pools, conditions,
-// reasons, events and metrics. The tables of the documentation are
-// generated from the comments.
+// Package names contains the names that programs of Tranche share or that administrators read:
+// taints, labels, attributes, capacities, counters, pools, conditions, reasons, events and
+// metrics. The tables of the documentation are generated from the comments.
 //
 // It imports no other package of this module.
 package names

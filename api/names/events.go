@@ -5,7 +5,7 @@ package names
 const (
 	// EventGPUUnhealthy (Warning): a GPU is out of service: cause, action, holders.
 	EventGPUUnhealthy = "GPUUnhealthy"
-	// EventGPUHealthy (Normal): a GPU is allocated again.
+	// EventGPUHealthy (Normal): a GPU can be allocated again.
 	EventGPUHealthy = "GPUHealthy"
 	// EventGPUError (Warning): an error that needs no action.
 	EventGPUError = "GPUError"
@@ -22,8 +22,8 @@ const (
 	EventDevicesFail = "DevicesFail"
 	// EventDevicesWork (Normal): devices of DevicesFail can be prepared again.
 	EventDevicesWork = "DevicesWork"
-	// EventHeldDeviceGone (Warning): a device that a claim holds was removed by somebody
-	// else, or the GPU's mode was changed.
+	// EventHeldDeviceGone (Warning): somebody else removed a device that a claim holds, or
+	// changed the GPU's mode.
 	EventHeldDeviceGone = "HeldDeviceGone"
 	// EventHeldDeviceReleased (Normal): the claim that held a removed partition was released.
 	EventHeldDeviceReleased = "HeldDeviceReleased"
@@ -42,21 +42,21 @@ const (
 	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested
 	// it.
 	EventDriverReleased = "DriverReleased"
-	// EventHardwareUnusable (Warning): the driver cannot be used. Pods can leave, new ones do
-	// not start.
+	// EventHardwareUnusable (Warning): the driver cannot be used. Pods can terminate, but new
+	// ones do not start.
 	EventHardwareUnusable = "HardwareUnusable"
 	// EventPartitionsNotPublished (Warning): a feature gate of the API server is off: whole
 	// GPUs only.
 	EventPartitionsNotPublished = "PartitionsNotPublished"
 	// EventTaintsNotPublished (Warning): a feature gate of the API server is off: devices
-	// that would be tainted are withheld.
+	// that would be tainted are not published.
 	EventTaintsNotPublished = "TaintsNotPublished"
 	// EventSharesNotPublished (Warning): no shares, or none of partitions: why.
 	EventSharesNotPublished = "SharesNotPublished"
 	// EventSharesNotLimited (Warning): no MPS daemon works, so memory of shares is not
 	// limited.
 	EventSharesNotLimited = "SharesNotLimited"
-	// EventSharesLimited (Normal): an MPS daemon works now.
+	// EventSharesLimited (Normal): an MPS daemon works again.
 	EventSharesLimited = "SharesLimited"
 	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
 	// started again.
@@ -77,8 +77,8 @@ const (
 	// EventProfileDoesNotFit (Warning): the node's GPUs no longer fit the profile, because
 	// one was removed.
 	EventProfileDoesNotFit = "ProfileDoesNotFit"
-	// EventProfileUnknown (Warning): the stored profile cannot be read; the controller is
-	// asked again.
+	// EventProfileUnknown (Warning): the stored profile cannot be read, and is requested
+	// from the controller again.
 	EventProfileUnknown = "ProfileUnknown"
 	// EventGPURemoved (Normal): a GPU from before the reboot is gone, so profiles no longer
 	// count it.
@@ -90,13 +90,13 @@ const (
 	EventGPUNotPublished = "GPUNotPublished"
 	// EventPublishFailed (Warning): the slices could not be written.
 	EventPublishFailed = "PublishFailed"
-	// EventSeveralMIGPartitions (Warning, on the pod): one request, and so one container, has
-	// several MIG partitions, of which a CUDA process uses one.
+	// EventSeveralMIGPartitions (Warning, on the pod): one container has several MIG
+	// partitions, of which a CUDA process uses one.
 	EventSeveralMIGPartitions = "SeveralMIGPartitions"
 	// EventReleaseFailed (Warning, on the pod): a device cannot be released yet: why.
 	EventReleaseFailed = "ReleaseFailed"
-	// EventReleaseNotFinished (Warning, also on the pod): a claim was released, and what it had
-	// cannot be removed from the hardware yet: why.
+	// EventReleaseNotFinished (Warning, also on the pod): a claim was released, but its
+	// partition cannot be removed yet: why.
 	EventReleaseNotFinished = "ReleaseNotFinished"
 	// EventClaimConflict (Warning): a claim was allocated a device that another claim still
 	// holds.
@@ -115,13 +115,13 @@ const (
 	EventOrphanFileRemoved = "OrphanFileRemoved"
 	// EventRecordRebuilt (Warning): a lost record was rebuilt from the CDI file.
 	EventRecordRebuilt = "RecordRebuilt"
-	// EventLedgerFileBroken (Warning): an unreadable record was set aside.
+	// EventLedgerFileBroken (Warning): an unreadable record was moved aside.
 	EventLedgerFileBroken = "LedgerFileBroken"
 	// EventLedgerUnreadable (Warning): records of claims cannot be read.
 	EventLedgerUnreadable = "LedgerUnreadable"
 	// EventCDIFilesUnreadable (Warning): CDI files cannot be read.
 	EventCDIFilesUnreadable = "CDIFilesUnreadable"
-	// EventUninstalling (Normal): Tranche is being uninstalled, and the GPUs are withdrawn.
+	// EventUninstalling (Normal): Tranche is being uninstalled, and its GPUs are no longer published.
 	EventUninstalling = "Uninstalling"
 )
 
@@ -149,12 +149,12 @@ const (
 	EventDefragmentationStarted = "DefragmentationStarted"
 	// EventDefragmentationSucceeded (Normal, on the GPUNode): the waiting pod has its devices.
 	EventDefragmentationSucceeded = "DefragmentationSucceeded"
-	// EventDefragmentationAborted (Warning, on the GPUNode): it does not: why.
+	// EventDefragmentationAborted (Warning, on the GPUNode): the waiting pod did not get its devices: why.
 	EventDefragmentationAborted = "DefragmentationAborted"
-	// EventDefragmentation (Normal, on the pod): the pod was evicted to make room, or room is made
-	// for it.
+	// EventDefragmentation (Normal, on the pod): the pod was evicted to make room, or others are
+	// evicted for it.
 	EventDefragmentation = "Defragmentation"
-	// EventProfileReplaced (Warning): a label of the node has precedence over what was in
+	// EventProfileReplaced (Warning): a label of the node replaced the value of
 	// `spec.profile`.
 	EventProfileReplaced = "ProfileReplaced"
 	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
@@ -196,9 +196,9 @@ const (
 	EventSelectorFails = "SelectorFails"
 	// EventClaimNotCreated (Warning, on the pod): its claim does not exist.
 	EventClaimNotCreated = "ClaimNotCreated"
-	// EventDevicesFree (Normal, on the pod): the reason that it was told is over.
+	// EventDevicesFree (Normal, on the pod): the reason of the previous event no longer applies.
 	EventDevicesFree = "DevicesFree"
-	// EventTooManyAmounts (Warning, on the pod): pods of the namespace ask for too many
+	// EventTooManyAmounts (Warning, on the pod): pods of the namespace request too many
 	// different amounts, so this one waits.
 	EventTooManyAmounts = "TooManyAmounts"
 )

@@ -13,20 +13,20 @@ const (
 	// DaemonSet pods in `controller.clientNamespaces`.
 	LabelGPUClient = "tranche.dev/gpu-client"
 	// LabelFromChart (PartitionProfile): `true` if the profile was created from the chart and
-	// is kept as the chart says.
+	// follows its values.
 	LabelFromChart = "tranche.dev/from-chart"
-	// LabelFromProject (PartitionProfile): `true` if the profile was made from a configuration of
-	// another project that a node's label names, and is kept as that says.
+	// LabelFromProject (PartitionProfile): `true` if the profile was created from a configuration of
+	// another project that a node's label names, and follows it.
 	LabelFromProject = "tranche.dev/from-project"
-	// AnnotationProfileFrom (GPUNode): the node labels that `spec.profile` was set by.
+	// AnnotationProfileFrom (GPUNode): the node labels that `spec.profile` was set from.
 	AnnotationProfileFrom = "tranche.dev/profile-from"
-	// AnnotationProfileSet (GPUNode): what they set it to. If `spec.profile` is another one,
+	// AnnotationProfileSet (GPUNode): the value that they set. If `spec.profile` differs,
 	// somebody has changed it since.
 	AnnotationProfileSet = "tranche.dev/profile-set"
 	// LabelMIGConfig (Node): name of a configuration of mig-parted, with
 	// `formats.migParted`.
 	LabelMIGConfig = "nvidia.com/mig.config"
-	// LabelMIGConfigState (Node): what became of it: `pending`, `rebooting`, `success` or
+	// LabelMIGConfigState (Node): its state: `pending`, `rebooting`, `success` or
 	// `failed`.
 	LabelMIGConfigState = "nvidia.com/mig.config.state"
 	// LabelDevicePluginConfig (Node): name of a file in the chart's `devicePluginConfig`.
@@ -35,10 +35,10 @@ const (
 	// LabelGPUConfigProfile (Node): name of a profile of AMD's device config manager, with
 	// `formats.deviceConfigManager`.
 	LabelGPUConfigProfile = "dcm.amd.com/gpu-config-profile"
-	// LabelGPUConfigProfileState (Node): what became of it: `in-progress`, `success` or
+	// LabelGPUConfigProfileState (Node): its state: `in-progress`, `success` or
 	// `failure`.
 	LabelGPUConfigProfileState = "dcm.amd.com/gpu-config-profile-state"
-	// LabelKaiwoEnabled (Node): `true`: the next label counts, with `formats.kaiwo`.
+	// LabelKaiwoEnabled (Node): `true` enables the next label, with `formats.kaiwo`.
 	// Otherwise the node keeps its profile.
 	LabelKaiwoEnabled = "kaiwo.silogen.ai/node.amd.partitioning.enabled"
 	// LabelKaiwoProfile (Node): `spx`, `cpx` or another profile.
@@ -47,32 +47,31 @@ const (
 	LabelNos = "nos.nebuly.com/gpu-partitioning"
 	// LabelNosOlder (Node): as `nos.nebuly.com/gpu-partitioning`.
 	LabelNosOlder = "nos.nebuly.ai/gpu-partitioning"
-	// LabelTranslate (Namespace): `kai`, `hami` or `nos`: what pods there ask for in the way
-	// of that project becomes claims.
+	// LabelTranslate (Namespace): `kai`, `hami` or `nos`: requests of pods in that project's
+	// format become claims.
 	LabelTranslate = "tranche.dev/translate"
 	// LabelFromAmount (ResourceClaimTemplate): `true` if the controller created it from the
 	// amount in its name, and deletes it when no pod has named it for an hour.
 	LabelFromAmount = "tranche.dev/from-amount"
 	// LabelDefragmentation (Namespace, Pod): `allowed`: pods may be evicted to make room for
-	// another pod, if they fit elsewhere. A pod's label counts more than its namespace's.
+	// another pod, if they fit elsewhere. A pod's label overrides its namespace's.
 	LabelDefragmentation = "tranche.dev/defragmentation"
-	// LabelPack (Pod): `true` attracts pods that ask for GPUs, with `podAffinity.enabled`; the
+	// LabelPack (Pod): `true` attracts pods that request GPUs, with `podAffinity.enabled`; the
 	// chart's policy adds it. `false`: the policy leaves the pod as it is.
 	LabelPack = "tranche.dev/pack"
 	// AnnotationNamespace (DeviceClass `gpu.tranche.dev`): namespace of the installation.
 	AnnotationNamespace = "tranche.dev/namespace"
 )
 
-// DefragmentationAllowed is the value of LabelDefragmentation that allows evictions. All others
-// forbid them.
+// DefragmentationAllowed is the only value of LabelDefragmentation that allows evictions.
 const DefragmentationAllowed = "allowed"
 
-// PausedValue is the value of a Node's label that starts a client of GPUs, while the
-// client is paused. It was "true" before.
+// PausedValue replaces "true" in a Node's label that starts a client of GPUs, while the client
+// is paused.
 const PausedValue = "paused-for-tranche"
 
-// ControllerName is the name of the controller's Lease, and the component that it
-// writes events as.
+// ControllerName is the name of the controller's Lease, and the reporting component of its
+// events.
 const ControllerName = "tranche-controller"
 
 // DefaultProfile is the name of the PartitionProfile of nodes that name none.

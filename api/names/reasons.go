@@ -1,6 +1,6 @@
 package names
 
-// Reasons of the conditions of a GPUNode that nobody has to act on. The reason of
+// Reasons of the conditions of a GPUNode that require no action. The reason of
 // ConditionSwitching is the State.
 const (
 	// ReasonApplied: the node follows its profile.
@@ -9,7 +9,7 @@ const (
 	ReasonNoGPUs = "NoGPUs"
 	// ReasonSwitching: a switch is under way.
 	ReasonSwitching = "Switching"
-	// ReasonNone: the condition is false and there is nothing to say.
+	// ReasonNone: the condition is false, and there is nothing to report.
 	ReasonNone = "None"
 )
 
@@ -24,7 +24,7 @@ const (
 	// ReasonNodeNotFound: the Node is gone: `kubectl delete gpunode NODE`.
 	ReasonNodeNotFound = "NodeNotFound"
 	// ReasonControlPlaneNotNamed: a control plane node follows only `spec.profile` of its
-	// GPUNode, which names none.
+	// GPUNode, which is empty.
 	ReasonControlPlaneNotNamed = "ControlPlaneNotNamed"
 	// ReasonNoReport: the plugin has not reported yet. Check the node's plugin.
 	ReasonNoReport = "NoReport"
@@ -34,13 +34,13 @@ const (
 	ReasonOtherOwner = "OtherOwner"
 	// ReasonLabelsDisagree: labels of the node name different profiles. Remove all but one.
 	ReasonLabelsDisagree = "LabelsDisagree"
-	// ReasonConfigMapInvalid: the ConfigMap that has the configurations of the node's label,
-	// or the configuration in it, cannot be used. Correct what the message names.
+	// ReasonConfigMapInvalid: the ConfigMap with the configuration that the node's label
+	// names, or the configuration, is invalid. Correct what the message names.
 	ReasonConfigMapInvalid = "ConfigMapInvalid"
-	// ReasonPlanOverruled: label or `spec.profile` differ from the profile of the plan that
-	// selects the node. Remove them for the plan to apply.
+	// ReasonPlanOverruled: the node's label or `spec.profile` names another profile than the
+	// plan that selects the node. Remove it for the plan to apply.
 	ReasonPlanOverruled = "PlanOverruled"
-	// ReasonSpecHolds: labels do not count on control plane nodes. Set `spec.profile` of the
+	// ReasonSpecHolds: labels are ignored on control plane nodes. Set `spec.profile` of the
 	// GPUNode.
 	ReasonSpecHolds = "SpecHolds"
 )
@@ -54,8 +54,8 @@ const (
 	// `controller.maxUnavailable` allows.
 	ReasonWaitsForNodes = "WaitsForNodes"
 	// ReasonTooManyFailures: more nodes failed with the profile than `controller.maxFailures`
-	// or the plan's `maxFailures` allows. Correct the profile or the failed nodes; resume a
-	// plan.
+	// or the plan's `maxFailures` allows. Correct the profile or the failed nodes, then
+	// resume the plan.
 	ReasonTooManyFailures = "TooManyFailures"
 )
 
@@ -76,7 +76,7 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonUndoing: nodes go back to an earlier revision.
 	ReasonUndoing = "Undoing"
-	// ReasonUndone: the nodes have the earlier revision again. Change the profile to go on.
+	// ReasonUndone: the nodes have the earlier revision again. Change the profile to continue.
 	ReasonUndone = "Undone"
 	// ReasonBlocked: the remaining nodes are set aside or not ready.
 	ReasonBlocked = "Blocked"
@@ -96,7 +96,7 @@ const (
 
 // Reasons of a switch that the controller ends without the profile.
 const (
-	// ReasonPluginSilent: the plugin did not answer in time. Check the node's plugin.
+	// ReasonPluginSilent: the plugin did not respond in time. Check the node's plugin.
 	ReasonPluginSilent = "PluginSilent"
 	// ReasonInvalidPlan: the plugin named GPUs that the node does not have. Restart its pod;
 	// if it recurs, report a bug.
@@ -108,8 +108,8 @@ const (
 	// permissions.
 	ReasonTaintFailed = "TaintFailed"
 	// ReasonDrainDeadline: pods did not leave in time. Extend `drainDeadline`, or set
-	// `afterDeadline: Force`. If others were evicted, the switch is not retried by itself: end
-	// the pods, then set `spec.enabled` of the GPUNode to false and to true.
+	// `afterDeadline: Force`. If others were evicted, the switch is not retried automatically:
+	// delete the pods, then set `spec.enabled` of the GPUNode to false and to true.
 	ReasonDrainDeadline = "DrainDeadline"
 	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: Allowed`, or reboot
 	// the node. After two reboots: find what fails at boot, then change the profile.
@@ -123,14 +123,14 @@ const (
 	ReasonRollbackFailed = "RollbackFailed"
 	// ReasonSuperseded: another profile was requested meanwhile.
 	ReasonSuperseded = "Superseded"
-	// ReasonOther: the plugin gave a reason that no condition can have.
+	// ReasonOther: the plugin reported a reason that is not valid in a condition.
 	ReasonOther = "Other"
 )
 
 // Reasons of a Task that is not Planned or Done. A switch that fails for one has it, too.
 const (
-	// ReasonProfileDoesNotFit: the GPUs cannot be what the profile says. The message lists
-	// each GPU.
+	// ReasonProfileDoesNotFit: the profile does not fit the node's GPUs. The message lists each
+	// GPU.
 	ReasonProfileDoesNotFit = "ProfileDoesNotFit"
 	// ReasonForeignPartition: partitions that Tranche did not create are in the way. Remove
 	// them, or exclude the GPU from the rule.
@@ -141,7 +141,7 @@ const (
 	// ReasonNeedsReset: a GPU changes only after a reset, which was refused. Set
 	// `reboot: Allowed`, or reboot the node.
 	ReasonNeedsReset = "NeedsReset"
-	// ReasonHardwareFailed: the GPU or its driver did not do what it was told. Read the
-	// message and `dmesg`.
+	// ReasonHardwareFailed: the GPU or its driver failed to make a change. Read the message
+	// and `dmesg`.
 	ReasonHardwareFailed = "HardwareFailed"
 )

@@ -19,12 +19,12 @@ const (
 	TaintStartup = "tranche.dev/startup"
 	// TaintOtherOwner marks devices of a GPU that another system serves. The value names it.
 	TaintOtherOwner = "gpu.tranche.dev/other-owner"
-	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer, a
+	// TaintUnhealthy marks all devices of a GPU that has a fatal error or does not respond, a
 	// single AMD partition that is missing, and devices that could not be prepared, until
 	// the node has prepared one.
 	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
 	// TaintBusy marks devices that need another mode of their GPU, while a process without
-	// a claim, which the driver may not list, blocks the change.
+	// a claim blocks the change. The driver may not list that process.
 	TaintBusy = "gpu.tranche.dev/busy"
 	// TaintDriverUpgrade marks devices of GPUs whose driver is being replaced.
 	TaintDriverUpgrade = "gpu.tranche.dev/driver-upgrade"
@@ -34,14 +34,14 @@ const (
 	// TaintNotOffered marks devices that claims hold and that the node's profile no longer
 	// offers.
 	TaintNotOffered = "gpu.tranche.dev/not-offered"
-	// TaintReserved marks devices that overlap the ones that a defragmentation makes free for a
+	// TaintReserved marks devices that overlap those that a defragmentation frees for a
 	// waiting pod. The value identifies the defragmentation.
 	TaintReserved = "gpu.tranche.dev/reserved"
 )
 
-// RepartitioningTaintValue is the value of the taint while a node is switched to a
-// profile: the profile's name, truncated and completed by a hash where it is longer than the
-// 63 characters that a taint value can have; "none" for no profile.
+// RepartitioningTaintValue returns the value of the taint while a node is switched to a profile:
+// the profile's name, or "none" for no profile. A name that is too long for a taint value is
+// truncated, and a hash is appended.
 func RepartitioningTaintValue(profile string) string {
 	const most = validation.LabelValueMaxLength
 	switch {

@@ -23,21 +23,21 @@ const (
 	// DefragmentationSucceeded: the waiting pod was scheduled. The scheduler may have chosen another
 	// node or other devices.
 	DefragmentationSucceeded DefragmentationState = "Succeeded"
-	// DefragmentationAborted: it ended without that. Message says why.
+	// DefragmentationAborted: the waiting pod was not scheduled. Message says why.
 	DefragmentationAborted DefragmentationState = "Aborted"
 )
 
-// Defragmentation makes room for a waiting pod on the node by moving other pods. It is the
-// last one of the node, and stays after it ended.
+// Defragmentation makes room for a waiting pod on the node by moving other pods. The last one
+// of a node is kept after it has ended.
 type Defragmentation struct {
-	// ID identifies it. It is the value of the taint of the reserved devices.
+	// ID identifies the defragmentation. It is the value of the taint of the reserved devices.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	ID    string               `json:"id"`
 	State DefragmentationState `json:"state"`
 	// Pod is the waiting pod.
 	Pod PodReference `json:"pod"`
-	// Devices are those that the waiting pod is to get.
+	// Devices are the devices for the waiting pod.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -54,16 +54,16 @@ type Defragmentation struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Moves []DefragmentationMove `json:"moves"`
-	// Started is when it began.
+	// Started is the time at which it started.
 	Started metav1.MicroTime `json:"started"`
-	// Deadline is when the reservation ends, even if no controller runs.
+	// Deadline is the time at which the reservation ends, even if no controller runs.
 	Deadline metav1.MicroTime `json:"deadline"`
-	// Ended is when it succeeded or was aborted.
+	// Ended is the time at which it succeeded or was aborted.
 	//
 	// +optional
 	Ended *metav1.MicroTime `json:"ended,omitempty"`
-	// Evictions are the times of the node's evictions in the last hour, of earlier
-	// defragmentations, too.
+	// Evictions are the times of the node's evictions in the last hour, including those of
+	// earlier defragmentations.
 	//
 	// +optional
 	// +listType=atomic
@@ -76,7 +76,7 @@ type Defragmentation struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PodReference names one pod, not another one of the same name.
+// PodReference identifies a pod, also among pods of the same name.
 type PodReference struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -86,7 +86,7 @@ type PodReference struct {
 // DefragmentationMove is a pod to evict, and what it holds.
 type DefragmentationMove struct {
 	PodReference `json:",inline"`
-	// Owner is the UID of its controller, which creates it again.
+	// Owner is the UID of its controller, which recreates it.
 	Owner types.UID `json:"owner"`
 	// From are the devices that it holds on the node.
 	//
@@ -99,17 +99,17 @@ type DefragmentationMove struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	To []string `json:"to"`
-	// Evicted is when the eviction was ordered.
+	// Evicted is the time at which the pod was evicted.
 	//
 	// +optional
 	Evicted *metav1.MicroTime `json:"evicted,omitempty"`
-	// Placed: the pod that replaces it has a node.
+	// Placed is true if the pod that replaces it has a node.
 	//
 	// +optional
 	Placed bool `json:"placed,omitempty"`
 }
 
-// Active tells whether a defragmentation still reserves devices.
+// Active reports whether a defragmentation still reserves devices.
 func (d *Defragmentation) Active(now time.Time) bool {
 	return d != nil && d.Ended == nil && now.Before(d.Deadline.Time)
 }

@@ -45,16 +45,16 @@ type GPUNodeList struct {
 
 // GPUNodeSpec is the desired state of the node.
 type GPUNodeSpec struct {
-	// Profile is the name of the desired PartitionProfile. The controller sets it by the node's
-	// label tranche.dev/profile and those of other projects that it follows; the annotation
-	// tranche.dev/profile-from then has the label. Without a profile, the PartitionPlan that
+	// Profile is the name of the desired PartitionProfile. The controller sets it from the node's
+	// label tranche.dev/profile and those of other projects that it follows, and records the
+	// label in the annotation tranche.dev/profile-from. Without a profile, the PartitionPlan that
 	// selects the node applies, and without one the profile "default", if it exists.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	Profile string `json:"profile,omitempty"`
-	// Enabled: if false, the node keeps its applied profile. Default: true.
+	// Enabled is false if the node is to keep its applied profile. Default: true.
 	//
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
@@ -63,12 +63,12 @@ type GPUNodeSpec struct {
 // GPUNodeStatus is the observed state of the node. The controller writes everything
 // except Node, which the node's plugin writes.
 type GPUNodeStatus struct {
-	// Desired is the profile that the node should have. It is another one only when the
-	// rollout admits the node.
+	// Desired is the profile that the node should have. It changes when the rollout admits the
+	// node.
 	//
 	// +optional
 	Desired *ProfileSnapshot `json:"desired,omitempty"`
-	// Applied is the profile that the node has, as it was when it was applied.
+	// Applied is the profile that the node has, as of the time it was applied.
 	//
 	// +optional
 	Applied *ProfileSnapshot `json:"applied,omitempty"`
@@ -76,11 +76,11 @@ type GPUNodeStatus struct {
 	//
 	// +optional
 	State State `json:"state,omitempty"`
-	// Since is when State began.
+	// Since is the time at which State began.
 	//
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// Switch is the switch in progress, or the failed one that is to be retried.
+	// Switch is the switch in progress, or the failed one to retry.
 	//
 	// +optional
 	Switch *Switch `json:"switch,omitempty"`
@@ -90,7 +90,7 @@ type GPUNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	History []SwitchRecord `json:"history,omitempty"`
-	// Defragmentation is the last one on the node: pods moved to make room for a waiting pod.
+	// Defragmentation is the last one on the node, which moves pods to make room for another.
 	//
 	// +optional
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
@@ -115,14 +115,14 @@ const (
 	FromSpec Source = "Spec"
 	// FromPlan is a PartitionPlan that selects the node.
 	FromPlan Source = "Plan"
-	// FromDefault: neither names one, so the profile "default" applies, if it exists.
+	// FromDefault is the profile "default", if it exists, when neither names one.
 	FromDefault Source = "Default"
 )
 
 // ProfileSnapshot is a copy of a profile. A switch in progress does not depend on later
 // changes of the profile, and can be rolled back after the profile is deleted.
 type ProfileSnapshot struct {
-	// Profile is its name, empty for no profile.
+	// Profile is its name, or empty for no profile.
 	//
 	// +optional
 	Profile string `json:"profile,omitempty"`
@@ -134,7 +134,7 @@ type ProfileSnapshot struct {
 	Plan string `json:"plan,omitempty"`
 	// Hash is a hash of name and rules.
 	Hash string `json:"hash"`
-	// Rules are those of the profile, which validates them.
+	// Rules are the profile's rules. The profile validates them.
 	//
 	// +optional
 	// +kubebuilder:validation:Schemaless

@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // NodeReport is what the node's plugin observes.
 type NodeReport struct {
-	// BootID is the kernel's boot ID, to notice a reboot.
+	// BootID is the kernel's boot ID, which changes with a reboot.
 	//
 	// +optional
 	BootID string `json:"bootID,omitempty"`
@@ -20,7 +20,7 @@ type NodeReport struct {
 	//
 	// +optional
 	Count int32 `json:"count"`
-	// Free is the number of healthy GPUs of which no claim holds anything.
+	// Free is the number of healthy GPUs of which no claim holds a device.
 	//
 	// +optional
 	Free int32 `json:"free"`
@@ -39,13 +39,13 @@ type NodeReport struct {
 	//
 	// +optional
 	Applied string `json:"applied,omitempty"`
-	// Taints says which order of which Switch the device taints in the node's
+	// Taints identifies the Switch, and its Order, that the device taints in the node's
 	// ResourceSlices belong to. It is reported after the API server has accepted the
-	// slices. Absent: no device is tainted for a switch.
+	// slices. It is absent if no device is tainted for a switch.
 	//
 	// +optional
 	Taints *PublishedTaints `json:"taints,omitempty"`
-	// InputHash is a hash of everything that a plan depends on, except claims: the GPUs,
+	// InputHash is a hash of everything that the changes for a profile depend on, except claims: the GPUs,
 	// their drivers and modes, and the plugin's settings.
 	//
 	// +optional
@@ -58,15 +58,15 @@ type NodeReport struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Unhealthy []UnhealthyGPU `json:"unhealthy,omitempty"`
-	// Unprepared are claims that the node's hardware or driver cannot prepare, the first
-	// ones only. Claims that ask for something wrong are not listed.
+	// Unprepared lists the first claims that the node's hardware or driver cannot prepare.
+	// Invalid claims are not listed.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=8
 	Unprepared []UnpreparedClaim `json:"unprepared,omitempty"`
-	// Task is the plugin's last answer to the Switch.
+	// Task is the plugin's last report on the Switch.
 	//
 	// +optional
 	Task *Task `json:"task,omitempty"`
@@ -78,7 +78,7 @@ type UnhealthyGPU struct {
 	//
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Since is when it was found.
+	// Since is the time at which it was found.
 	Since metav1.Time `json:"since"`
 }
 
@@ -90,7 +90,7 @@ type UnpreparedClaim struct {
 	Name string `json:"name"`
 	// +kubebuilder:validation:MaxLength=128
 	UID string `json:"uid"`
-	// Since is when it failed first.
+	// Since is the time at which it first failed.
 	Since metav1.Time `json:"since"`
 	// Message says why.
 	//
@@ -99,7 +99,7 @@ type UnpreparedClaim struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PublishedTaints identifies the order that the published device taints carry out.
+// PublishedTaints identifies the taint request that the published device taints fulfill.
 type PublishedTaints struct {
 	// Switch is the ID of the Switch.
 	//
@@ -107,21 +107,20 @@ type PublishedTaints struct {
 	Switch string `json:"switch"`
 	// Order is the Order of that Switch.
 	Order int32 `json:"order"`
-	// Withheld: the API server drops device taints, so the plugin publishes only those of
-	// these devices that claims hold. Another pod with the same claim can still get one,
-	// which only a node taint prevents.
+	// Withheld is true if the API server drops device taints, so that the plugin publishes
+	// only those of these devices that claims hold. Another pod with the same claim can
+	// still get one, which only a node taint prevents.
 	//
 	// +optional
 	Withheld bool `json:"withheld,omitempty"`
 }
 
-// MaxReportText is the maximum length of each text of a report: an owner, a problem, what
-// is pending.
+// MaxReportText is the maximum length of each text of a report, in bytes.
 const MaxReportText = 4096
 
 // GPUReport is one GPU.
 type GPUReport struct {
-	// Name is the name of the GPU, made of its PCI address as in device names.
+	// Name is the name of the GPU, derived from its PCI address as in device names.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
@@ -133,8 +132,8 @@ type GPUReport struct {
 	Product string `json:"product"`
 	// Index is the GPU's index in the vendor's enumeration.
 	Index int32 `json:"index"`
-	// Mode is the current mode of the hardware: "MIG on", "MIG off", "CPX NPS1"; empty for
-	// a GPU without modes.
+	// Mode is the current mode of the hardware: "MIG on", "MIG off", "CPX NPS1". It is empty
+	// for a GPU without modes.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -158,17 +157,17 @@ type GPUReport struct {
 	//
 	// +optional
 	Slice string `json:"slice,omitempty"`
-	// Problem says why the GPU cannot be used, or not fully.
+	// Problem explains why the GPU cannot be used, or only in part.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Problem string `json:"problem,omitempty"`
-	// Pending says what part of the applied profile waits until claims are released.
+	// Pending describes the part of the applied profile that waits until claims are released.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Pending string `json:"pending,omitempty"`
 }
 
-// HasGPUs tells whether a node has GPUs. Of many, it reports only the count.
+// HasGPUs reports whether the node has GPUs. If they are too many to list, only Count is set.
 func (r *NodeReport) HasGPUs() bool { return r.Count > 0 || len(r.GPUs) > 0 }

@@ -46,7 +46,7 @@ type PartitionPlanList struct {
 	Items []PartitionPlan `json:"items"`
 }
 
-// PartitionPlanSpec says which nodes get which profile, and how.
+// PartitionPlanSpec defines which nodes get which profile, and how.
 type PartitionPlanSpec struct {
 	// Profile is the name of the PartitionProfile.
 	//
@@ -65,11 +65,11 @@ type PartitionPlanSpec struct {
 	//
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
-	// Strategy says how the nodes get the profile.
+	// Strategy defines how the nodes get the profile.
 	//
 	// +optional
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
-	// Paused: no more nodes start. Those that have started go on.
+	// Paused is true if no more nodes are to start. Nodes that have started continue.
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
@@ -130,14 +130,14 @@ type RolloutStrategy struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=14
 	Windows []Window `json:"windows,omitempty"`
-	// OnFailure is what happens when the plan stops. Pause: nodes that have the revision keep
-	// it. Undo: they go back to the last revision that was complete. Default: Pause.
+	// OnFailure is what happens when the plan stops. With Pause, nodes that have the revision
+	// keep it. With Undo, they go back to the last complete revision. Default: Pause.
 	//
 	// +optional
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 }
 
-// RolloutStep is a number of nodes that get a revision before more do.
+// RolloutStep is a number of nodes that get a revision before others do.
 //
 // +kubebuilder:validation:XValidation:rule="type(self.nodes) == string || self.nodes >= 1 && self.nodes <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.soak) || duration(self.soak) >= duration('0s') && duration(self.soak) <= duration('720h')",message="must be 0s to 720h",fieldPath=".soak"
@@ -149,15 +149,16 @@ type RolloutStep struct {
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
 	Nodes intstr.IntOrString `json:"nodes"`
-	// Soak is how long the plan then watches the nodes before the next step. Nodes also fail
-	// that become unhealthy in that time, or that cannot prepare claims. Default: 0s.
+	// Soak is how long the plan then watches the nodes before the next step. Nodes that
+	// become unhealthy in that time, or cannot prepare claims, count as failed. Default: 0s.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	Soak *metav1.Duration `json:"soak,omitempty"`
-	// Approval: the plan then waits for an approval, if nodes follow. Default: false.
+	// Approval is true if the plan then waits for an approval, unless it was the last step.
+	// Default: false.
 	//
 	// +optional
 	Approval bool `json:"approval,omitempty"`
@@ -197,12 +198,12 @@ type NodeOrder struct {
 	Label string `json:"label,omitempty"`
 }
 
-// OrderBy says what the order of nodes depends on.
+// OrderBy is what nodes are ordered by.
 //
 // +kubebuilder:validation:Enum=Emptiest;Label
 type OrderBy string
 
-// What the order of nodes depends on.
+// What nodes are ordered by.
 const (
 	OrderByEmptiest OrderBy = "Emptiest"
 	OrderByLabel    OrderBy = "Label"
@@ -282,8 +283,7 @@ type RevisionUndo struct {
 	//
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
-	// To is the revision to go back to. 0: the nodes get what they would have without the
-	// plan.
+	// To is the revision to go back to. 0 means what the nodes would have without the plan.
 	//
 	// +kubebuilder:validation:Minimum=0
 	To int64 `json:"to"`

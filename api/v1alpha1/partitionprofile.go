@@ -47,15 +47,15 @@ type PartitionProfileSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Rules []Rule `json:"rules,omitempty"`
-	// Switch says how nodes are switched to the profile.
+	// Switch defines how nodes are switched to the profile.
 	//
 	// +optional
 	Switch *SwitchPolicy `json:"switch,omitempty"`
 }
 
-// SwitchPolicy says how nodes are switched to a profile while pods use their GPUs.
+// SwitchPolicy defines how nodes are switched to a profile while pods use their GPUs.
 type SwitchPolicy struct {
-	// DrainDeadline is the time for pods to be evicted and to end, including waits for
+	// DrainDeadline is the time for pods to be evicted and terminate, including waits for
 	// disruption budgets and grace periods. Default: the controller's, 10 minutes.
 	//
 	// +optional
@@ -98,7 +98,7 @@ const (
 	Force  AfterDeadline = "Force"
 )
 
-// Reboot says whether a switch may reboot the node.
+// Reboot defines whether a switch may reboot the node.
 //
 // +kubebuilder:validation:Enum=Never;Allowed
 type Reboot string
@@ -109,7 +109,7 @@ const (
 	RebootAllowed Reboot = "Allowed"
 )
 
-// MIG says how NVIDIA GPUs are partitioned. GPUs without MIG accept only Disabled, and
+// MIG defines how NVIDIA GPUs are partitioned. GPUs without MIG accept only Disabled, and
 // Dynamic without restrictions.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Static' || has(self.partitions)",message="is missing: mode Static makes the partitions that it names",fieldPath=".partitions",reason=FieldValueRequired
@@ -120,7 +120,7 @@ const (
 type MIG struct {
 	// Mode is Dynamic (partitions are created when claims request them), Static (they are
 	// created when the profile is applied, and stay), Enabled (MIG mode is on, there are no
-	// partitions, and claims can have nothing of the GPU) or Disabled (MIG mode is off).
+	// partitions, and claims cannot use the GPU) or Disabled (MIG mode is off).
 	// Default: Dynamic.
 	//
 	// +optional
@@ -136,7 +136,7 @@ type MIG struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	// +kubebuilder:validation:items:Pattern=`^[1-9][0-9]*g(\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?)?$`
 	Profiles []string `json:"profiles,omitempty"`
-	// WholeGPUs: claims can also have the whole GPU, for Dynamic. Default: true.
+	// WholeGPUs is true if claims can also have the whole GPU, for Dynamic. Default: true.
 	//
 	// +optional
 	WholeGPUs *bool `json:"wholeGPUs,omitempty"`
@@ -150,7 +150,7 @@ type MIG struct {
 	Partitions []StaticPartition `json:"partitions,omitempty"`
 }
 
-// MIGMode says when partitions are created.
+// MIGMode defines when partitions are created.
 //
 // +kubebuilder:validation:Enum=Dynamic;Static;Enabled;Disabled
 type MIGMode string
@@ -216,12 +216,12 @@ type Rule struct {
 	//
 	// +optional
 	GPUs *GPUSelector `json:"gpus,omitempty"`
-	// Unchanged: the GPUs keep their partitions and modes. Without a previous profile,
-	// these are the defaults. Default: false.
+	// Unchanged is true if the GPUs keep their partitions and modes. Without a previous
+	// profile, these are the defaults. Default: false.
 	//
 	// +optional
 	Unchanged bool `json:"unchanged,omitempty"`
-	// MIG says how NVIDIA GPUs are partitioned. Default: on demand.
+	// MIG defines how NVIDIA GPUs are partitioned. Default: on demand.
 	//
 	// +optional
 	MIG *MIG `json:"mig,omitempty"`
@@ -229,7 +229,7 @@ type Rule struct {
 	//
 	// +optional
 	AMD *AMD `json:"amd,omitempty"`
-	// Sharing says whether and how several claims share a GPU.
+	// Sharing defines whether and how several claims share a GPU.
 	//
 	// +optional
 	Sharing *Sharing `json:"sharing,omitempty"`
@@ -306,7 +306,7 @@ type GPUSelector struct {
 	Indexes []int32 `json:"indexes,omitempty"`
 }
 
-// MIGSupport says whether an NVIDIA GPU supports MIG.
+// MIGSupport defines whether an NVIDIA GPU supports MIG.
 //
 // +kubebuilder:validation:Enum=Capable;Incapable
 type MIGSupport string

@@ -8,12 +8,12 @@ type PartitionPlanStatus struct {
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Revision is the newest revision. Each change of the profile makes one.
+	// Revision is the newest revision. Each change of the profile creates one.
 	//
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// Target is the revision that nodes get: the newest one, except after an undo. 0: the plan
-	// gives the nodes no profile.
+	// Target is the revision that nodes get: the newest one, except after an undo. 0 means that
+	// the plan gives the nodes no profile.
 	//
 	// +optional
 	Target int64 `json:"target,omitempty"`
@@ -24,16 +24,16 @@ type PartitionPlanStatus struct {
 	Step int32 `json:"step,omitempty"`
 	// +optional
 	Steps int32 `json:"steps,omitempty"`
-	// Started is when the rollout of the target began.
+	// Started is the time at which the rollout of the target began.
 	//
 	// +optional
 	Started *metav1.Time `json:"started,omitempty"`
-	// StepReached is when the step's nodes all had the target: its soak began.
+	// StepReached is the time at which all nodes of the step had the target and its soak began.
 	//
 	// +optional
 	StepReached *metav1.Time `json:"stepReached,omitempty"`
-	// EstimatedCompletion is when the last node will have the target, by the duration of the
-	// switches so far. Absent while that is not known.
+	// EstimatedCompletion is the time at which the last node will have the target, estimated
+	// from the switches so far. It is absent until one is complete.
 	//
 	// +optional
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
@@ -45,22 +45,22 @@ type PartitionPlanStatus struct {
 	//
 	// +optional
 	Nodes PlanNodes `json:"nodes,omitempty"`
-	// Failed are nodes that have failed, the first ones only.
+	// Failed lists the first nodes that have failed.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=20
 	Failed []PlanNode `json:"failed,omitempty"`
-	// SetAside are nodes that cannot be switched now, the first ones only. They do not count
-	// for maxUnavailable, and are tried again when what blocks them changes.
+	// SetAside lists the first nodes that cannot be switched now. They do not count against
+	// maxUnavailable, and are retried when what blocks them changes.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=20
 	SetAside []PlanNode `json:"setAside,omitempty"`
-	// Stopped says that and why the plan has stopped.
+	// Stopped is set if the plan has stopped, with the cause.
 	//
 	// +optional
 	Stopped *PlanStop `json:"stopped,omitempty"`
@@ -84,32 +84,33 @@ type PlanNodes struct {
 	//
 	// +optional
 	Selected int32 `json:"selected"`
-	// Updated have the target.
+	// Updated is the number of nodes that have the target.
 	//
 	// +optional
 	Updated int32 `json:"updated"`
-	// Switching are being switched, or have just been admitted.
+	// Switching is the number of nodes that are being switched, or were just admitted.
 	//
 	// +optional
 	Switching int32 `json:"switching"`
-	// Waiting have not been admitted yet.
+	// Waiting is the number of nodes that have not been admitted yet.
 	//
 	// +optional
 	Waiting int32 `json:"waiting"`
-	// Failed have failed: their switch was rolled back or failed, or they became unhealthy, or
-	// could not prepare claims, while the plan watched them.
+	// Failed is the number of nodes whose switch failed or was rolled back, or that became
+	// unhealthy or could not prepare claims while the plan watched them.
 	//
 	// +optional
 	Failed int32 `json:"failed"`
-	// SetAside cannot be switched now, because pods cannot be evicted for example.
+	// SetAside is the number of nodes that cannot be switched now, for example because pods
+	// cannot be evicted.
 	//
 	// +optional
 	SetAside int32 `json:"setAside"`
-	// NotReady are not ready, or their plugin has not reported.
+	// NotReady is the number of nodes that are not ready, or whose plugin has not reported.
 	//
 	// +optional
 	NotReady int32 `json:"notReady"`
-	// Overruled follow a label or the spec of their GPUNode instead.
+	// Overruled is the number of nodes that follow a label or their GPUNode's spec instead.
 	//
 	// +optional
 	Overruled int32 `json:"overruled"`
@@ -118,20 +119,20 @@ type PlanNodes struct {
 // PlanNode is a node of a plan, and what is wrong with it.
 type PlanNode struct {
 	Node string `json:"node"`
-	// Reason is that of the failed switch, Unhealthy or ClaimsNotPrepared.
+	// Reason is the reason of the failed switch, Unhealthy or ClaimsNotPrepared.
 	Reason string `json:"reason"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
 
-// PlanStop is why a plan has stopped. It remains until the failures are accepted or there is
-// another revision. If the nodes go back from the revision, it no longer stops them.
+// PlanStop is the cause for which a plan has stopped. It remains until the failures are
+// accepted or there is another revision, and does not stop nodes that go back.
 type PlanStop struct {
-	// Revision is the revision with which the nodes failed, Failures how many did.
+	// Revision is the revision with which nodes failed, Failures their number.
 	Revision int64 `json:"revision"`
 	Failures int32 `json:"failures"`
-	// Time is when the plan stopped.
+	// Time is the time at which the plan stopped.
 	Time metav1.Time `json:"time"`
 }
 
@@ -143,17 +144,18 @@ type PlanRevision struct {
 	Profile string `json:"profile"`
 	// Hash is a hash of name and rules.
 	Hash string `json:"hash"`
-	// Rules are those of the profile, which validates them.
+	// Rules are the profile's rules. The profile validates them.
 	//
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Rules []Rule `json:"rules,omitempty"`
-	// Created is when the controller saw it first, Completed when its last step was over.
+	// Created is the time at which the controller first saw the revision, Completed the time at
+	// which its last step ended.
 	Created metav1.Time `json:"created"`
 	// +optional
 	Completed *metav1.Time `json:"completed,omitempty"`
-	// Rejected: the plan went back from it, by spec.undo or onFailure.
+	// Rejected is true if the plan went back from the revision, by spec.undo or onFailure.
 	//
 	// +optional
 	Rejected bool `json:"rejected,omitempty"`

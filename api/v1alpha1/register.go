@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// AddToScheme makes a scheme know the objects of this package.
+// AddToScheme registers the objects of this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &PartitionProfile{}, &PartitionProfileList{}, &GPUNode{}, &GPUNodeList{},
 		&PartitionPlan{}, &PartitionPlanList{})

@@ -18,7 +18,7 @@ const (
 // +kubebuilder:validation:Enum=Default;Short;Medium;Long
 type TimeSlice string
 
-// Sharing says how several claims share a GPU.
+// Sharing defines how several claims share a GPU.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.maxClients) ? self.maxClients : 1000) >= (has(self.replicas) ? self.replicas : 10)",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
 // +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.replicas) || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
@@ -27,7 +27,7 @@ type TimeSlice string
 // +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || has(self.strategy) && self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || !has(self.strategy) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
-	// Enabled: shares of whole GPUs are offered. Default: true. For partitions, see
+	// Enabled is true if shares of whole GPUs are offered. Default: true. For partitions, see
 	// partitions.
 	//
 	// +optional
@@ -65,13 +65,13 @@ type Sharing struct {
 	//
 	// +optional
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
-	// Partitions: shares of these partitions are offered. Not with MPS.
+	// Partitions are the partitions of which shares are offered. Not with MPS.
 	//
 	// +optional
 	Partitions *SharedPartitions `json:"partitions,omitempty"`
 }
 
-// SharedPartitions says which partitions several claims can share.
+// SharedPartitions defines which partitions several claims can share.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.replicas) || self.replicas.all(r, r.profile in self.profiles)",message="names a profile that is not among profiles",fieldPath=".replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || has(self.fractions) && self.fractions",message="is Replica, a share by fraction: set fractions: true",fieldPath=".legacyResource"
@@ -85,12 +85,11 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
 	Profiles []string `json:"profiles"`
-	// Fractions: they are shared by fraction and by memory, otherwise by memory only.
-	// Default: false.
+	// Fractions is true if they are shared by fraction as well as by memory. Default: false.
 	//
 	// +optional
 	Fractions bool `json:"fractions,omitempty"`
-	// Replicas are the numbers of replicas of single profiles. Default: sharing.replicas.
+	// Replicas are the numbers of replicas by profile. Default: sharing.replicas.
 	//
 	// +optional
 	// +listType=map

@@ -14,15 +14,15 @@ type State string
 const (
 	// Idle: there is no switch.
 	Idle State = "Idle"
-	// Planning: the plugin plans what has to change.
+	// Planning: the plugin computes what must change.
 	Planning State = "Planning"
-	// Waiting: as many other nodes are being switched as may be at once.
+	// Waiting: the switch waits until the rollout admits the node.
 	Waiting State = "Waiting"
-	// Tainted: the plugin taints the devices that change, and plans again.
+	// Tainted: the plugin taints the devices that change, and computes the changes again.
 	Tainted State = "Tainted"
-	// Draining: pods that hold them are evicted.
+	// Draining: pods that hold these devices are evicted.
 	Draining State = "Draining"
-	// Applying: the plugin changes them.
+	// Applying: the plugin changes the GPUs.
 	Applying State = "Applying"
 	// Rebooting: the plugin reboots the node, because a GPU needs it.
 	Rebooting State = "Rebooting"
@@ -42,7 +42,7 @@ type Switch struct {
 	From ProfileSnapshot `json:"from"`
 	// To is the profile to apply.
 	To ProfileSnapshot `json:"to"`
-	// Policy is that of To, with defaults filled in.
+	// Policy is the policy of To, with defaults.
 	Policy SwitchPolicy `json:"policy"`
 	// GPUs are the names of the GPUs that change. The plugin taints all of their devices
 	// during the switch. From state Tainted on, the list only grows.
@@ -60,24 +60,24 @@ type Switch struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Shrinking []string `json:"shrinking,omitempty"`
-	// Withhold: the plugin does not publish devices of GPUs that no claim holds. A claim
-	// that blocks the switch tolerates the taint, so the pod that replaces the evicted
-	// one would be allocated a device of these GPUs again.
+	// Withhold is true if the plugin does not publish those devices of GPUs that no claim
+	// holds. It is set if a claim that blocks the switch tolerates the taint, so that the
+	// replacement of its evicted pod could get a device of these GPUs again.
 	//
 	// +optional
 	Withhold bool `json:"withhold,omitempty"`
-	// Order counts the changes of GPUs, Shrinking and Withhold. The plugin answers each order
-	// in state Tainted with a new plan, after the API server has accepted the taints.
+	// Order is the revision of GPUs, Shrinking and Withhold. In state Tainted, the plugin reports
+	// the changes again for each revision, after the API server has accepted the taints.
 	//
 	// +optional
 	Order int32 `json:"order,omitempty"`
-	// RebootRequired: the remaining changes need a reboot, which the policy allows. All
-	// GPUs are drained then, whatever the plan keeps.
+	// RebootRequired is true if the remaining changes need a reboot, which the policy allows.
+	// All GPUs are then drained, including those that do not change.
 	//
 	// +optional
 	RebootRequired bool `json:"rebootRequired,omitempty"`
-	// Rebooted: the plugin was asked to reboot the node. A switch that fails afterwards
-	// is not retried until the profile or its policy changes.
+	// Rebooted is true if the plugin was asked to reboot the node. A switch that fails
+	// afterwards is not retried until the profile or its policy changes.
 	//
 	// +optional
 	Rebooted bool `json:"rebooted,omitempty"`
@@ -88,50 +88,50 @@ type Switch struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Blockers []Blocker `json:"blockers,omitempty"`
-	// InputHash is the node report's InputHash when the plugin refused the profile. The
-	// switch is retried when that changes.
+	// InputHash is the node report's InputHash at the time the plugin refused the profile. The
+	// switch is retried when it changes.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	InputHash string `json:"inputHash,omitempty"`
 	// Attempt counts the attempts for the same profile, beginning with 1.
 	Attempt int32 `json:"attempt"`
-	// Started is when the attempt began, or when it tainted GPUs: waiting for other nodes
-	// does not count.
+	// Started is the time at which the attempt began, or at which it tainted GPUs, so that
+	// waiting for other nodes does not count.
 	Started metav1.MicroTime `json:"started"`
-	// Since is when the state began, Deadline when it ends at the latest.
+	// Since is the time at which the state began, Deadline the time by which it must end.
 	Since metav1.MicroTime `json:"since"`
 	// +optional
 	Deadline *metav1.MicroTime `json:"deadline,omitempty"`
-	// Paused has the original values of the node's labels that were changed to pause
-	// clients of the GPUs.
+	// Paused has the original values of the node labels that were changed to pause GPU
+	// clients.
 	//
 	// +optional
 	Paused map[string]string `json:"paused,omitempty"`
-	// NodeTaint: the whole node is tainted, whatever the policy says. Several pods can use
-	// a claim on a GPU that changes, so the next one would get the GPU in spite of the
+	// NodeTaint is true if the node is tainted regardless of the policy, because several pods
+	// can use a claim on a GPU that changes: the next one would get the GPU despite the
 	// device taint.
 	//
 	// +optional
 	NodeTaint bool `json:"nodeTaint,omitempty"`
-	// Evicted counts evicted pods.
+	// Evicted is the number of evicted pods.
 	//
 	// +optional
 	Evicted int32 `json:"evicted,omitempty"`
-	// Reason and Message say why the switch is being rolled back or has failed.
+	// Reason and Message explain why the switch is being rolled back or has failed.
 	//
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Retry is when the next attempt begins, after a failure.
+	// Retry is the time of the next attempt, after a failure.
 	//
 	// +optional
 	Retry *metav1.MicroTime `json:"retry,omitempty"`
 }
 
-// Blocker is a pod that holds a GPU of a switch and cannot be evicted. Without a
-// namespace, it is a device that the node still holds although no pod needs it.
+// Blocker is a pod that holds a GPU of a switch and cannot be evicted. Without a namespace, it
+// is a device that the node still holds, although no pod needs it.
 type Blocker struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -159,7 +159,7 @@ const (
 type SwitchRecord struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
-	// Repair: both are the same version of a profile, which the GPUs had lost.
+	// Repair is true if From and To are the same version of a profile, which the GPUs had lost.
 	//
 	// +optional
 	Repair bool `json:"repair,omitempty"`
@@ -170,17 +170,17 @@ type SwitchRecord struct {
 	// +optional
 	Message string           `json:"message,omitempty"`
 	Started metav1.MicroTime `json:"started"`
-	// Duration is the time from the first taint, or from the plan if nothing was tainted,
-	// to the end.
+	// Duration is the time from the first taint, or from Planning if nothing was tainted, to
+	// the end.
 	Duration metav1.Duration `json:"duration"`
-	// Evicted counts evicted pods.
+	// Evicted is the number of evicted pods.
 	//
 	// +optional
 	Evicted int32 `json:"evicted,omitempty"`
 }
 
-// AwaitsPlugin tells whether a switch waits for an answer of the node's plugin. last is
-// the plugin's last answer, nil if there is none.
+// AwaitsPlugin reports whether a switch waits for a report of the node's plugin. last is the
+// plugin's last report, or nil.
 func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 	if s.Switch == nil {
 		return false
@@ -189,17 +189,17 @@ func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 	case Planning, Applying, Rebooting, RollingBack:
 		return last == nil || last.Switch != s.Switch.ID || last.State != s.State
 	case Tainted:
-		// The first order is 1. A controller of version 0.1 orders nothing and awaits nothing.
+		// The first revision is 1. A controller of version 0.1 sets none and awaits no report.
 		return s.Switch.Order > 0 &&
 			(last == nil || last.Switch != s.Switch.ID || last.State != s.State || last.Order != s.Switch.Order)
 	}
 	return false
 }
 
-// OrdersTaints tells whether the node's plugin must taint devices for the switch: all
-// devices of Switch.GPUs, and of Switch.Shrinking those that Switch.To does not offer.
-// A switch that replaces another one in the middle of a drain orders the taints of the
-// old one until its own plan is known.
+// OrdersTaints reports whether the node's plugin must taint devices for the switch: all devices
+// of Switch.GPUs, and those of Switch.Shrinking that Switch.To does not offer. A switch that
+// replaces another one in the middle of a drain keeps its taints until its own changes are
+// known.
 func (s *GPUNodeStatus) OrdersTaints() bool {
 	if s.Switch == nil || len(s.Switch.GPUs)+len(s.Switch.Shrinking) == 0 {
 		return false
@@ -211,7 +211,7 @@ func (s *GPUNodeStatus) OrdersTaints() bool {
 	return false
 }
 
-// Target is the profile that the node has after the plugin has completed a state.
+// Target returns the profile that the node has after the plugin has completed a state.
 func (s *Switch) Target(state State) *ProfileSnapshot {
 	if state == RollingBack {
 		return &s.From

@@ -7,7 +7,7 @@ type TaskPhase string
 
 // The phases of a task.
 const (
-	// TaskPlanned: Changes says what has to change.
+	// TaskPlanned: Changes lists what must change.
 	TaskPlanned TaskPhase = "Planned"
 	// TaskRefused: the profile does not fit the node. Message says why. Nothing was
 	// changed.
@@ -22,16 +22,16 @@ const (
 	TaskRebootRequired TaskPhase = "RebootRequired"
 )
 
-// Task is the plugin's answer to a Switch.
+// Task is the plugin's report on a Switch.
 type Task struct {
-	// Switch is the ID of the answered Switch.
+	// Switch is the ID of the Switch.
 	//
 	// +kubebuilder:validation:MaxLength=64
 	Switch string `json:"switch"`
-	// State is the answered state of the Switch: Planning, Tainted, Applying, Rebooting or
+	// State is the state of the Switch that the report is about: Planning, Tainted, Applying, Rebooting or
 	// RollingBack.
 	State State `json:"state"`
-	// Order is the answered Order of the Switch, for Tainted.
+	// Order is the Order of the Switch that the report is about, for Tainted.
 	//
 	// +optional
 	Order int32 `json:"order,omitempty"`
@@ -40,13 +40,13 @@ type Task struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
-	// Message says why. The plugin truncates longer ones.
+	// Message explains Phase. The plugin truncates it to the maximum length.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Message string `json:"message,omitempty"`
-	// Changes are the GPUs whose hardware has to change, for Planned. Changes that disturb
-	// no pod are not listed.
+	// Changes are the GPUs whose hardware must change, for Planned. Changes that disrupt no pod
+	// are not listed.
 	//
 	// +optional
 	// +listType=map
@@ -63,13 +63,13 @@ type Task struct {
 	Shrinking []string `json:"shrinking,omitempty"`
 }
 
-// GPUChange is what has to change on a GPU.
+// GPUChange is what must change on a GPU.
 type GPUChange struct {
 	// GPU is the GPU's name.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	GPU string `json:"gpu"`
-	// What describes the change: "MIG mode off", "partitions 1g.10gb x 7", "memory mode
+	// What is the description of the change: "MIG mode off", "partitions 1g.10gb x 7", "memory mode
 	// NPS4".
 	//
 	// +kubebuilder:validation:MaxLength=4096

@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/templates"
+	"github.com/tranche-dev/tranche/pkg/publish/preview"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -107,7 +107,7 @@ func (o *templatesOptions) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	published, err := templates.Slices(n)
+	published, err := preview.Slices(n)
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (o *templatesOptions) print(out io.Writer) error {
 }
 
 // read is the node that the flags describe.
-func (o *templatesOptions) read() (templates.Node, error) {
-	n := templates.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
+func (o *templatesOptions) read() (preview.Node, error) {
+	n := preview.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
 	var err error
 	if n.Inventory, err = models.LoadInventory(o.model); err != nil {
 		return n, err

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/templates"
+	"github.com/tranche-dev/tranche/pkg/publish/preview"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -37,7 +37,7 @@ func TestTemplatesAreWhatThePluginPublishes(t *testing.T) {
 			m := machine(t, nodetest.NewAPI())
 			m.simulated.Inventory, m.config.LegacyResources = name, legacy
 			_, _ = m.start()
-			want, err := templates.Slices(templates.Node{Name: nodetest.NodeName, Inventory: inventory, LegacyResources: legacy})
+			want, err := preview.Slices(preview.Node{Name: nodetest.NodeName, Inventory: inventory, LegacyResources: legacy})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, m.api, names.DriverName)) == len(want) },
 				nodetest.Patience, nodetest.Tick, "not published")

@@ -20,8 +20,8 @@ type machine struct {
 	unknown []string
 }
 
-// machineOf builds the GPUs that a node reports from the tables of models. What claims hold is
-// not taken from the report: it follows the claims a few seconds later.
+// machineOf builds the GPUs that a node reports from the tables of models. It does not take held
+// devices from the report, which lags behind the claims by a few seconds.
 func machineOf(report *v1alpha1.NodeReport, held []string) *machine {
 	m := &machine{modes: map[string]gpu.Modes{}, live: map[string][]gpu.Partition{}, held: map[string][]string{}}
 	inv := &models.Inventory{}
@@ -63,7 +63,7 @@ func reportOf(report *v1alpha1.NodeReport, name string) *v1alpha1.GPUReport {
 	return &report.GPUs[i]
 }
 
-// add adds a GPU to a machine, by its product.
+// add adds a GPU to an inventory, and reports whether its product is known.
 func add(inv *models.Inventory, r *v1alpha1.GPUReport, address string) bool {
 	for _, key := range models.NVIDIAModels() {
 		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.Product {
@@ -81,10 +81,10 @@ func add(inv *models.Inventory, r *v1alpha1.GPUReport, address string) bool {
 	return false
 }
 
-// migPrefix is before the MIG mode in reports.
+// migPrefix precedes the MIG mode in reports.
 const migPrefix = "MIG "
 
-// modesOf are the modes that a report tells.
+// modesOf parses the modes of a report.
 func modesOf(g *gpu.GPU, text string) gpu.Modes {
 	if mode, ok := strings.CutPrefix(text, migPrefix); ok {
 		return gpu.Modes{MIG: gpu.MIGMode(mode), MIGNeedsReset: g.OtherMIG != nil}
@@ -93,8 +93,8 @@ func modesOf(g *gpu.GPU, text string) gpu.Modes {
 	return gpu.Modes{Compute: compute, Memory: memory}
 }
 
-// placement is the placement with a device name, in either MIG mode; of a share, what is
-// shared.
+// placement returns the placement with a device name, in either MIG mode. For a share, it is the
+// placement that is shared.
 func placement(g *gpu.GPU, device string) (gpu.Placement, bool) {
 	for _, by := range gpu.Bases() {
 		device = strings.TrimSuffix(device, gpu.ShareName("", by))
@@ -108,7 +108,7 @@ func placement(g *gpu.GPU, device string) (gpu.Placement, bool) {
 	return gpu.Placement{}, false
 }
 
-// addressOf is the PCI address of a GPU with a name: gpu-0000-c1-00-0 is at 0000:c1:00.0.
+// addressOf returns the PCI address of a GPU by its name: gpu-0000-c1-00-0 is at 0000:c1:00.0.
 func addressOf(name string) (string, bool) {
 	parts := strings.Split(strings.TrimPrefix(name, "gpu-"), "-")
 	if len(parts) != 4 {

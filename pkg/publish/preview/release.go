@@ -9,17 +9,17 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// Release is what has to be released for a profile.
+// Release is what must be released for a profile.
 type Release struct {
-	// Devices are held devices whose claims have to be released, sorted.
+	// Devices are the held devices whose claims must be released, sorted.
 	Devices []string
-	// Unknown are GPUs whose product is not known, sorted: any of their devices may have to
+	// Unknown are the GPUs whose product is not known, sorted. Any of their devices may have to
 	// be released.
 	Unknown []string
 }
 
-// Of returns what has to be released on a node whose claims hold these devices. An error says
-// why the profile does not fit the node's GPUs.
+// Of returns what must be released on a node for a profile, if claims hold the devices in held.
+// It returns an error if the profile does not fit the node's GPUs.
 func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Release, error) {
 	var out Release
 	if n.Status.Node == nil {
@@ -35,7 +35,7 @@ func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Releas
 	})
 	if err != nil {
 		if len(m.unknown) > 0 {
-			return out, nil // The rules may be about the GPUs that are not known.
+			return out, nil // The rules may select unknown GPUs.
 		}
 		return out, err
 	}
@@ -50,7 +50,7 @@ func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Releas
 	return out, nil
 }
 
-// memory is the memory mode that the AMD GPUs change to, all together; empty: they do not.
+// memory returns the memory mode that all AMD GPUs change to, or "" if it does not change.
 func (m *machine) memory(desired map[string]profile.Desired) string {
 	for i := range m.gpus {
 		address := m.gpus[i].PCIAddress
@@ -61,7 +61,7 @@ func (m *machine) memory(desired map[string]profile.Desired) string {
 	return ""
 }
 
-// release are the held devices of a GPU that do not exist in a layout.
+// release returns the held devices of a GPU that do not exist in a layout.
 func (m *machine) release(g *gpu.GPU, to profile.Layout, memory string) (devices []string) {
 	modes := m.modes[g.PCIAddress]
 	mig := migMode(modes, to)
@@ -85,7 +85,7 @@ func (m *machine) release(g *gpu.GPU, to profile.Layout, memory string) (devices
 	return devices
 }
 
-// migMode is the MIG mode of a layout; empty: it does not change for the profile.
+// migMode returns the MIG mode that a layout requires, or "" if the profile does not change it.
 func migMode(now gpu.Modes, to profile.Layout) gpu.MIGMode {
 	switch {
 	case now.MIG == "":

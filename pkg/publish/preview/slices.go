@@ -1,4 +1,4 @@
-package templates
+package preview
 
 import (
 	"errors"
@@ -20,20 +20,20 @@ type Node struct {
 	Name string
 	// Inventory lists the GPUs. models.LoadInventory and models.ParseInventory return one.
 	Inventory *models.Inventory
-	// Profile is the PartitionProfile that the node will follow; nil: the default settings.
-	// profile.Parse returns one.
+	// Profile is the PartitionProfile that the node will follow, as profile.Parse returns it.
+	// nil means the default settings.
 	Profile *profile.Profile
-	// LegacyResources are the extended resources that devices stand for, by vendor:
-	// "nvidia.com/gpu". The chart's legacyResources say which.
+	// LegacyResources are the extended resources that devices serve, by vendor:
+	// "nvidia.com/gpu". They follow from the chart's legacyResources.
 	LegacyResources map[gpu.Vendor]string
-	// MIGResources: devices also stand for nvidia.com/mig-<profile> (legacyResources.mig).
+	// MIGResources is true if devices also serve nvidia.com/mig-<profile> (legacyResources.mig).
 	MIGResources bool
 }
 
-// Slices are the ResourceSlices of the node once it follows its profile: one complete pool
-// of generation 1. They have no owner, because a reference to a node that does not exist
-// would have them refused or collected. An error lists all rules of the profile that do not
-// fit the GPUs.
+// Slices returns the ResourceSlices of the node once it follows its profile: one complete pool of
+// generation 1. They have no owner, because slices that refer to a node that does not exist would
+// be rejected or garbage-collected. An error lists all rules of the profile that do not fit the
+// GPUs.
 func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 	found, resolved, err := n.gpus()
 	if err != nil {
@@ -66,7 +66,7 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 	return published, nil
 }
 
-// gpus are the GPUs in the modes that the profile wants, and what it says of each.
+// gpus returns the GPUs in the modes that the profile requires, and the desired state of each.
 func (n Node) gpus() ([]gpu.GPU, map[string]profile.Desired, error) {
 	machine := *n.Inventory
 	machine.AMD = slices.Clone(machine.AMD)

@@ -1,4 +1,4 @@
-package templates_test
+package preview_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/publish/templates"
+	"github.com/tranche-dev/tranche/pkg/publish/preview"
 )
 
 func Example() {
@@ -21,7 +21,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	published, err := templates.Slices(templates.Node{Name: "node", Inventory: inventory})
+	published, err := preview.Slices(preview.Node{Name: "node", Inventory: inventory})
 	if err != nil {
 		panic(err)
 	}
@@ -47,9 +47,9 @@ func profileOf(t *testing.T, rules string) *profile.Profile {
 }
 
 // devicesOf are the devices of a node, by name.
-func devicesOf(t *testing.T, n templates.Node) map[string]resourceapi.Device {
+func devicesOf(t *testing.T, n preview.Node) map[string]resourceapi.Device {
 	t.Helper()
-	published, err := templates.Slices(n)
+	published, err := preview.Slices(n)
 	require.NoError(t, err)
 	devices := map[string]resourceapi.Device{}
 	for _, slice := range published {
@@ -68,7 +68,7 @@ func TestLegacyResources(t *testing.T) {
 	inventory := inventoryOf(t, "gpus: [{model: L4-24GB}, {model: MI300X}]")
 	legacy := func(p *profile.Profile) map[string]string {
 		found := map[string]string{}
-		n := templates.Node{Name: "node", Inventory: inventory, Profile: p, LegacyResources: map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}}
+		n := preview.Node{Name: "node", Inventory: inventory, Profile: p, LegacyResources: map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}}
 		for name, d := range devicesOf(t, n) {
 			if a, ok := d.Attributes["legacyResource"]; ok {
 				found[name] = *a.StringValue
@@ -83,7 +83,7 @@ func TestLegacyResources(t *testing.T) {
 // A driver without MPS limits nothing.
 func TestWithoutMPS(t *testing.T) {
 	isolation := func(inventory string) string {
-		devices := devicesOf(t, templates.Node{Name: "node", Inventory: inventoryOf(t, inventory)})
+		devices := devicesOf(t, preview.Node{Name: "node", Inventory: inventoryOf(t, inventory)})
 		return *devices["gpu-0000-11-00-0-memory-share"].Attributes["isolation"].StringValue
 	}
 	assert.Equal(t, "cooperative", isolation("gpus: [{model: L4-24GB}]"))
@@ -93,7 +93,7 @@ func TestWithoutMPS(t *testing.T) {
 // A profile changes the template, not the inventory.
 func TestInventoryStays(t *testing.T) {
 	inventory := inventoryOf(t, "gpus: [{model: MI300X}]")
-	plain := templates.Node{Name: "node", Inventory: inventory}
+	plain := preview.Node{Name: "node", Inventory: inventory}
 	with := plain
 	with.Profile = profileOf(t, "{amd: {computePartition: QPX, memoryPartition: NPS4}, sharing: {enabled: false}}")
 	before := devicesOf(t, plain)
@@ -103,7 +103,7 @@ func TestInventoryStays(t *testing.T) {
 }
 
 func TestProfileThatDoesNotFit(t *testing.T) {
-	_, err := templates.Slices(templates.Node{
+	_, err := preview.Slices(preview.Node{
 		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
 	})
 	assert.ErrorContains(t, err, "NVIDIA L4 does not support MIG")

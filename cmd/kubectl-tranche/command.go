@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,21 +56,17 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   # Print JSON
   kubectl tranche -o json`
 
-// options are the flags.
+// options are what all commands share.
 type options struct {
-	config        *genericclioptions.ConfigFlags
-	nodes         []string
-	selector      string
-	allNamespaces bool
-	summary       bool
-	watch         bool
-	output        string
-	noColor       bool
-	ascii         bool
+	in             io.Reader
+	out            io.Writer
+	config         *genericclioptions.ConfigFlags
+	noColor, ascii bool
 }
 
 func newCommand(out io.Writer) *cobra.Command {
-	o := &options{config: genericclioptions.NewConfigFlags(true)}
+	o := &options{in: os.Stdin, out: out, config: genericclioptions.NewConfigFlags(true)}
+	var f showFlags
 	cmd := &cobra.Command{
 		Use:   "kubectl-tranche",
 		Short: "Show the partitions of each GPU, and who holds them",
@@ -81,70 +78,122 @@ func newCommand(out io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tranche"},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return (&showRun{options: o, out: out, forced: cmd.Flags().Changed("summary")}).run(cmd.Context())
-		},
+		PreRunE:       f.check,
 	}
+	cmd.RunE = o.connected(func(ctx context.Context, s *session, _ []string) error {
+		return (&showRun{session: s, flags: f, forced: cmd.Flags().Changed("summary")}).run(ctx)
+	})
 	cmd.SetOut(out)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.nodes, "node", nil, "show only this node; repeatable")
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
-	flags.StringVarP(&o.selector, "selector", "l", "", "show only the nodes with these labels")
-	flags.BoolVar(&o.summary, "summary", false, "show sums and the nodes in trouble (default with more than 5 nodes); --summary=false draws all")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "show changes as they happen")
-	addOutput(cmd, &o.output, "wide", "json", "yaml", "name")
+	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
+	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
+	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
+	flags.BoolVar(&f.summary, "summary", false, "show sums and the nodes in trouble (default with more than 5 nodes); --summary=false draws all")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "show changes as they happen")
+	addOutput(cmd, "", "wide", "json", "yaml", "name")
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(o, out))
-	cmd.AddCommand(newUninstallCommand(o, out), newConvertCommand(os.Stdin, out), newRolloutCommand(o, out), newPlanCommand(o, os.Stdin, out), newTopCommand(o, out), newUICommand(o, out), newDefragCommand(o, out))
+	for _, add := range []func(*options) *cobra.Command{
+		newWhyCommand, newTemplatesCommand, newProfilesCommand, newProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
+		newConvertCommand, newRolloutCommand, newPlanCommand, newTopCommand, newUICommand, newDefragCommand,
+	} {
+		cmd.AddCommand(add(o))
+	}
 	o.complete(cmd)
 	return cmd
 }
 
-// screen is what is written to, as the flags say.
-func (o *options) screen(out io.Writer) terminal.Screen {
-	s := terminal.ScreenOf(out)
-	s.Color, s.ASCII = s.Color && !o.noColor, o.ascii
-	return s
-}
-
-// addOutput adds the flag --output, which accepts the formats. Its default is what output is. It is checked before the command runs.
-func addOutput(cmd *cobra.Command, output *string, formats ...string) {
+// addOutput adds the flag --output, which accepts the formats. It is checked before the command runs.
+func addOutput(cmd *cobra.Command, byDefault string, formats ...string) {
 	const name = "output"
 	last := len(formats) - 1
 	list := strings.TrimPrefix(strings.Join(formats[:last], ", ")+" or "+formats[last], " or ")
-	cmd.Flags().StringVarP(output, name, "o", *output, "output format: "+list)
+	output := cmd.Flags().StringP(name, "o", byDefault, "output format: "+list)
 	_ = cmd.RegisterFlagCompletionFunc(name, fixed(formats...)) // fails only for a flag that there is not
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if *output == "" || slices.Contains(formats, *output) {
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if *output != byDefault && !slices.Contains(formats, *output) {
+			return fmt.Errorf("unsupported output format %q: use %s", *output, strings.Join(formats, " or "))
+		}
+		if check == nil {
 			return nil
 		}
-		return fmt.Errorf("unsupported output format %q: use %s", *output, strings.Join(formats, " or "))
+		return check(cmd, args)
 	}
 }
 
-// write writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
-func write(out io.Writer, output string, content any, draw func() error) error {
-	switch output {
-	case "json":
-		return terminal.WriteJSON(out, content)
-	case "yaml":
-		return terminal.WriteYAML(out, content)
+// outputOf is the format that the user asks for.
+func outputOf(cmd *cobra.Command) string {
+	output, _ := cmd.Flags().GetString("output") // empty for commands without the flag
+	return output
+}
+
+// session is a command at work: what it asks, and how it writes.
+type session struct {
+	connection
+	out    io.Writer
+	output string
+	// screen is what is written to. It can change while a command waits.
+	screen func() terminal.Screen
+	now    func() time.Time
+	// asked is the namespace that was asked for, empty if none was. namespace is the same or, without
+	// one, that of the kubeconfig.
+	asked, namespace string
+}
+
+// session is without a connection.
+func (o *options) session(cmd *cobra.Command) *session {
+	screen := func() terminal.Screen {
+		s := terminal.ScreenOf(o.out)
+		s.Color, s.ASCII = s.Color && !o.noColor, o.ascii
+		return s
 	}
-	return draw()
+	return &session{out: o.out, output: outputOf(cmd), screen: screen, now: time.Now, asked: *o.config.Namespace}
 }
 
 // connected runs a command with a connection.
-func (o *options) connected(run func(ctx context.Context, c connection, args []string) error) func(*cobra.Command, []string) error {
+func (o *options) connected(run func(ctx context.Context, s *session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		c, _, err := o.connect()
-		if err != nil {
+		s := o.session(cmd)
+		if err := s.connect(o); err != nil {
 			return err
 		}
-		return run(cmd.Context(), c, args)
+		return run(cmd.Context(), s, args)
 	}
+}
+
+// show writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
+func (s *session) show(content any, draw func(*terminal.Page)) error {
+	switch s.output {
+	case "json":
+		return terminal.WriteJSON(s.out, content)
+	case "yaml":
+		return terminal.WriteYAML(s.out, content)
+	}
+	return s.screen().Draw(s.out, draw)
+}
+
+// say writes a line.
+func (s *session) say(format string, args ...any) error {
+	if _, err := fmt.Fprintf(s.out, format+"\n", args...); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// readFile reads a file, or standard input for "-".
+func readFile(in io.Reader, file string) (data []byte, err error) {
+	if file == "-" {
+		data, err = io.ReadAll(in)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return data, nil
 }
 
 // connection has a client for the kinds of Kubernetes, and one for ours.
@@ -153,28 +202,24 @@ type connection struct {
 	ours       client.Interface
 }
 
-// connect returns clients and the namespace of the kubeconfig, or the one that was
-// asked for.
-func (o *options) connect() (connection, string, error) {
+func (s *session) connect(o *options) error {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
-		return connection{}, "", err
+		return err
 	}
 	// A handful of lists in many pages need not be slowed down.
 	config.QPS, config.Burst = 50, 100
 	config.Wrap(usage.Stay)
-	var c connection
-	if c.kubernetes, err = kubernetes.NewForConfig(compact(config)); err != nil {
-		return connection{}, "", fmt.Errorf("client for the API server: %w", err)
+	if s.kubernetes, err = kubernetes.NewForConfig(compact(config)); err != nil {
+		return fmt.Errorf("client for the API server: %w", err)
 	}
-	if c.ours, err = client.New(config); err != nil {
-		return connection{}, "", err
+	if s.ours, err = client.New(config); err != nil {
+		return err
 	}
-	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return connection{}, "", fmt.Errorf("namespace of the kubeconfig: %w", err)
+	if s.namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace(); err != nil {
+		return fmt.Errorf("namespace of the kubeconfig: %w", err)
 	}
-	return c, namespace, nil
+	return nil
 }
 
 // compact asks for Kubernetes' own kinds in a shorter form than JSON: the ResourceSlices of a

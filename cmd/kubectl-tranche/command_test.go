@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,6 +26,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 // server is an API server that has slices and nothing else, and remembers what
@@ -107,6 +111,13 @@ func kubeconfig(t *testing.T, servers map[string]*server) string {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, clientcmd.WriteToFile(*config, file))
 	return file
+}
+
+// newSession writes to out as to a screen, in the namespace team-a.
+func newSession(out io.Writer, screen terminal.Screen, c connection) *session {
+	return &session{
+		connection: c, out: out, screen: func() terminal.Screen { return screen }, namespace: "team-a", now: func() time.Time { return gpunodes.Now },
+	}
 }
 
 func run(t *testing.T, args ...string) (string, error) {
@@ -234,11 +245,13 @@ func TestServerVersions(t *testing.T) {
 	require.NoError(t, v.read(t.Context(), connection{kubernetes: kubernetes}, ""))
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
-	require.NoError(t, v.draw(&out))
+	in := newSession(&out, terminal.Screen{Width: 80}, connection{})
+	require.NoError(t, in.show(v, v.draw))
 	assert.Equal(t, "kubectl-tranche: 0.2.0 linux/amd64\nKubernetes: v1.37.1\n"+
 		"tranche-controller: 0.2.0 (1 pod)\ntranche-kubelet-plugin: 0.1.0 (2 pods)\ntranche-kubelet-plugin: 0.2.0 (1 pod)\n", out.String())
 	out.Reset()
-	require.NoError(t, write(&out, "json", v, nil))
+	in.output = "json"
+	require.NoError(t, in.show(v, v.draw))
 	assert.Contains(t, out.String(), `"component": "controller"`)
 
 	forbid(kubernetes, "pods", "tranche-system")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,7 +42,7 @@ any kind with pods, such as Deployments. What has no
 counterpart, and what else there is to do, is in comments. What cannot be
 converted is an error; the rest is printed.`
 
-func newConvertCommand(in io.Reader, out io.Writer) *cobra.Command {
+func newConvertCommand(o *options) *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:     "convert -f FILE",
@@ -51,7 +50,7 @@ func newConvertCommand(in io.Reader, out io.Writer) *cobra.Command {
 		Long:    convertLong,
 		Example: convertExamples,
 		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return convert(in, out, files) },
+		RunE:    func(*cobra.Command, []string) error { return convert(o.in, o.out, files) },
 	}
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file to convert, - for standard input; repeatable")
 	return cmd
@@ -116,19 +115,12 @@ func oneOfEachModel() (all []gpu.GPU, err error) {
 }
 
 func readFormat(in io.Reader, file string) ([]formats.Document, error) {
+	data, err := readFile(in, file)
+	if err != nil {
+		return nil, err
+	}
 	if file == "-" {
 		file = "standard input"
-	} else {
-		opened, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
-		}
-		defer opened.Close()
-		in = opened
-	}
-	data, err := io.ReadAll(in)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	return formats.Read(file, data)
 }

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -44,46 +43,33 @@ PersistentVolumes and StorageClasses, plans can move more pods.`
 type defragFlags struct {
 	dryRun, allNamespaces bool
 	maxPods               int
-	output                string
 }
 
-func newDefragCommand(o *options, out io.Writer) *cobra.Command {
+func newDefragCommand(o *options) *cobra.Command {
 	var f defragFlags
 	cmd := &cobra.Command{
-		Use:           "defrag --dry-run [POD]",
-		Short:         "Print which pods could move to make room for a waiting pod",
-		Long:          defragLong,
-		Example:       defragExamples,
-		Args:          cobra.MaximumNArgs(1),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(args); err != nil {
-				return err
-			}
-			c, namespace, err := o.connect()
-			if err != nil {
-				return err
-			}
+		Use:     "defrag --dry-run [POD]",
+		Short:   "Print which pods could move to make room for a waiting pod",
+		Long:    defragLong,
+		Example: defragExamples,
+		Args:    cobra.MaximumNArgs(1),
+		PreRunE: f.check,
+		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
 			if f.allNamespaces {
-				namespace = metav1.NamespaceAll
+				s.namespace = metav1.NamespaceAll
 			}
-			r := &defragRun{connection: c, out: out, screen: o.screen(out), flags: f, namespace: namespace, now: time.Now()}
-			if len(args) == 1 {
-				r.pod = args[0]
-			}
-			return r.run(cmd.Context())
-		},
+			return (&defragRun{session: s, flags: f, pod: strings.Join(args, "")}).run(ctx)
+		}),
 	}
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "most pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
-	addOutput(cmd, &f.output, "json", "yaml")
+	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
 
-func (f *defragFlags) check(args []string) error {
+func (f *defragFlags) check(_ *cobra.Command, args []string) error {
 	switch {
 	case !f.dryRun:
 		return errors.New("--dry-run is required: this command only prints plans. The controller moves pods if the chart's value controller.defragmentation.enabled is true")
@@ -95,17 +81,14 @@ func (f *defragFlags) check(args []string) error {
 	return nil
 }
 
-// defragRun is one run of the command defrag.
+// defragRun is one run of the command defrag. The namespace of the session is that of the waiting pods,
+// empty for all.
 type defragRun struct {
-	connection
-	out    io.Writer
-	screen terminal.Screen
-	flags  defragFlags
-	// namespace is the namespace of the waiting pods, empty for all. pod is the name of the only pod to plan
-	// for, empty for all.
-	namespace, pod string
-	now            time.Time
-	notes          []string
+	*session
+	flags defragFlags
+	// pod is the name of the only pod to plan for, empty for all.
+	pod   string
+	notes []string
 }
 
 func (r *defragRun) run(ctx context.Context) error {
@@ -136,7 +119,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	return write(r.out, r.flags.output, advice, func() error { return picture.DrawAdvice(r.out, r.screen, advice) })
+	return r.show(advice, func(p *terminal.Page) { picture.DrawAdvice(p, advice) })
 }
 
 // waiting are the pods to plan for.

@@ -20,7 +20,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
-	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
@@ -79,8 +78,7 @@ func userOf(name, class string) *corev1.Pod {
 func newDefragRun(t *testing.T, out *bytes.Buffer) (*defragRun, *fake.Clientset) {
 	kube := fake.NewClientset(defragCluster(t)...)
 	return &defragRun{
-		connection: connection{kubernetes: kube}, out: out, screen: terminal.Screen{Width: 100}, now: gpunodes.Now,
-		flags: defragFlags{dryRun: true, maxPods: 4}, namespace: "team-a",
+		session: newSession(out, terminal.Screen{Width: 100}, connection{kubernetes: kube}), flags: defragFlags{dryRun: true, maxPods: 4},
 	}, kube
 }
 
@@ -88,7 +86,7 @@ func TestDefragDryRun(t *testing.T) {
 	for file, output := range map[string]string{"defrag.txt": "", "defrag.json": "json", "defrag.yaml": "yaml"} {
 		var out bytes.Buffer
 		r, kube := newDefragRun(t, &out)
-		r.flags.output = output
+		r.output = output
 		require.NoError(t, r.run(t.Context()))
 		golden.Equal(t, "testdata/"+file, out.String())
 		for _, a := range kube.Actions() {

@@ -13,7 +13,7 @@ import (
 // read reads what decides where pods fit. An error means that plans could be wrong without what is missing.
 func (r *defragRun) read(ctx context.Context) (*defrag.Input, error) {
 	in := &defrag.Input{}
-	in.Now = r.now
+	in.Now = r.now()
 	var err error
 	readRequired(ctx, r, &in.Pods, &err)
 	readRequired(ctx, r, &in.Nodes, &err)

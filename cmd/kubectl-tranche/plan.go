@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -43,41 +41,33 @@ ResourceClaims, and to create evictions.`
 type planFlags struct {
 	dryRun      bool
 	file        string
-	output      string
 	unavailable int
 }
 
-func newPlanCommand(o *options, in io.Reader, out io.Writer) *cobra.Command {
+func newPlanCommand(o *options) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan --dry-run -f FILE",
-		Short: "Print what a partition plan would do",
-		Long:  planLong,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			p, own, err := readPlan(in, f.file)
+		Use:     "plan --dry-run -f FILE",
+		Short:   "Print what a partition plan would do",
+		Long:    planLong,
+		Args:    cobra.NoArgs,
+		PreRunE: f.check,
+		RunE: o.connected(func(ctx context.Context, s *session, _ []string) error {
+			p, own, err := readPlan(o.in, f.file)
 			if err != nil {
 				return err
 			}
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
-			r := &planRun{connection: c, out: out, screen: o.screen(out), now: time.Now(), flags: f, plan: p, own: own}
-			return r.run(cmd.Context())
-		},
+			return (&planRun{session: s, flags: f, plan: p, own: own}).run(ctx)
+		}),
 	}
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
-	addOutput(cmd, &f.output, "json")
+	addOutput(cmd, "", "json")
 	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
 	return cmd
 }
 
-func (f *planFlags) check() error {
+func (f *planFlags) check(*cobra.Command, []string) error {
 	switch {
 	case f.file == "":
 		return errors.New("name the file of the plan: kubectl tranche plan --dry-run -f FILE")
@@ -91,15 +81,9 @@ func (f *planFlags) check() error {
 
 // readPlan reads the plan in a file, and the profiles beside it. Other objects are ignored.
 func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.PartitionProfile, error) {
-	var data []byte
-	var err error
-	if file == "-" {
-		data, err = io.ReadAll(in)
-	} else {
-		data, err = os.ReadFile(file)
-	}
+	data, err := readFile(in, file)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the plan: %w", err)
+		return nil, nil, err
 	}
 	var plan *v1alpha1.PartitionPlan
 	var profiles []v1alpha1.PartitionProfile
@@ -138,14 +122,10 @@ func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.Pa
 
 // planRun is the command at work.
 type planRun struct {
-	connection
-	out    io.Writer
-	screen terminal.Screen
-	now    time.Time
-	flags  planFlags
-	plan   *v1alpha1.PartitionPlan
-	own    []v1alpha1.PartitionProfile
-
+	*session
+	flags planFlags
+	plan  *v1alpha1.PartitionPlan
+	own   []v1alpha1.PartitionProfile
 	notes []string
 }
 
@@ -167,7 +147,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
-	return write(r.out, r.flags.output, f, func() error { return picture.DrawForecast(r.out, r.screen, f, r.notes, r.now) })
+	return r.show(f, func(p *terminal.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
 }
 
 // checked has the API server check the plan by a dry run.
@@ -201,7 +181,7 @@ func (r *planRun) checked(ctx context.Context) error {
 
 // input reads what the forecast is made of.
 func (r *planRun) input(ctx context.Context) (in forecast.Input, err error) {
-	in = forecast.Input{Plan: r.plan, Unavailable: r.flags.unavailable, Now: r.now}
+	in = forecast.Input{Plan: r.plan, Unavailable: r.flags.unavailable, Now: r.now()}
 	if in.Target, err = r.target(ctx); err != nil {
 		return in, err
 	}

@@ -79,8 +79,8 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 		return true, p.DeepCopy(), nil
 	})
 	return &planRun{
-		connection: connection{kubernetes: k, ours: c}, out: out, screen: terminal.Screen{Width: 100}, now: gpunodes.Now,
-		flags: planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
+		session: newSession(out, terminal.Screen{Width: 100}, connection{kubernetes: k, ours: c}),
+		flags:   planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
 	}
 }
 
@@ -100,7 +100,7 @@ func TestPlanDryRun(t *testing.T) {
 	golden.Equal(t, "testdata/plan.txt", out.String())
 	out.Reset()
 	r = newPlanRun(t, &out, blocksNodeC)
-	r.flags.output = "json"
+	r.output = "json"
 	require.NoError(t, r.run(t.Context()))
 	golden.Equal(t, "testdata/plan.json", out.String())
 }
@@ -159,7 +159,7 @@ func TestReadPlan(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "p", p.Spec.Profile)
 	_, _, err = readPlan(nil, "not-there.yaml")
-	require.ErrorContains(t, err, "read the plan: ")
+	require.ErrorContains(t, err, "read not-there.yaml: ")
 }
 
 func TestFlagsOfPlan(t *testing.T) {

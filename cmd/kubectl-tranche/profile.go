@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -48,44 +47,35 @@ const defaultTimeout = 30 * time.Minute
 
 // profileFlags are those of the command profile.
 type profileFlags struct {
-	output      string
 	unset, wait bool
 	timeout     time.Duration
 }
 
-func newProfileCommand(o *options, out io.Writer) *cobra.Command {
+func newProfileCommand(o *options) *cobra.Command {
 	var f profileFlags
 	cmd := &cobra.Command{
-		Use:           "profile NODE [PROFILE]",
-		Short:         "Show or set the partition profile of a node",
-		Long:          profileLong,
-		Example:       profileExamples,
-		Args:          cobra.MaximumNArgs(2),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(args); err != nil {
-				return err
-			}
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
-			r := profileRun{connection: c, out: out, screen: o.screen(out), now: time.Now, node: nodeName(args[0]), flags: f}
+		Use:     "profile NODE [PROFILE]",
+		Short:   "Show or set the partition profile of a node",
+		Long:    profileLong,
+		Example: profileExamples,
+		Args:    cobra.MaximumNArgs(2),
+		PreRunE: f.check,
+		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
+			r := profileRun{session: s, node: nodeName(args[0]), flags: f}
 			if len(args) == 1 && !f.unset {
-				return r.show(cmd.Context())
+				return r.show(ctx)
 			}
-			return r.set(cmd.Context(), append(args, "")[1])
-		},
+			return r.set(ctx, append(args, "")[1])
+		}),
 	}
-	addOutput(cmd, &f.output, "json")
+	addOutput(cmd, "", "json")
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
 	return cmd
 }
 
-func (f *profileFlags) check(args []string) error {
+func (f *profileFlags) check(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("name one node: kubectl tranche profile NODE [PROFILE]")
 	}
@@ -95,15 +85,13 @@ func (f *profileFlags) check(args []string) error {
 		return errors.New("--unset removes the label, so it takes no PROFILE")
 	case !set && f.wait:
 		return errors.New("--wait is for setting a profile: give PROFILE or --unset")
-	case set && f.output != "":
+	case set && outputOf(cmd) != "":
 		return errors.New("-o is for showing a profile, not for setting one")
 	case len(args) == 2 && args[1] == "":
 		return errors.New("PROFILE is empty; to remove the label, use --unset")
 	}
 	return nil
 }
-
-func oneNode(use string) cobra.PositionalArgs { return exactlyOne("node", use) }
 
 // nodeName allows for names as kubectl prints them.
 func nodeName(arg string) string {
@@ -112,12 +100,9 @@ func nodeName(arg string) string {
 
 // profileRun is the command at work for a node.
 type profileRun struct {
-	connection
-	out    io.Writer
-	screen terminal.Screen
-	now    func() time.Time
-	node   string
-	flags  profileFlags
+	*session
+	node  string
+	flags profileFlags
 }
 
 // shownNode is what -o json prints: how far the node is, and in which modes its GPUs
@@ -129,15 +114,12 @@ type shownNode struct {
 }
 
 func (r *profileRun) show(ctx context.Context) error {
-	n, err := gpuNode(ctx, r.ours, r.node)
+	n, err := r.gpuNode(ctx, r.node)
 	if err != nil {
 		return err
 	}
-	far := cluster.ProgressOf(n)
-	if r.flags.output == "json" {
-		return terminal.WriteJSON(r.out, shownNode{Name: r.node, Progress: far, Modes: cluster.GPUsOf(n)})
-	}
-	return picture.DrawNode(r.out, r.screen, r.node, far, cluster.GPUsOf(n), r.now())
+	shown := shownNode{Name: r.node, Progress: cluster.ProgressOf(n), Modes: cluster.GPUsOf(n)}
+	return r.session.show(shown, func(p *terminal.Page) { picture.DrawNode(p, r.node, shown.Progress, shown.Modes, r.now()) })
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile
@@ -159,7 +141,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 				r.node, names.LabelProfile, inGPUNode(r.node, profile))
 		}
 	}
-	n, err := gpuNode(ctx, r.ours, r.node)
+	n, err := r.gpuNode(ctx, r.node)
 	if err != nil && (r.flags.wait || !apierrors.IsNotFound(err)) {
 		return err
 	}
@@ -231,11 +213,4 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 		return r.say("Removed the label %s=%s from %s.", names.LabelProfile, old, r.node)
 	}
 	return r.say("Labelled %s: %s=%s.", r.node, names.LabelProfile, profile)
-}
-
-func (r *profileRun) say(format string, args ...any) error {
-	if _, err := fmt.Fprintf(r.out, format+"\n", args...); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
 }

@@ -45,8 +45,8 @@ func nodeNamed(name string, labels ...string) *corev1.Node {
 
 func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
 	return &profileRun{
-		connection: connection{kubernetes: fake.NewClientset(node), ours: clientfake.New(ours...)},
-		out:        out, screen: terminal.Screen{Width: 80}, node: "node-a", now: func() time.Time { return gpunodes.Now }, flags: profileFlags{timeout: time.Minute},
+		session: newSession(out, terminal.Screen{Width: 80}, connection{kubernetes: fake.NewClientset(node), ours: clientfake.New(ours...)}),
+		node:    "node-a", flags: profileFlags{timeout: time.Minute},
 	}
 }
 
@@ -152,7 +152,7 @@ func TestShowProfile(t *testing.T) {
 	require.NoError(t, r.show(t.Context()))
 	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile=cpx\n\nGPU    MODE    REMARKS\ngpu-a  MIG on\n", out.String())
 	out.Reset()
-	r.flags.output = "json"
+	r.output = "json"
 	require.NoError(t, r.show(t.Context()))
 	var shown shownNode
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))

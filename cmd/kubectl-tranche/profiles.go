@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
@@ -20,33 +17,30 @@ import (
 )
 
 // newProfilesCommand lists the PartitionProfiles.
-func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
-	output := ""
+func newProfilesCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profiles",
 		Short: "List the partition profiles, and on how many nodes each is desired and applied",
 		Long: "List the PartitionProfiles, their rules, and on how many nodes each is desired and applied.\n\n" +
 			"Requires permission to list PartitionProfiles and GPUNodes.",
 		Args: cobra.NoArgs,
-		RunE: o.connected(func(ctx context.Context, c connection, _ []string) error {
-			return showProfiles(ctx, c, out, o.screen(out), output)
-		}),
+		RunE: o.connected(showProfiles),
 	}
-	addOutput(cmd, &output, "json")
+	addOutput(cmd, "", "json")
 	return cmd
 }
 
-func showProfiles(ctx context.Context, c connection, out io.Writer, screen terminal.Screen, output string) error {
-	profiles, err := c.listProfiles(ctx)
+func showProfiles(ctx context.Context, s *session, _ []string) error {
+	profiles, err := s.listProfiles(ctx)
 	if err != nil {
 		return err
 	}
 	var nodes []v1alpha1.GPUNode
-	if _, err := read.Into(ctx, c, read.GPUNodes, "", &nodes); err != nil {
+	if _, err := read.Into(ctx, s, read.GPUNodes, "", &nodes); err != nil {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
 	all := cluster.Profiles(profiles, nodes)
-	return write(out, output, all, func() error { return picture.DrawProfiles(out, screen, all) })
+	return s.show(all, func(p *terminal.Page) { picture.DrawProfiles(p, all) })
 }
 
 func profileNames(profiles []v1alpha1.PartitionProfile) []string {
@@ -59,35 +53,32 @@ func profileNames(profiles []v1alpha1.PartitionProfile) []string {
 }
 
 // newSwitchesCommand shows the history of a node.
-func newSwitchesCommand(o *options, out io.Writer) *cobra.Command {
-	output := ""
+func newSwitchesCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switches NODE",
 		Short: "Show the profile switches of a node, how long they took, and why they failed",
 		Long: "Show the node's switch in progress, and the last ten finished ones: how long they took\n" +
 			"from the first taint, how many pods were evicted, and why they failed.\n\n" +
 			"Requires permission to get GPUNodes.",
-		Args: oneNode("switches NODE"),
-		RunE: o.connected(func(ctx context.Context, c connection, args []string) error {
-			return showSwitches(ctx, c.ours, out, o.screen(out), nodeName(args[0]), output)
-		}),
+		Args: exactlyOne("node", "switches NODE"),
+		RunE: o.connected(showSwitches),
 	}
-	addOutput(cmd, &output, "json")
+	addOutput(cmd, "", "json")
 	return cmd
 }
 
-func showSwitches(ctx context.Context, ours client.Interface, out io.Writer, screen terminal.Screen, node, output string) error {
-	n, err := gpuNode(ctx, ours, node)
+func showSwitches(ctx context.Context, s *session, args []string) error {
+	n, err := s.gpuNode(ctx, nodeName(args[0]))
 	if err != nil {
 		return err
 	}
 	switches := cluster.SwitchesOf(n)
-	return write(out, output, switches, func() error { return picture.DrawSwitches(out, screen, switches, time.Now()) })
+	return s.show(switches, func(p *terminal.Page) { picture.DrawSwitches(p, switches, s.now()) })
 }
 
 // gpuNode reads the GPUNode of a node.
-func gpuNode(ctx context.Context, ours client.Interface, node string) (*v1alpha1.GPUNode, error) {
-	n, err := ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
+func (c connection) gpuNode(ctx context.Context, node string) (*v1alpha1.GPUNode, error) {
+	n, err := c.ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("GPUNode %s does not exist; the plugin on the node creates it (see kubectl get gpunodes): %w", node, err)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,9 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const rolloutExamples = `  # Follow a plan until it is complete or stops
@@ -35,7 +31,7 @@ const rolloutExamples = `  # Follow a plan until it is complete or stops
   kubectl tranche rollout undo canary`
 
 // newRolloutCommand has a command for each thing to do with a plan.
-func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
+func newRolloutCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rollout status|pause|resume|approve|undo PLAN",
 		Short:   "Follow, pause, resume, approve or undo a partition plan",
@@ -43,7 +39,7 @@ func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(newRolloutStatusCommand(o, out))
+	cmd.AddCommand(newRolloutStatusCommand(o))
 	for _, c := range []struct{ use, short, long string }{
 		{"pause PLAN", "Start no more nodes", "Set spec.paused of a PartitionPlan: no more nodes start. Those that have started go on."},
 		{"resume PLAN", "Continue a plan that is paused or has stopped",
@@ -52,7 +48,7 @@ func newRolloutCommand(o *options, out io.Writer) *cobra.Command {
 		{"undo PLAN", "Go back to an earlier revision",
 			"Set spec.undo of a PartitionPlan: its nodes go back, without steps and\nwindows. A later change of the profile is rolled out again."},
 	} {
-		cmd.AddCommand(newRolloutEdit(o, out, c.use, c.short, c.long))
+		cmd.AddCommand(newRolloutEdit(o, c.use, c.short, c.long))
 	}
 	return cmd
 }
@@ -63,15 +59,15 @@ type rolloutFlags struct {
 	revision int64
 }
 
-func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.Command {
+func newRolloutEdit(o *options, use, short, long string) *cobra.Command {
 	var f rolloutFlags
 	what, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + "\n\nRequires permission to get and patch PartitionPlans.",
-		Args: onePlan("rollout " + use),
+		Args: exactlyOne("plan", "rollout "+use),
 	}
-	cmd.RunE = o.connected(func(ctx context.Context, c connection, args []string) error {
-		return (&rolloutRun{connection: c, out: out, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(ctx, what)
+	cmd.RunE = o.connected(func(ctx context.Context, s *session, args []string) error {
+		return (&rolloutRun{session: s, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(ctx, what)
 	})
 	switch what {
 	case "approve":
@@ -81,8 +77,6 @@ func newRolloutEdit(o *options, out io.Writer, use, short, long string) *cobra.C
 	}
 	return cmd
 }
-
-func onePlan(use string) cobra.PositionalArgs { return exactlyOne("plan", use) }
 
 // exactlyOne refuses everything but the name of one object.
 func exactlyOne(what, use string) cobra.PositionalArgs {
@@ -109,10 +103,7 @@ func bareName(arg string, kinds ...string) string {
 
 // rolloutRun is a command at work for a plan.
 type rolloutRun struct {
-	connection
-	out     io.Writer
-	screen  terminal.Screen
-	now     func() time.Time
+	*session
 	plan    string
 	toGiven bool
 	flags   rolloutFlags
@@ -143,23 +134,15 @@ func (r *rolloutRun) edit(ctx context.Context, what string) error {
 		return err
 	}
 	if spec != nil {
-		if err := patchPlan(ctx, r.ours, p.Name, spec); err != nil {
-			return err
+		patch, err := json.Marshal(map[string]any{"spec": spec})
+		if err != nil {
+			return fmt.Errorf("patch of PartitionPlan %s: %w", p.Name, err)
+		}
+		if _, err := r.ours.PartitionPlans().Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("change PartitionPlan %s: %w", p.Name, err)
 		}
 	}
-	_, err = fmt.Fprintf(r.out, "%s\nTo see its progress: kubectl tranche rollout status %s\n", said, p.Name)
-	return err
-}
-
-func patchPlan(ctx context.Context, ours client.Interface, name string, spec map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"spec": spec})
-	if err != nil {
-		return fmt.Errorf("patch of PartitionPlan %s: %w", name, err)
-	}
-	if _, err := ours.PartitionPlans().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("change PartitionPlan %s: %w", name, err)
-	}
-	return nil
+	return r.say("%s\nTo see its progress: kubectl tranche rollout status %s", said, p.Name)
 }
 
 func pause(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {

@@ -20,10 +20,7 @@ import (
 )
 
 func newRollout(out *bytes.Buffer, objects ...runtime.Object) *rolloutRun {
-	return &rolloutRun{
-		connection: connection{ours: clientfake.New(objects...)}, out: out, screen: terminal.Screen{Width: 80},
-		plan: "canary", now: func() time.Time { return gpunodes.Now },
-	}
+	return &rolloutRun{session: newSession(out, terminal.Screen{Width: 80}, connection{ours: clientfake.New(objects...)}), plan: "canary"}
 }
 
 // planned is a plan of two revisions and three steps, in one of them.
@@ -155,7 +152,7 @@ func TestFollowOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	p := planned(3, names.ReasonComplete).Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 2").Says(names.ConditionComplete, true, names.ReasonComplete, "")
 	r := newRollout(&out, p.DeepCopy())
-	r.screen.Live = true
+	r.screen = func() terminal.Screen { return terminal.Screen{Width: 80, Live: true} }
 	require.NoError(t, r.follow(t.Context(), 0))
 	assert.Contains(t, out.String(), "canary: profile balanced, revision 2, step 3 of 3\n  │")
 }
@@ -163,13 +160,15 @@ func TestFollowOnATerminal(t *testing.T) {
 func TestShowRollout(t *testing.T) {
 	var out bytes.Buffer
 	r := newRollout(&out, planned(1, names.ReasonSoaking).DeepCopy())
-	require.NoError(t, r.show(t.Context(), "json"))
+	r.output = "json"
+	require.NoError(t, r.show(t.Context()))
 	var shown map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
 	assert.Equal(t, "Soaking", shown["reason"])
 	assert.EqualValues(t, 4, shown["nodes"].(map[string]any)["selected"])
 	out.Reset()
-	require.NoError(t, r.show(t.Context(), ""))
+	r.output = ""
+	require.NoError(t, r.show(t.Context()))
 	assert.Contains(t, out.String(), "1 of 4 nodes updated")
 }
 

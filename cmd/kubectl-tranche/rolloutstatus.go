@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 // errNotComplete ends the program with an error after a rollout that did not succeed.
 var errNotComplete = errors.New("the rollout is not complete")
 
-func newRolloutStatusCommand(o *options, out io.Writer) *cobra.Command {
-	output, follow, timeout := "", true, time.Duration(0)
+func newRolloutStatusCommand(o *options) *cobra.Command {
+	follow, timeout := true, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "status PLAN",
 		Short: "Follow a plan until it is complete or stops",
@@ -30,29 +29,29 @@ func newRolloutStatusCommand(o *options, out io.Writer) *cobra.Command {
 			"was undone, cannot be carried out, or takes longer than --timeout. Nodes that failed, within\n" +
 			"spec.strategy.maxFailures, or that are not ready can be missing.\n\n" +
 			"Requires permission to get, list and watch PartitionPlans.",
-		Args: onePlan("rollout status PLAN"),
-		RunE: o.connected(func(ctx context.Context, c connection, args []string) error {
-			r := &rolloutRun{connection: c, out: out, screen: o.screen(out), now: time.Now, plan: planName(args[0])}
-			if output == "json" || !follow {
-				return r.show(ctx, output)
+		Args: exactlyOne("plan", "rollout status PLAN"),
+		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
+			r := &rolloutRun{session: s, plan: planName(args[0])}
+			if s.output == "json" || !follow {
+				return r.show(ctx)
 			}
 			return r.follow(ctx, timeout)
 		}),
 	}
-	addOutput(cmd, &output, "json")
+	addOutput(cmd, "", "json")
 	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: without limit")
 	return cmd
 }
 
 // show shows the progress once.
-func (r *rolloutRun) show(ctx context.Context, output string) error {
+func (r *rolloutRun) show(ctx context.Context) error {
 	p, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
 	far, _ := cluster.RolloutOf(p)
-	return write(r.out, output, far, func() error { return picture.DrawRollout(r.out, r.screen, far, r.now()) })
+	return r.session.show(far, func(p *terminal.Page) { picture.DrawRollout(p, far, r.now()) })
 }
 
 // follow shows the progress until the rollout ends.
@@ -70,8 +69,8 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 		if !known {
 			far.Reason, far.Message = "", "waiting for the controller"
 		}
-		draw := func(w io.Writer) error { return picture.DrawRollout(w, r.screen, far, r.now()) }
-		if err := live.Tell(r.screen, far.Line(), draw); err != nil {
+		draw := func(p *terminal.Page) { picture.DrawRollout(p, far, r.now()) }
+		if err := live.Tell(r.screen(), far.Line(), draw); err != nil {
 			return false, err
 		}
 		return ended(far)

@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"strings"
-	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
@@ -16,79 +15,65 @@ import (
 // handful is how many nodes are drawn one by one. More are summed up.
 const handful = 5
 
+// showFlags are those of the command without a subcommand.
+type showFlags struct {
+	nodes                         []string
+	selector                      string
+	allNamespaces, summary, watch bool
+}
+
+func (f *showFlags) check(cmd *cobra.Command, _ []string) error {
+	if output := outputOf(cmd); f.watch && output != "" && output != "wide" {
+		return fmt.Errorf("--watch draws, or writes a line for each change: leave out -o %s", output)
+	}
+	return nil
+}
+
 // showRun is the command without a subcommand at work.
 type showRun struct {
-	*options
-	out io.Writer
+	*session
+	flags showFlags
 	// forced: the user said whether there is a summary.
 	forced bool
 }
 
 func (r *showRun) run(ctx context.Context) error {
-	if err := r.check(); err != nil {
-		return err
+	from := reader{connection: r.connection, only: r.flags.nodes, selector: r.flags.selector, own: r.namespace, now: r.now()}
+	if !r.flags.allNamespaces {
+		from.namespace = r.asked
 	}
-	c, own, err := r.connect()
-	if err != nil {
-		return err
-	}
-	from := reader{connection: c, selector: r.selector, own: own, now: time.Now()}
-	if len(r.nodes) > 0 {
-		from.only = r.nodes
-	}
-	if !r.allNamespaces {
-		from.namespace = *r.config.Namespace
-	}
-	if r.options.watch {
+	if r.flags.watch {
 		return r.watch(ctx, from)
 	}
 	in, view, err := from.read(ctx)
 	if err != nil {
 		return err
 	}
-	return r.show(cluster.New(in).Summary(ctx, view))
-}
-
-func (r *showRun) check() error {
-	if r.options.watch && r.output != "" && r.output != "wide" {
-		return fmt.Errorf("--watch draws, or writes a line for each change: leave out -o %s", r.output)
-	}
-	return nil
-}
-
-func (r *showRun) show(s *cluster.Summary) error {
-	return write(r.out, r.output, r.content(s), func() error {
-		if r.output == "name" {
-			return r.names(s)
+	s := cluster.New(in).Summary(ctx, view)
+	if r.output == "name" {
+		for i := range s.Nodes {
+			if err := r.say("node/%s", s.Nodes[i].Name); err != nil {
+				return err
+			}
 		}
-		return r.draw(r.out, s, r.screen(r.out))
-	})
+		return nil
+	}
+	return r.show(r.content(s), r.picture(s))
 }
 
 // content is what is written for programs. For them, a summary is one only if it was asked for.
 func (r *showRun) content(s *cluster.Summary) any {
-	if r.forced && r.summary {
+	if r.forced && r.flags.summary {
 		return overview.Of(s)
 	}
 	return s
 }
 
-func (r *showRun) names(s *cluster.Summary) error {
-	var b strings.Builder
-	for i := range s.Nodes {
-		b.WriteString("node/" + s.Nodes[i].Name + "\n")
+// picture draws each node, or their sums if they are many.
+func (r *showRun) picture(s *cluster.Summary) func(*terminal.Page) {
+	draw := picture.Draw
+	if r.forced && r.flags.summary || !r.forced && len(s.Nodes) > handful {
+		draw = picture.DrawOverview
 	}
-	if _, err := io.WriteString(r.out, b.String()); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
-}
-
-// draw draws each node, or their sums if they are many.
-func (r *showRun) draw(out io.Writer, s *cluster.Summary, screen terminal.Screen) error {
-	o := picture.Options{Screen: screen, Wide: r.output == "wide"}
-	if r.forced && r.summary || !r.forced && len(s.Nodes) > handful {
-		return picture.DrawOverview(out, s, o)
-	}
-	return picture.Draw(out, s, o)
+	return func(p *terminal.Page) { draw(p, s, r.output == "wide") }
 }

@@ -64,20 +64,17 @@ type templatesOptions struct {
 	profile string
 	legacy  []string
 	mig     bool
-	output  string
 }
 
-func newTemplatesCommand(out io.Writer) *cobra.Command {
+func newTemplatesCommand(all *options) *cobra.Command {
 	o := &templatesOptions{}
 	cmd := &cobra.Command{
-		Use:           "templates --model NAME|FILE",
-		Short:         "Print the ResourceSlices that a node with certain GPUs will publish",
-		Long:          fmt.Sprintf(templatesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
-		Example:       templatesExamples,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(*cobra.Command, []string) error { return o.print(out) },
+		Use:     "templates --model NAME|FILE",
+		Short:   "Print the ResourceSlices that a node with certain GPUs will publish",
+		Long:    fmt.Sprintf(templatesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
+		Example: templatesExamples,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.print(all.out, outputOf(cmd)) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.model, "model", "", "node model: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
@@ -85,8 +82,7 @@ func newTemplatesCommand(out io.Writer) *cobra.Command {
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
 	flags.StringSliceVar(&o.legacy, "legacy-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
 	flags.BoolVar(&o.mig, "legacy-mig-resources", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
-	o.output = "yaml"
-	addOutput(cmd, &o.output, "yaml", "json")
+	addOutput(cmd, "yaml", "yaml", "json")
 	return cmd
 }
 
@@ -99,7 +95,7 @@ func indented(names []string) string {
 
 const helpWidth = 78
 
-func (o *templatesOptions) print(out io.Writer) error {
+func (o *templatesOptions) print(out io.Writer, output string) error {
 	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
 	}
@@ -112,7 +108,7 @@ func (o *templatesOptions) print(out io.Writer) error {
 		return err
 	}
 	var printer printers.ResourcePrinter = &printers.YAMLPrinter{}
-	if o.output == "json" {
+	if output == "json" {
 		printer = &printers.JSONPrinter{}
 	}
 	// A list as kubectl writes it, which kubectl and clients read back.

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +41,6 @@ pods/proxy there.`
 type topFlags struct {
 	nodes    []string
 	selector string
-	output   string
 	sortBy   string
 	system   string
 	all      bool
@@ -49,7 +48,7 @@ type topFlags struct {
 	interval time.Duration
 }
 
-func newTopCommand(o *options, out io.Writer) *cobra.Command {
+func newTopCommand(o *options) *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:     "top [nodes|gpus|pods]",
@@ -57,31 +56,16 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 		Long:    topLong,
 		Example: topExamples,
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &topRun{flags: f, out: out, paced: cmd.Flags().Changed("interval")}
-			if len(args) > 0 {
-				r.what = args[0]
-			}
-			if !f.all {
-				r.namespace = *o.config.Namespace
-			}
-			if err := r.check(); err != nil {
-				return err
-			}
-			var err error
-			if r.connection, _, err = o.connect(); err != nil {
-				return err
-			}
-			r.look = func() terminal.Screen { return o.screen(out) }
-			r.screen = r.look()
-			return r.run(cmd.Context())
-		},
+		PreRunE: f.check,
+		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
+			return (&topRun{session: s, flags: f, what: topOf[strings.Join(args, "")]}).run(ctx)
+		}),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
-	addOutput(cmd, &f.output, "json", "yaml")
+	addOutput(cmd, "", "json", "yaml")
 	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "read again and again, until Ctrl-C")
 	flags.DurationVar(&f.interval, "interval", defaultInterval, "time between two rounds of --watch, at least 1s")
@@ -91,14 +75,9 @@ func newTopCommand(o *options, out io.Writer) *cobra.Command {
 
 // topRun is the command at work.
 type topRun struct {
-	connection
-	flags     topFlags
-	out       io.Writer
-	screen    terminal.Screen
-	look      func() terminal.Screen // the screen can change while it is watched
-	paced     bool                   // the user chose the interval
-	what      string                 // nodes, gpus, pods, or empty
-	namespace string
+	*session
+	flags topFlags
+	what  string // nodes, gpus, pods, or empty
 }
 
 // topOf are what can be shown, with shorter names.
@@ -113,24 +92,23 @@ var sortKeys = map[string]func(usage.Values) *float64{
 	"power":   func(v usage.Values) *float64 { return v.Power },
 }
 
-func (r *topRun) check() error {
-	what, ok := topOf[r.what]
+func (f *topFlags) check(cmd *cobra.Command, args []string) error {
+	what, ok := topOf[strings.Join(args, "")]
 	if !ok {
-		return fmt.Errorf("unknown argument %q: use nodes, gpus or pods", r.what)
+		return fmt.Errorf("unknown argument %q: use nodes, gpus or pods", args[0])
 	}
-	r.what = what
-	if r.namespace != "" && r.what != "pods" {
-		return fmt.Errorf("--namespace %s selects pods: use kubectl tranche top pods -n %[1]s", r.namespace)
+	if namespace := cmd.Flag("namespace").Value.String(); namespace != "" && !f.all && what != "pods" {
+		return fmt.Errorf("--namespace %s selects pods: use kubectl tranche top pods -n %[1]s", namespace)
 	}
-	if _, ok := sortKeys[r.flags.sortBy]; !ok && r.flags.sortBy != "" && r.flags.sortBy != "name" {
-		return fmt.Errorf("--sort-by %q: use name, memory, compute or power", r.flags.sortBy)
+	if _, ok := sortKeys[f.sortBy]; !ok && f.sortBy != "" && f.sortBy != "name" {
+		return fmt.Errorf("--sort-by %q: use name, memory, compute or power", f.sortBy)
 	}
-	switch {
-	case r.flags.watch && r.flags.output != "":
-		return fmt.Errorf("--watch draws, or writes a block for each round: leave out -o %s", r.flags.output)
-	case r.flags.watch && r.flags.interval < shortestInterval:
-		return fmt.Errorf("--interval %s: use at least %s", r.flags.interval, shortestInterval)
-	case r.paced && !r.flags.watch:
+	switch output := outputOf(cmd); {
+	case f.watch && output != "":
+		return fmt.Errorf("--watch draws, or writes a block for each round: leave out -o %s", output)
+	case f.watch && f.interval < shortestInterval:
+		return fmt.Errorf("--interval %s: use at least %s", f.interval, shortestInterval)
+	case cmd.Flags().Changed("interval") && !f.watch:
 		return errors.New("--interval is the time between two rounds of --watch: add --watch")
 	}
 	return nil
@@ -144,31 +122,28 @@ func (r *topRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.show(nodes)
+	content, draw := r.picture(nodes)
+	return r.show(content, draw)
 }
 
-func (r *topRun) show(nodes []usage.Node) error {
+// picture is what is shown of nodes, which it sorts, and what draws it.
+func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*terminal.Page)) {
 	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
 	for i := range nodes {
 		sortUsage(nodes[i].GPUs, r.flags.sortBy, func(g usage.GPU) usage.Values { return g.Values })
 	}
 	if r.what == "pods" {
-		return r.pods(nodes)
+		pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.asked != "" && !r.flags.all && p.Namespace != r.asked })
+		sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
+		return map[string]any{"pods": pods}, func(p *terminal.Page) { picture.DrawPodUsage(p, pods, nodes) }
 	}
-	return write(r.out, r.flags.output, map[string]any{"nodes": nodes}, func() error {
+	return map[string]any{"nodes": nodes}, func(p *terminal.Page) {
 		if r.what == "gpus" || r.what == "" && len(nodes) <= handful {
-			return picture.DrawGPUUsage(r.out, r.screen, nodes)
+			picture.DrawGPUUsage(p, nodes)
+		} else {
+			picture.DrawNodeUsage(p, nodes)
 		}
-		return picture.DrawNodeUsage(r.out, r.screen, nodes)
-	})
-}
-
-func (r *topRun) pods(nodes []usage.Node) error {
-	pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.namespace != "" && p.Namespace != r.namespace })
-	sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
-	return write(r.out, r.flags.output, map[string]any{"pods": pods}, func() error {
-		return picture.DrawPodUsage(r.out, r.screen, pods, nodes)
-	})
+	}
 }
 
 // sortUsage puts the largest first, and what is not known last. They are sorted by name.

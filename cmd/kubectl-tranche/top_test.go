@@ -106,8 +106,9 @@ func TestTopSortsGPUs(t *testing.T) {
 	more := func(bytes float64) usage.Values { return usage.Values{MemoryUsed: &bytes} }
 	nodes := []usage.Node{{Name: "node-a", Values: more(3), GPUs: []usage.GPU{{Name: "gpu-a", Values: more(1)}, {Name: "gpu-b", Values: more(2)}}}}
 	var out strings.Builder
-	r := topRun{flags: topFlags{sortBy: "memory"}, what: "gpus", out: &out, screen: terminal.Screen{Width: 80}}
-	require.NoError(t, r.show(nodes))
+	r := topRun{session: newSession(&out, terminal.Screen{Width: 80}, connection{}), flags: topFlags{sortBy: "memory"}, what: "gpus"}
+	content, draw := r.picture(nodes)
+	require.NoError(t, r.show(content, draw))
 	assert.Less(t, strings.Index(out.String(), "gpu-b"), strings.Index(out.String(), "gpu-a"))
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -54,28 +53,24 @@ func (r *topRun) watch(ctx context.Context, readNodes func(context.Context) ([]u
 
 // round shows one round. err is why nothing could be read.
 func (r *topRun) round(live *terminal.Live, started time.Time, nodes []usage.Node, err error) error {
-	var b strings.Builder
-	screen := r.look()
-	one := *r
-	one.out, one.screen = &b, screen
-	fmt.Fprintf(&b, "%s\n", started.Format(time.TimeOnly))
-	if len(nodes) > 0 || err == nil {
-		if err := one.show(slices.Clone(nodes)); err != nil {
-			return err
+	draw := func(p *terminal.Page) {
+		p.Line(terminal.Text(started.Format(time.TimeOnly), terminal.Normal))
+		if len(nodes) > 0 || err == nil {
+			_, draw := r.picture(slices.Clone(nodes))
+			draw(p)
+		}
+		if err != nil {
+			p.Wrap("Note: ", "the usage cannot be read: "+strings.TrimSuffix(err.Error(), ".")+".", terminal.Normal)
 		}
 	}
-	if err != nil {
-		fmt.Fprintf(&b, "Note: the usage cannot be read: %s.\n", strings.TrimSuffix(err.Error(), "."))
-	}
+	screen := r.screen()
 	if screen.Live {
-		live.On(screen)
-		return live.Draw(b.String())
+		return live.Redraw(screen, draw)
 	}
-	b.WriteString("\n")
-	if _, err := r.out.Write([]byte(b.String())); err != nil {
-		return fmt.Errorf("write: %w", err)
+	if err := screen.Draw(r.out, draw); err != nil {
+		return err
 	}
-	return nil
+	return r.say("")
 }
 
 // unanswered are the nodes of a round that failed as a whole.

@@ -51,7 +51,7 @@ func watchTop(t *testing.T, what string, screen terminal.Screen, all ...func() (
 	defer cancel()
 	from := &rounds{all: all, stop: cancel}
 	var out bytes.Buffer
-	r := &topRun{flags: topFlags{interval: defaultInterval}, what: what, out: &out, look: func() terminal.Screen { return screen }}
+	r := &topRun{session: newSession(&out, screen, connection{}), flags: topFlags{interval: defaultInterval}, what: what}
 	started := time.Now()
 	err = r.watch(ctx, from.read)
 	for _, when := range from.at {

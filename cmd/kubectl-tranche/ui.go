@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"html"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +33,7 @@ ResourceClaims, DeviceClasses, DeviceTaintRules, nodes, pods, GPUNodes and
 PartitionPlans, the page is more complete, and with what kubectl tranche top
 requires, it shows how busy GPUs are. It says what it could not read.`
 
-func newUICommand(o *options, out io.Writer) *cobra.Command {
+func newUICommand(o *options) *cobra.Command {
 	port, open, system := 0, false, ""
 	cmd := &cobra.Command{
 		Use:     "ui",
@@ -42,7 +41,7 @@ func newUICommand(o *options, out io.Writer) *cobra.Command {
 		Long:    uiLong,
 		Example: "  # Serve the page, and open it in the browser\n  kubectl tranche ui --open",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.ui(cmd.Context(), out, system, port, open) },
+		RunE:    o.connected(func(ctx context.Context, s *session, _ []string) error { return s.ui(ctx, system, port, open) }),
 	}
 	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0: any that is free")
 	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
@@ -50,13 +49,9 @@ func newUICommand(o *options, out io.Writer) *cobra.Command {
 	return cmd
 }
 
-func (o *options) ui(ctx context.Context, out io.Writer, system string, port int, open bool) error {
-	c, namespace, err := o.connect()
-	if err != nil {
-		return err
-	}
+func (s *session) ui(ctx context.Context, system string, port int, open bool) error {
 	// Without them there is nothing to see; the error says what to ask for.
-	if err := c.mayListSlices(ctx); err != nil {
+	if err := s.mayListSlices(ctx); err != nil {
 		return err
 	}
 	loopback, err := web.Listen(ctx, port)
@@ -65,23 +60,21 @@ func (o *options) ui(ctx context.Context, out io.Writer, system string, port int
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	store, used := live.New(time.Now), live.NewHistory(c.usageReader(system))
-	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: c.explain, Now: time.Now})
+	store, used := live.New(time.Now), live.NewHistory(s.usageReader(system))
+	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: s.explain, Now: time.Now})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Serving %s\nEverybody who knows this address sees what you may see. Ctrl-C ends it.\n", loopback.URL())
+	fmt.Fprintf(s.out, "Serving %s\nEverybody who knows this address sees what you may see. Ctrl-C ends it.\n", loopback.URL())
 	if open {
 		forget, err := openPage(ctx, loopback.URL())
 		if err != nil {
-			fmt.Fprintf(out, "The browser could not be opened: %v\n", err)
+			fmt.Fprintf(s.out, "The browser could not be opened: %v\n", err)
 		}
 		defer forget()
 	}
 	var following sync.WaitGroup
-	following.Go(func() {
-		store.Follow(ctx, c, namespace)
-	})
+	following.Go(func() { store.Follow(ctx, s, s.namespace) })
 	following.Go(func() { used.Run(ctx) })
 	err = loopback.Serve(ctx, page)
 	stop()

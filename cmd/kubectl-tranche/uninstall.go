@@ -14,7 +14,7 @@ import (
 )
 
 // newUninstallCommand removes an installation whose tool runs no Helm hooks.
-func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
+func newUninstallCommand(o *options) *cobra.Command {
 	var force, check bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -23,14 +23,8 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 		Long: "Does what `helm uninstall` does before it deletes the objects of the release, and then deletes the DaemonSet and the Deployments, " +
 			"for tools that run no Helm hooks. It refuses while pods hold GPUs. Remove the remaining objects with the tool that installed them.\n\n" +
 			"With --check, it changes nothing: it lists what of Tranche is in the cluster, and fails if pods hold GPUs or GPUs are being changed.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, _, err := o.connect()
-			if err != nil {
-				return err
-			}
+		Args: cobra.NoArgs,
+		RunE: o.connected(func(ctx context.Context, s *session, _ []string) error {
 			api, err := o.config.ToRESTConfig()
 			if err != nil {
 				return err
@@ -39,11 +33,17 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("client for the API server: %w", err)
 			}
-			progress := read.ProgressOf(cmd.Context())
+			progress := read.ProgressOf(ctx)
 			defer progress.Done()
-			config := uninstall.Config{Client: c.kubernetes, Ours: c.ours, Objects: objects, Force: force, Deadline: timeout, Out: clearing{out, progress}, Progress: progress.Say}
-			return uninstallTranche(cmd.Context(), config, *o.config.Namespace, check)
-		},
+			config := uninstall.Config{Client: s.kubernetes, Ours: s.ours, Objects: objects, Force: force, Deadline: timeout, Out: clearing{s.out, progress}, Progress: progress.Say}
+			if _, err := config.Find(ctx, s.asked); err != nil {
+				return err
+			}
+			if check {
+				return uninstall.Check(ctx, config)
+			}
+			return uninstall.Run(ctx, config)
+		}),
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&check, "check", false, "change nothing: list what of Tranche is in the cluster, and fail if it cannot be uninstalled now")
@@ -53,14 +53,14 @@ func newUninstallCommand(o *options, out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// uninstallTranche removes the installation in a namespace, empty: the only one in the
-// cluster.
-func uninstallTranche(ctx context.Context, config uninstall.Config, namespace string, check bool) error {
-	if _, err := config.Find(ctx, namespace); err != nil {
-		return err
-	}
-	if check {
-		return uninstall.Check(ctx, config)
-	}
-	return uninstall.Run(ctx, config)
+// clearing writes where there may be a line of progress.
+type clearing struct {
+	out      io.Writer
+	progress read.Progress
+}
+
+// Write implements io.Writer.
+func (c clearing) Write(text []byte) (int, error) {
+	c.progress.Done()
+	return c.out.Write(text)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 
@@ -52,8 +51,8 @@ type serverVersion struct {
 	Pods      int    `json:"pods"`
 }
 
-func newVersionCommand(o *options, out io.Writer) *cobra.Command {
-	output, system, clientOnly := "", "", false
+func newVersionCommand(o *options) *cobra.Command {
+	system, clientOnly := "", false
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of this program and of what runs in the cluster",
@@ -62,30 +61,26 @@ func newVersionCommand(o *options, out io.Writer) *cobra.Command {
 			"this program is printed, and why nothing else is known.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}
+			v, s := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}, o.session(cmd)
 			if !clientOnly {
-				v.ask(cmd.Context(), o, system)
+				err := s.connect(o)
+				if err == nil {
+					err = v.read(cmd.Context(), s.connection, system)
+				}
+				if err != nil {
+					v.Unknown = err.Error()
+				}
 			}
-			return write(out, output, v, func() error { return v.draw(out) })
+			return s.show(v, v.draw)
 		},
 	}
-	addOutput(cmd, &output, "json", "yaml")
+	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "do not ask the cluster")
 	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	return cmd
 }
 
-// ask asks the cluster.
-func (v *versions) ask(ctx context.Context, o *options, system string) {
-	c, _, err := o.connect()
-	if err == nil {
-		err = v.read(ctx, c, system)
-	}
-	if err != nil {
-		v.Unknown = err.Error()
-	}
-}
-
+// read asks the cluster.
 func (v *versions) read(ctx context.Context, c connection, system string) error {
 	server, err := discovery.ToServerVersionInterfaceWithContext(c.kubernetes.Discovery()).ServerVersionWithContext(ctx)
 	if err != nil {
@@ -122,8 +117,7 @@ func (v *versions) read(ctx context.Context, c connection, system string) error 
 	return nil
 }
 
-func (v *versions) draw(out io.Writer) error {
-	p := terminal.Page{Screen: terminal.ScreenOf(out)}
+func (v *versions) draw(p *terminal.Page) {
 	line := func(what, said string) { p.Wrap(what+": ", said, terminal.Normal) }
 	line("kubectl-tranche", v.Client.Version+" "+v.Client.Platform)
 	if v.Kubernetes != "" {
@@ -135,6 +129,4 @@ func (v *versions) draw(out io.Writer) error {
 	if v.Unknown != "" {
 		line("Unknown", v.Unknown)
 	}
-	_, err := p.WriteTo(out)
-	return err
 }

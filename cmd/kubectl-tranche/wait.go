@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -94,12 +93,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 
 // tell writes a step: on a terminal in place of the one before.
 func (r *profileRun) tell(live *terminal.Live, line string) error {
-	return live.Tell(r.screen, line, func(w io.Writer) error {
-		p := terminal.Page{Screen: r.screen}
-		p.Wrap("", line, terminal.Normal)
-		_, err := p.WriteTo(w)
-		return err
-	})
+	return live.Tell(r.screen(), line, func(p *terminal.Page) { p.Wrap("", line, terminal.Normal) })
 }
 
 // noticed tells whether the controller has taken notice of the label.

@@ -157,7 +157,7 @@ func TestWaitForADeletedNode(t *testing.T) {
 func TestWaitTellsStepsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"))
-	r.screen = terminal.Screen{Width: 30, Live: true}
+	r.screen = func() terminal.Screen { return terminal.Screen{Width: 30, Live: true} }
 	live := terminal.Live{Out: &out}
 	require.NoError(t, r.tell(&live, "Waiting for the controller."))
 	require.NoError(t, r.tell(&live, "Draining: evicts pods from gpu-a and gpu-b."))

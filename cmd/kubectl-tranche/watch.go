@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -121,7 +119,7 @@ func waitFor(ctx context.Context, changes <-chan struct{}, most time.Duration) b
 
 // idle is how long nothing is done if nothing changes, 0 for ever.
 func (r *showRun) idle() time.Duration {
-	if r.screen(r.out).Live {
+	if r.screen().Live {
 		return redraw
 	}
 	return 0
@@ -129,17 +127,8 @@ func (r *showRun) idle() time.Duration {
 
 // tell draws the picture, or writes what has changed.
 func (r *showRun) tell(live *terminal.Live, last, now *cluster.Summary) error {
-	return r.tellOn(r.screen(r.out), live, last, now)
-}
-
-func (r *showRun) tellOn(screen terminal.Screen, live *terminal.Live, last, now *cluster.Summary) error {
-	if screen.Live {
-		var picked strings.Builder
-		if err := r.draw(&picked, now, screen); err != nil {
-			return err
-		}
-		live.On(screen)
-		return live.Draw(picked.String())
+	if screen := r.screen(); screen.Live {
+		return live.Redraw(screen, r.picture(now))
 	}
 	lines := []string{overview.Line(now)}
 	if last != nil {
@@ -150,12 +139,10 @@ func (r *showRun) tellOn(screen terminal.Screen, live *terminal.Live, last, now 
 			lines = append(lines, "Note: "+note)
 		}
 	}
-	var b strings.Builder
 	for _, line := range lines {
-		fmt.Fprintf(&b, "%s %s\n", now.Now.Format(time.TimeOnly), line)
-	}
-	if _, err := io.WriteString(r.out, b.String()); err != nil {
-		return fmt.Errorf("write: %w", err)
+		if err := r.say("%s %s", now.Now.Format(time.TimeOnly), line); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -49,7 +48,7 @@ func (w *written) waitFor(t *testing.T, text string) {
 // startWatching shows changes until the test ends, or the returned function is called.
 func startWatching(t *testing.T, kubernetes *fake.Clientset, ours *clientfake.Client, from reader) (*written, func() error) {
 	out := &written{}
-	r := &showRun{options: &options{config: genericclioptions.NewConfigFlags(true)}, out: out}
+	r := &showRun{session: newSession(out, terminal.Screen{Width: 100}, connection{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
@@ -114,7 +113,7 @@ func TestWatchWithoutRights(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(out.String(), "Note: "), "of the claims and the nodes")
 
 	forbid(client, "resourceslices", "")
-	r := &showRun{options: &options{}, out: out}
+	r := &showRun{session: newSession(out, terminal.Screen{Width: 100}, connection{})}
 	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{client, clientfake.New()}}), "you are not allowed to list ResourceSlices")
 }
 
@@ -163,10 +162,10 @@ func TestTellOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: []string{"Nodes: connection refused. What is shown of them may be old."}}
 	live := terminal.Live{Out: &out}
-	r := &showRun{options: &options{config: genericclioptions.NewConfigFlags(true)}, out: &out}
-	require.NoError(t, r.tellOn(terminal.Screen{Width: 80, Live: true}, &live, nil, s))
+	r := &showRun{session: newSession(&out, terminal.Screen{Width: 80, Live: true}, connection{})}
+	require.NoError(t, r.tell(&live, nil, s))
 	assert.Contains(t, out.String(), "No node publishes GPUs yet.")
 	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Nodes: connection refused. What is shown of them may be old.")
-	require.NoError(t, r.tellOn(terminal.Screen{Width: 80, Live: true}, &live, s, s))
+	require.NoError(t, r.tell(&live, s, s))
 	assert.Contains(t, out.String(), "\x1b[J")
 }

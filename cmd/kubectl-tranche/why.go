@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,36 +48,29 @@ more complete. It says what it could not read, and what it therefore cannot tell
 // errNotThere ends the program with an error after the explanation is written.
 var errNotThere = errors.New("no such pod")
 
-func newWhyCommand(o *options, out io.Writer) *cobra.Command {
-	var w whyOptions
+func newWhyCommand(o *options) *cobra.Command {
+	var files []string
+	var targets []target
 	cmd := &cobra.Command{
 		Use:     "why (POD | TYPE/NAME | -f FILE)",
 		Short:   "Explain why a pod that requests a GPU does not run",
 		Long:    whyLong,
 		Example: whyExamples,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			targets, err := w.targets(args)
-			if err != nil {
-				return err
-			}
-			return o.why(cmd.Context(), out, targets, w.output)
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			targets, err = targetsOf(args, o.in, files)
+			return err
 		},
+		RunE: o.connected(func(ctx context.Context, s *session, _ []string) error { return s.why(ctx, targets) }),
 	}
-	addOutput(cmd, &w.output, "wide", "json")
-	cmd.Flags().StringSliceVarP(&w.files, "filename", "f", nil, "file with the objects to explain, - for standard input; repeatable")
+	addOutput(cmd, "", "wide", "json")
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with the objects to explain, - for standard input; repeatable")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
 
-// whyOptions are the flags.
-type whyOptions struct {
-	output string
-	files  []string
-}
-
-// targets are the objects that arguments and flags name.
-func (w *whyOptions) targets(args []string) ([]target, error) {
-	if len(w.files) == 0 {
+// targetsOf are the objects that arguments or files name.
+func targetsOf(args []string, in io.Reader, files []string) ([]target, error) {
+	if len(files) == 0 {
 		t, err := parseTarget(args)
 		return []target{t}, err
 	}
@@ -87,8 +78,8 @@ func (w *whyOptions) targets(args []string) ([]target, error) {
 		return nil, errOneTarget
 	}
 	var all []target
-	for _, file := range w.files {
-		some, err := targetsIn(os.Stdin, file)
+	for _, file := range files {
+		some, err := targetsIn(in, file)
 		if err != nil {
 			return nil, err
 		}
@@ -107,51 +98,47 @@ func inNamespace(targets []target, namespace string) error {
 	return nil
 }
 
-func (o *options) why(ctx context.Context, out io.Writer, targets []target, output string) error {
-	if err := inNamespace(targets, *o.config.Namespace); err != nil {
-		return err
-	}
-	c, namespace, err := o.connect()
-	if err != nil {
+func (s *session) why(ctx context.Context, targets []target) error {
+	if err := inNamespace(targets, s.asked); err != nil {
 		return err
 	}
 	all := []any{}
 	var errs []error
 	for i, t := range targets {
 		if t.namespace == "" {
-			t.namespace = namespace
+			t.namespace = s.namespace
 		}
-		content, draw, err := newWhyReader(c, t.namespace, time.Now()).explain(ctx, t)
+		content, draw, err := newWhyReader(s.connection, t.namespace, s.now()).explain(ctx, t)
 		if content != nil {
 			all = append(all, content)
 		}
-		if content != nil && output != "json" {
+		if content != nil && s.output != "json" {
 			if i > 0 {
-				fmt.Fprintln(out)
+				errs = append(errs, s.say(""))
 			}
-			errs = append(errs, draw(out, picture.Options{Screen: o.screen(out), Wide: output == "wide"}))
+			errs = append(errs, s.show(content, func(p *terminal.Page) { draw(p, s.output == "wide") }))
 		}
 		errs = append(errs, err)
 	}
 	switch {
-	case output != "json":
+	case s.output != "json":
 	case len(targets) > 1:
-		errs = append(errs, terminal.WriteJSON(out, map[string]any{"items": all}))
+		errs = append(errs, terminal.WriteJSON(s.out, map[string]any{"items": all}))
 	case len(all) > 0:
-		errs = append(errs, terminal.WriteJSON(out, all[0]))
+		errs = append(errs, terminal.WriteJSON(s.out, all[0]))
 	}
 	return errors.Join(errs...)
 }
 
 // explain explains an object. It returns the explanation, and what draws it. Of a pod that does not
 // exist there are an explanation and an error.
-func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(io.Writer, picture.Options) error, err error) {
+func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(p *terminal.Page, all bool), err error) {
 	if t.kind != podKind {
 		e, err := r.explainOwner(ctx, t)
 		if err != nil {
 			return nil, nil, err
 		}
-		return e, func(w io.Writer, o picture.Options) error { return picture.DrawOwner(w, e, o) }, nil
+		return e, func(p *terminal.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
 	}
 	e, err := r.explainPod(ctx, t.name)
 	if err != nil {
@@ -160,7 +147,7 @@ func (r *whyReader) explain(ctx context.Context, t target) (content any, draw fu
 	if e.State == why.Absent {
 		err = fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
 	}
-	return e, func(w io.Writer, o picture.Options) error { return picture.DrawExplanation(w, e, o) }, err
+	return e, func(p *terminal.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
 }
 
 // explainPod explains a pod, or why it does not exist.

@@ -1,12 +1,13 @@
 package main
 
 import (
+	"bytes"
+
 	"github.com/tranche-dev/tranche/pkg/why"
 
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -69,16 +70,12 @@ func parseTarget(args []string) (target, error) {
 // targetsIn reads the objects of a file in YAML or JSON; - is standard input. Objects of other kinds are
 // left out.
 func targetsIn(in io.Reader, file string) ([]target, error) {
-	if file != "-" {
-		opened, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
-		}
-		defer opened.Close()
-		in = opened
+	data, err := readFile(in, file)
+	if err != nil {
+		return nil, err
 	}
 	var all []target
-	decoder := yaml.NewYAMLOrJSONDecoder(in, 4096)
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
 		var o unstructured.Unstructured
 		err := decoder.Decode(&o.Object)

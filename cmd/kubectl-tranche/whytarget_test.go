@@ -83,8 +83,7 @@ items:
 	_, err = targetsIn(nil, filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "no such file")
 
-	w := whyOptions{files: []string{file}}
-	_, err = w.targets([]string{"p"})
+	_, err = targetsOf([]string{"p"}, nil, []string{file})
 	require.ErrorIs(t, err, errOneTarget)
 }
 

@@ -2,7 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/defrag"
@@ -11,8 +10,7 @@ import (
 )
 
 // DrawAdvice writes which pods could move to make room for waiting pods.
-func DrawAdvice(w io.Writer, screen terminal.Screen, a defrag.Advice) error {
-	p := &terminal.Page{Screen: screen}
+func DrawAdvice(p *terminal.Page, a defrag.Advice) {
 	if len(a.Pods) == 0 {
 		p.Wrap("", "No pod waits for a GPU.", terminal.Normal)
 	} else {
@@ -37,8 +35,6 @@ func DrawAdvice(w io.Writer, screen terminal.Screen, a defrag.Advice) error {
 		}
 		p.Wrap("", note, terminal.Yellow)
 	}
-	_, err := p.WriteTo(w)
-	return err
 }
 
 func deviceNames(all []defrag.Device) string {

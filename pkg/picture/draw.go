@@ -3,7 +3,6 @@ package picture
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,21 +12,15 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// Options are the options of a picture.
-type Options struct {
-	terminal.Screen
-	// Wide gives each holder its own line, with device and claim. Explanations name all nodes.
-	Wide bool
-}
-
 // MinWidth is the narrowest picture that is drawn.
 const MinWidth = 40
 
 // drawing is the state of a picture.
 type drawing struct {
-	terminal.Page
+	*terminal.Page
 	summary *cluster.Summary
-	wide    bool
+	// wide: each holder has its own line, with device and claim.
+	wide bool
 	// compacted is set if claims were left out, for the legend.
 	compacted bool
 	// short is set if GPUs are named by their PCI address.
@@ -38,11 +31,15 @@ type drawing struct {
 // plain is a phrase without a style.
 func plain(s string) terminal.Span { return terminal.Phrase(s, terminal.Normal) }
 
-// Draw draws the summary as text.
-func Draw(w io.Writer, s *cluster.Summary, o Options) error {
-	d := &drawing{summary: s, wide: o.Wide}
-	d.Screen = o.Screen
-	d.Width = max(MinWidth, o.Width)
+// newDrawing starts a picture on a page, which it makes wide enough.
+func newDrawing(p *terminal.Page, s *cluster.Summary, wide bool) *drawing {
+	p.Width = max(MinWidth, p.Width)
+	return &drawing{Page: p, summary: s, wide: wide}
+}
+
+// Draw draws each GPU of a summary. If wide, each holder has its own line, with device and claim.
+func Draw(p *terminal.Page, s *cluster.Summary, wide bool) {
+	d := newDrawing(p, s, wide)
 	d.chooseNames()
 	if len(s.Nodes) == 0 {
 		d.empty()
@@ -54,8 +51,6 @@ func Draw(w io.Writer, s *cluster.Summary, o Options) error {
 	d.waiting()
 	d.notes()
 	d.legend()
-	_, err := d.WriteTo(w)
-	return err
 }
 
 // chooseNames names GPUs in full if the names of small partitions then still fit into their

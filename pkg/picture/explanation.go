@@ -2,7 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -12,12 +11,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// maxNodes is how many nodes are explained without Options.Wide.
+// maxNodes is how many nodes are explained if not all are asked for.
 const maxNodes = 6
 
 // writing is the state of a text.
 type writing struct {
-	terminal.Page
+	*terminal.Page
+	// all nodes are explained, not only the likeliest.
 	all bool
 }
 
@@ -25,20 +25,16 @@ type writing struct {
 func (t *writing) say(head, said string) { t.Wrap(head, said, terminal.Normal) }
 
 // DrawExplanation writes why a pod does not run: the likeliest nodes and the number of the
-// others, or all nodes with Options.Wide.
-func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
-	t := newWriting(o)
+// others, or all nodes.
+func DrawExplanation(p *terminal.Page, e *why.Explanation, all bool) {
+	t := newWriting(p, all)
 	t.explanation(e)
 	t.end(e.Quotes, e.Remedies, e.Notes)
-	_, err := t.WriteTo(w)
-	return err
 }
 
-func newWriting(o Options) *writing {
-	t := &writing{all: o.Wide}
-	t.Screen = o.Screen
-	t.Width = max(MinWidth, o.Width)
-	return t
+func newWriting(p *terminal.Page, all bool) *writing {
+	p.Width = max(MinWidth, p.Width)
+	return &writing{Page: p, all: all}
 }
 
 // explanation writes what a pod has, what it asks for, and what each node has of it.
@@ -85,8 +81,8 @@ func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy, notes []string)
 
 // DrawOwner writes why the pods of a job or another owner do not run, and the explanation of one pod
 // for each way in which they wait.
-func DrawOwner(w io.Writer, e *why.OwnerExplanation, o Options) error {
-	t := newWriting(o)
+func DrawOwner(p *terminal.Page, e *why.OwnerExplanation, all bool) {
+	t := newWriting(p, all)
 	t.Wrap("", e.Summary, terminal.Bold)
 	var notes []string
 	t.end(e.Quotes, e.Remedies, nil)
@@ -107,8 +103,6 @@ func DrawOwner(w io.Writer, e *why.OwnerExplanation, o Options) error {
 	}
 	slices.Sort(notes)
 	t.end(nil, nil, slices.Compact(notes))
-	_, err := t.WriteTo(w)
-	return err
 }
 
 // maxAlike is how many pods are named that wait like another.

@@ -1,11 +1,9 @@
 package picture
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -22,11 +20,10 @@ func TestExplanation(t *testing.T) {
 		},
 		Asks: []fit.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}
-	var b bytes.Buffer
-	require.NoError(t, DrawExplanation(&b, e, Options{Screen: terminal.Screen{Width: 120}}))
+	got := drawn(t, terminal.Screen{Width: 120}, func(p *terminal.Page) { DrawExplanation(p, e, false) })
 	for _, want := range []string{
 		"Pod a waits.", "gpu-0 of node-a (claim first)\n", "gpu-1 of node-a (claim second): it is lost\n", "2 x 1g.10gb, claim third\n", "a whole GPU\n",
 	} {
-		assert.Contains(t, b.String(), want)
+		assert.Contains(t, got, want)
 	}
 }

@@ -57,5 +57,5 @@ func TestWithoutGPUNodes(t *testing.T) {
 	for _, key := range []string{`"profile"`, `"hardwareMode"`, `"change"`} {
 		assert.NotContains(t, b.String(), key)
 	}
-	assert.NotContains(t, draw(t, in, Options{Screen: terminal.Screen{Width: 80}}), "profile")
+	assert.NotContains(t, draw(t, in, terminal.Screen{Width: 80}, false), "profile")
 }

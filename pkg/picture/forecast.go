@@ -2,7 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -12,8 +11,7 @@ import (
 )
 
 // DrawForecast writes what a plan would do.
-func DrawForecast(w io.Writer, screen terminal.Screen, f forecast.Forecast, notes []string, now time.Time) error {
-	p := &terminal.Page{Screen: screen}
+func DrawForecast(p *terminal.Page, f forecast.Forecast, notes []string, now time.Time) {
 	p.Wrap("", fmt.Sprintf("Plan %s would switch %s to profile %s in %s. Nothing was changed.",
 		f.Plan, text.Count(len(f.Nodes), "node"), f.Profile, text.Count(f.Steps, "step")), terminal.Normal)
 	p.Blank()
@@ -56,8 +54,6 @@ func DrawForecast(w io.Writer, screen terminal.Screen, f forecast.Forecast, note
 	for _, note := range notes {
 		p.Wrap("", note, terminal.Yellow)
 	}
-	_, err := p.WriteTo(w)
-	return err
 }
 
 func forecastRemarks(n *forecast.Node) string {

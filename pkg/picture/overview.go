@@ -2,7 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -35,11 +34,9 @@ var memoryParts = []struct {
 	{"?", "not known", terminal.Dim, func(m overview.Memory) int64 { return m.UnknownBytes }},
 }
 
-// DrawOverview draws the sums of many nodes. Wide adds a line for each node.
-func DrawOverview(w io.Writer, s *cluster.Summary, o Options) error {
-	d := &drawing{summary: s, wide: o.Wide}
-	d.Screen = o.Screen
-	d.Width = max(MinWidth, o.Width)
+// DrawOverview draws the sums of many nodes. If wide, it adds a line for each node.
+func DrawOverview(p *terminal.Page, s *cluster.Summary, wide bool) {
+	d := newDrawing(p, s, wide)
 	if len(s.Nodes) == 0 {
 		d.empty()
 	} else {
@@ -48,10 +45,8 @@ func DrawOverview(w io.Writer, s *cluster.Summary, o Options) error {
 	d.waiting()
 	d.notes()
 	if len(s.Nodes) > 0 {
-		d.overviewLegend(o.Wide)
+		d.overviewLegend()
 	}
-	_, err := d.WriteTo(w)
-	return err
 }
 
 func (d *drawing) overview(o overview.Overview) {
@@ -158,7 +153,7 @@ func (d *drawing) nodeTable() {
 	d.Table([]string{"NODE", "STATE", "PROFILE", "FREE MEMORY", "GPUS"}, rows)
 }
 
-func (d *drawing) overviewLegend(wide bool) {
+func (d *drawing) overviewLegend() {
 	var out []string
 	for _, part := range memoryParts {
 		if slices.ContainsFunc(overview.Of(d.summary).Models, func(m overview.Model) bool { return part.bytes(m.Memory) > 0 }) {
@@ -166,7 +161,7 @@ func (d *drawing) overviewLegend(wide bool) {
 		}
 	}
 	said := "Memory: " + strings.Join(out, ", ") + ". Draw a node: kubectl tranche --node " + d.summary.Nodes[0].Name + ". Draw all nodes: --summary=false."
-	if !wide {
+	if !d.wide {
 		said += " A line for each node: -o" + terminal.NoBreak + "wide."
 	}
 	d.Blank()

@@ -1,13 +1,10 @@
 package picture
 
 import (
-	"bytes"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -21,12 +18,8 @@ func TestPicturesOfOverviews(t *testing.T) {
 	for name, scene := range map[string]scenes.Scene{
 		"overview": scenes.Fleet(), "overview-partial": partial, "overview-shared": scenes.Shared(), "overview-none": {View: cluster.View{Selector: "gpu=yes", Nodes: []string{}}},
 	} {
-		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
-			return DrawOverview(w, scene.Summary(), Options{Screen: screen})
-		})
-		checkDrawn(t, name+"-wide", func(w io.Writer, screen terminal.Screen) error {
-			return DrawOverview(w, scene.Summary(), Options{Screen: screen, Wide: true})
-		})
+		checkDrawn(t, name, func(p *terminal.Page) { DrawOverview(p, scene.Summary(), false) })
+		checkDrawn(t, name+"-wide", func(p *terminal.Page) { DrawOverview(p, scene.Summary(), true) })
 	}
 }
 
@@ -34,9 +27,8 @@ func TestPicturesOfOverviews(t *testing.T) {
 func TestOverviewsFitTheTerminal(t *testing.T) {
 	for name, scene := range scenes.All {
 		for _, width := range []int{40, 80, 140} {
-			var b bytes.Buffer
-			require.NoError(t, DrawOverview(&b, scene().Summary(), Options{Screen: terminal.Screen{Width: width}}))
-			for line := range strings.Lines(b.String()) {
+			got := drawn(t, terminal.Screen{Width: width}, func(p *terminal.Page) { DrawOverview(p, scene().Summary(), false) })
+			for line := range strings.Lines(got) {
 				if !strings.Contains(line, "kubectl") && !strings.Contains(line, "/") {
 					assert.LessOrEqual(t, terminal.Width(strings.TrimSuffix(line, "\n")), width, "%s: %s", name, line)
 				}

@@ -3,7 +3,6 @@ package picture
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +14,7 @@ import (
 )
 
 // DrawNode writes the progress of a node, with its GPUs.
-func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) error {
-	p := &terminal.Page{Screen: screen}
+func DrawNode(p *terminal.Page, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) {
 	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), terminal.Normal)
 	sentences := n.Sentences(now)
 	for _, s := range sentences {
@@ -33,8 +31,6 @@ func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progre
 		p.Blank()
 		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)
 	}
-	_, err := p.WriteTo(w)
-	return err
 }
 
 // namedBy says what names the desired profile.
@@ -67,8 +63,7 @@ func remarks(c cluster.GPUProgress) string {
 }
 
 // DrawProfiles writes profiles as a table.
-func DrawProfiles(w io.Writer, screen terminal.Screen, profiles []cluster.Profile) error {
-	p := &terminal.Page{Screen: screen}
+func DrawProfiles(p *terminal.Page, profiles []cluster.Profile) {
 	var rows [][]string
 	for _, f := range profiles {
 		rows = append(rows, []string{f.Name, count(f.Desired), count(f.Applied), f.Says})
@@ -78,8 +73,6 @@ func DrawProfiles(w io.Writer, screen terminal.Screen, profiles []cluster.Profil
 	} else {
 		p.Wrap("", "There are no PartitionProfiles.", terminal.Normal)
 	}
-	_, err := p.WriteTo(w)
-	return err
 }
 
 func count(nodes []string) string {
@@ -90,8 +83,7 @@ func count(nodes []string) string {
 }
 
 // DrawSwitches writes a history as a table, below the switch under way.
-func DrawSwitches(w io.Writer, screen terminal.Screen, s cluster.Switches, now time.Time) error {
-	p := &terminal.Page{Screen: screen}
+func DrawSwitches(p *terminal.Page, s cluster.Switches, now time.Time) {
 	switch {
 	case s.Now.Switching():
 		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), terminal.Normal)
@@ -116,6 +108,4 @@ func DrawSwitches(w io.Writer, screen terminal.Screen, s cluster.Switches, now t
 	} else {
 		p.Wrap("", fmt.Sprintf("No switch of %s is over yet.", s.Node), terminal.Normal)
 	}
-	_, err := p.WriteTo(w)
-	return err
 }

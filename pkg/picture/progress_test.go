@@ -1,9 +1,7 @@
 package picture
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -64,10 +61,8 @@ func profiles() []cluster.Profile {
 func TestProfiles(t *testing.T) {
 	all := profiles()
 	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Desired: []string{"node-a", "node-b"}, Applied: []string{"node-a", "node-b"}}, all[0])
-	checkDrawn(t, "profiles", func(w io.Writer, screen terminal.Screen) error { return DrawProfiles(w, screen, all) })
-	var none bytes.Buffer
-	require.NoError(t, DrawProfiles(&none, terminal.Screen{Width: 80}, nil))
-	assert.Equal(t, "There are no PartitionProfiles.\n", none.String())
+	checkDrawn(t, "profiles", func(p *terminal.Page) { DrawProfiles(p, all) })
+	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, terminal.Screen{Width: 80}, func(p *terminal.Page) { DrawProfiles(p, nil) }))
 }
 
 func TestSwitches(t *testing.T) {
@@ -80,9 +75,7 @@ func TestSwitches(t *testing.T) {
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
-		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
-			return DrawSwitches(w, screen, cluster.SwitchesOf(&node.GPUNode), now)
-		})
+		checkDrawn(t, name, func(p *terminal.Page) { DrawSwitches(p, cluster.SwitchesOf(&node.GPUNode), now) })
 	}
 }
 
@@ -103,20 +96,19 @@ func TestDrawNode(t *testing.T) {
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
 	} {
-		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
-			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
+		checkDrawn(t, name, func(p *terminal.Page) {
+			DrawNode(p, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
 		})
 	}
 }
 
 // checkDrawn compares what is drawn at some widths with files.
-func checkDrawn(t *testing.T, name string, draw func(io.Writer, terminal.Screen) error) {
+func checkDrawn(t *testing.T, name string, draw func(*terminal.Page)) {
 	t.Helper()
 	for _, width := range []int{60, 80, 140} {
-		var b bytes.Buffer
-		require.NoError(t, draw(&b, terminal.Screen{Width: width}))
-		golden.Equal(t, filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width)), b.String())
-		for line := range strings.Lines(b.String()) {
+		got := drawn(t, terminal.Screen{Width: width}, draw)
+		golden.Equal(t, filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width)), got)
+		for line := range strings.Lines(got) {
 			if width > 60 {
 				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), width, line)
 			}

@@ -2,7 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -19,14 +18,13 @@ const widestRollout = 60
 const mostNodes = 10
 
 // DrawRollout writes the progress of a plan, with a bar.
-func DrawRollout(w io.Writer, screen terminal.Screen, r cluster.Rollout, now time.Time) error {
-	p := &terminal.Page{Screen: screen}
+func DrawRollout(p *terminal.Page, r cluster.Rollout, now time.Time) {
 	head := fmt.Sprintf("%s: profile %s, revision %d", r.Plan, r.Profile, r.Target)
 	if r.Steps > 1 {
 		head += fmt.Sprintf(", step %d of %d", r.Step, r.Steps)
 	}
 	p.Wrap("", head, terminal.Bold)
-	p.Line(rolloutBar(r, min(widestRollout, max(8, screen.Width-4)))...)
+	p.Line(rolloutBar(r, min(widestRollout, max(8, p.Width-4)))...)
 	p.Wrap("  ", r.Counts(), terminal.Normal)
 	if r.Message != "" {
 		p.Wrap("  ", cluster.Sentence(r.Message), rolloutStyle(r))
@@ -36,8 +34,6 @@ func DrawRollout(w io.Writer, screen terminal.Screen, r cluster.Rollout, now tim
 	}
 	planNodes(p, "failed: ", r.Failed, int(r.Nodes.Failed), terminal.Red)
 	planNodes(p, "set aside: ", r.SetAside, int(r.Nodes.SetAside), terminal.Yellow)
-	_, err := p.WriteTo(w)
-	return err
 }
 
 func rolloutStyle(r cluster.Rollout) terminal.Style {

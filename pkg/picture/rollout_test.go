@@ -2,7 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -40,7 +39,7 @@ func rollouts() map[string]*v1alpha1.PartitionPlan {
 func TestPicturesOfRollouts(t *testing.T) {
 	for name, plan := range rollouts() {
 		far, _ := cluster.RolloutOf(plan)
-		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error { return DrawRollout(w, screen, far, now) })
+		checkDrawn(t, name, func(p *terminal.Page) { DrawRollout(p, far, now) })
 	}
 }
 
@@ -61,9 +60,7 @@ func TestPicturesOfForecasts(t *testing.T) {
 		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1}}},
 		"forecast-never":   {Plan: "canary", Profile: "balanced", Steps: 1, Observed: 1, MaxFailures: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1, Unfit: "no"}}},
 	} {
-		checkDrawn(t, name, func(w io.Writer, screen terminal.Screen) error {
-			return DrawForecast(w, screen, f, []string{"You are not allowed to do everything."}, now)
-		})
+		checkDrawn(t, name, func(p *terminal.Page) { DrawForecast(p, f, []string{"You are not allowed to do everything."}, now) })
 	}
 }
 

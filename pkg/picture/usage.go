@@ -3,7 +3,6 @@ package picture
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -19,21 +18,17 @@ import (
 const unknown = "-"
 
 // DrawNodeUsage writes how much the GPUs of each node are used.
-func DrawNodeUsage(w io.Writer, screen terminal.Screen, nodes []usage.Node) error {
-	p := &terminal.Page{Screen: screen}
+func DrawNodeUsage(p *terminal.Page, nodes []usage.Node) {
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
 		rows = append(rows, append([]string{n.Name, strconv.Itoa(len(n.GPUs))}, append(values(n.Values), cmp.Or(n.Unknown, old(n)))...))
 	}
 	usageTable(p, []string{"NODE", "GPUS", "MEMORY", "COMPUTE", "ENGINE", "POWER", "REMARKS"}, rows)
-	_, err := p.WriteTo(w)
-	return err
 }
 
 // DrawGPUUsage writes how much each GPU and each partition is used, by node.
-func DrawGPUUsage(w io.Writer, screen terminal.Screen, nodes []usage.Node) error {
-	p := &terminal.Page{Screen: screen}
+func DrawGPUUsage(p *terminal.Page, nodes []usage.Node) {
 	for i := range nodes {
 		n := &nodes[i]
 		p.Blank()
@@ -56,13 +51,10 @@ func DrawGPUUsage(w io.Writer, screen terminal.Screen, nodes []usage.Node) error
 	if len(nodes) == 0 {
 		usageTable(p, nil, nil)
 	}
-	_, err := p.WriteTo(w)
-	return err
 }
 
 // DrawPodUsage writes how much each pod uses. Of nodes of which nothing is known, it says why.
-func DrawPodUsage(w io.Writer, screen terminal.Screen, pods []usage.Pod, nodes []usage.Node) error {
-	p := &terminal.Page{Screen: screen}
+func DrawPodUsage(p *terminal.Page, pods []usage.Pod, nodes []usage.Node) {
 	var rows [][]string
 	for i := range pods {
 		x := &pods[i]
@@ -75,8 +67,6 @@ func DrawPodUsage(w io.Writer, screen terminal.Screen, pods []usage.Pod, nodes [
 		p.Blank()
 		p.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(said, terminal.Normal))
 	}
-	_, err := p.WriteTo(w)
-	return err
 }
 
 // byReason says the same of all nodes with the same reason.

@@ -1,13 +1,10 @@
 package picture
 
 import (
-	"bytes"
-	"io"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -39,18 +36,14 @@ func usages() []usage.Node {
 
 func TestPicturesOfUsage(t *testing.T) {
 	nodes := usages()
-	checkDrawn(t, "top-nodes", func(w io.Writer, screen terminal.Screen) error { return DrawNodeUsage(w, screen, nodes) })
-	checkDrawn(t, "top-gpus", func(w io.Writer, screen terminal.Screen) error { return DrawGPUUsage(w, screen, nodes) })
-	checkDrawn(t, "top-pods", func(w io.Writer, screen terminal.Screen) error {
-		return DrawPodUsage(w, screen, usage.Pods(nodes), nodes)
-	})
-	for _, draw := range []func(io.Writer, terminal.Screen) error{
-		func(w io.Writer, screen terminal.Screen) error { return DrawNodeUsage(w, screen, nil) },
-		func(w io.Writer, screen terminal.Screen) error { return DrawGPUUsage(w, screen, nil) },
-		func(w io.Writer, screen terminal.Screen) error { return DrawPodUsage(w, screen, nil, nil) },
+	checkDrawn(t, "top-nodes", func(p *terminal.Page) { DrawNodeUsage(p, nodes) })
+	checkDrawn(t, "top-gpus", func(p *terminal.Page) { DrawGPUUsage(p, nodes) })
+	checkDrawn(t, "top-pods", func(p *terminal.Page) { DrawPodUsage(p, usage.Pods(nodes), nodes) })
+	for _, draw := range []func(*terminal.Page){
+		func(p *terminal.Page) { DrawNodeUsage(p, nil) },
+		func(p *terminal.Page) { DrawGPUUsage(p, nil) },
+		func(p *terminal.Page) { DrawPodUsage(p, nil, nil) },
 	} {
-		var b bytes.Buffer
-		require.NoError(t, draw(&b, terminal.Screen{Width: 80}))
-		assert.Equal(t, "The plugins of Tranche report no usage.\n", b.String())
+		assert.Equal(t, "The plugins of Tranche report no usage.\n", drawn(t, terminal.Screen{Width: 80}, draw))
 	}
 }

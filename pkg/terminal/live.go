@@ -21,14 +21,9 @@ type Live struct {
 
 // Tell draws a picture in place of the last one. Where nothing can be replaced it writes the line
 // instead, unless that is the same as the last time.
-func (l *Live) Tell(s Screen, line string, draw func(io.Writer) error) error {
+func (l *Live) Tell(s Screen, line string, draw func(*Page)) error {
 	if s.Live {
-		var picture strings.Builder
-		if err := draw(&picture); err != nil {
-			return err
-		}
-		l.On(s)
-		return l.Draw(picture.String())
+		return l.Redraw(s, draw)
 	}
 	if line == l.last {
 		return nil
@@ -38,6 +33,14 @@ func (l *Live) Tell(s Screen, line string, draw func(io.Writer) error) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
+}
+
+// Redraw draws a picture in place of the last one.
+func (l *Live) Redraw(s Screen, draw func(*Page)) error {
+	p := Page{Screen: s}
+	draw(&p)
+	l.On(s)
+	return l.Draw(p.String())
 }
 
 // On tells the size of the screen, before each picture: it can change.

@@ -82,13 +82,14 @@ type Page struct {
 	out strings.Builder
 }
 
-// WriteTo writes the page.
-func (p *Page) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.WriteString(w, p.out.String())
-	if err != nil {
-		err = fmt.Errorf("write: %w", err)
+// Draw writes what draw puts on a page.
+func (s Screen) Draw(out io.Writer, draw func(*Page)) error {
+	p := Page{Screen: s}
+	draw(&p)
+	if _, err := io.WriteString(out, p.out.String()); err != nil {
+		return fmt.Errorf("write: %w", err)
 	}
-	return int64(n), err
+	return nil
 }
 
 // String returns the page.

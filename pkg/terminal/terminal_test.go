@@ -106,9 +106,7 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestWriteErrors(t *testing.T) {
-	p := terminal.Page{Screen: terminal.Screen{Width: 80}}
-	p.Line(terminal.Text("a", terminal.Normal))
-	_, err := p.WriteTo(full{})
+	err := terminal.Screen{Width: 80}.Draw(full{}, func(p *terminal.Page) { p.Line(terminal.Text("a", terminal.Normal)) })
 	require.EqualError(t, err, "write: disk full")
 	require.EqualError(t, terminal.WriteJSON(full{}, 1), "write JSON: disk full")
 	require.EqualError(t, terminal.WriteYAML(full{}, 1), "write YAML: disk full")

@@ -138,7 +138,7 @@ func TestScheduled(t *testing.T) {
 			test.change(w, w.in.Pod)
 			e := w.explain()
 			assert.Equal(t, test.state, e.State)
-			requireText(t, name, e, picture.Options{})
+			requireText(t, name, e)
 		})
 	}
 }
@@ -146,17 +146,17 @@ func TestScheduled(t *testing.T) {
 // TestAbsent: no pod, because a quota refuses it or for no reason.
 func TestAbsent(t *testing.T) {
 	in := why.NotThere{Namespace: "team-a", Name: "nightly", Now: now}
-	requireText(t, "absent", why.ExplainAbsence(in), picture.Options{})
+	requireText(t, "absent", why.ExplainAbsence(in))
 
 	in.Events = []corev1.Event{
 		warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
 		warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
 	}
-	requireText(t, "absent-quota", why.ExplainAbsence(in), picture.Options{})
+	requireText(t, "absent-quota", why.ExplainAbsence(in))
 
 	in.Events = nil
 	in.Pods = []corev1.Pod{*podNamed("nightly-1"), *podNamed("nightlife"), *podNamed("nightly-0")}
-	requireText(t, "absent-others", why.ExplainAbsence(in), picture.Options{})
+	requireText(t, "absent-others", why.ExplainAbsence(in))
 }
 
 // TestManyNodes: the likeliest are explained, the others counted.
@@ -171,9 +171,9 @@ func TestManyNodes(t *testing.T) {
 	}
 	w.pod(request("gpu", small))
 	e := w.explain()
-	requireText(t, "many-nodes", e, picture.Options{Screen: terminal.Screen{Width: 100}})
+	requireText(t, "many-nodes", e)
 	var text bytes.Buffer
-	require.NoError(t, picture.DrawExplanation(&text, e, picture.Options{Screen: terminal.Screen{Width: 100}, Wide: true}))
+	require.NoError(t, terminal.Screen{Width: 100}.Draw(&text, func(p *terminal.Page) { picture.DrawExplanation(p, e, true) }))
 	for _, n := range e.Nodes {
 		assert.Contains(t, text.String(), "\n"+n.Name+": ")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -173,12 +174,9 @@ func (w *world) hide(all ...why.Resource) {
 func (w *world) explain() *why.Explanation { return why.Explain(w.t.Context(), w.in) }
 
 // requireText compares the text of an explanation with a golden file.
-func requireText(t *testing.T, name string, e *why.Explanation, o picture.Options) {
+func requireText(t *testing.T, name string, e *why.Explanation) {
 	t.Helper()
-	if o.Width == 0 {
-		o.Width = 80
-	}
 	var got bytes.Buffer
-	require.NoError(t, picture.DrawExplanation(&got, e, o))
+	require.NoError(t, terminal.Screen{Width: 80}.Draw(&got, func(p *terminal.Page) { picture.DrawExplanation(p, e, false) }))
 	golden.Equal(t, filepath.Join("testdata", name+".txt"), got.String())
 }

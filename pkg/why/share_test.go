@@ -8,7 +8,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -162,5 +161,5 @@ func TestDrawnShares(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1, sharing(true)).node("node-b", "MI300X", 1, sharing(false))
 	w.holdShare("node-a", "serve", amounting(memoryShare, "memory", "70Gi")).hold("node-b", "team-c", "all", "gpu-amd.tranche.dev", 1)
 	w.pod(amounting(memoryShare, "memory", "20Gi"))
-	requireText(t, "share-no-room", w.explain(), picture.Options{})
+	requireText(t, "share-no-room", w.explain())
 }

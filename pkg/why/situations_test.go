@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -353,7 +352,7 @@ func TestSituations(t *testing.T) {
 			e := test.world(t).explain()
 			assert.Equal(t, test.state, e.State)
 			assert.Equal(t, test.answer, e.Answer)
-			requireText(t, name, e, picture.Options{})
+			requireText(t, name, e)
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -151,7 +150,7 @@ func TestSwitches(t *testing.T) {
 			t.Parallel()
 			e := test.world(t).explain()
 			assert.Equal(t, test.state, e.State)
-			requireText(t, name, e, picture.Options{})
+			requireText(t, name, e)
 		})
 	}
 }

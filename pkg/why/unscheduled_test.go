@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
@@ -322,7 +321,7 @@ func TestUnscheduled(t *testing.T) {
 			t.Parallel()
 			e := test.world(t).explain()
 			assert.Equal(t, test.state, e.State)
-			requireText(t, name, e, picture.Options{})
+			requireText(t, name, e)
 		})
 	}
 }

@@ -142,7 +142,7 @@ func TestWhyCommand(t *testing.T) {
 	s.pods = map[string]*corev1.Pod{"p": podIn("team-a", "p")}
 	out, err := run(t, append(base, "pod/p")...)
 	require.NoError(t, err)
-	assert.Contains(t, out, "team-a/p has no node yet, and not because of Tranche")
+	assert.Contains(t, out, "team-a/p has no node yet, and Tranche is not the cause")
 	out, err = run(t, append(base, "p", "-o", "json")...)
 	require.NoError(t, err)
 	var e why.Explanation

@@ -176,8 +176,8 @@ func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 }
 
 // absent reads what may tell why a pod does not exist.
-func (r *whyReader) absent(ctx context.Context, name string) why.NotThere {
-	in := why.NotThere{Namespace: r.namespace, Name: name, Now: r.now}
+func (r *whyReader) absent(ctx context.Context, name string) why.AbsentInput {
+	in := why.AbsentInput{Namespace: r.namespace, Name: name, Now: r.now}
 	var err error
 	if in.Events, err = read.All[corev1.Event](ctx, r, r.namespace); err != nil {
 		in.Notes = append(in.Notes, fmt.Sprintf("events are not known, so refusals are not shown (%s).", read.Reason(err)))

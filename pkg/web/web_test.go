@@ -57,7 +57,7 @@ func (f *fixture) why(ctx context.Context, _ view.Viewer, namespace, name string
 			return why.Explain(ctx, in), nil
 		}
 	}
-	return why.ExplainAbsence(why.NotThere{Namespace: namespace, Name: name}), nil
+	return why.ExplainAbsence(why.AbsentInput{Namespace: namespace, Name: name}), nil
 }
 
 func (f *fixture) get(path string) *httptest.ResponseRecorder {

@@ -11,8 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// NotThere is the input for a pod that does not exist: pods and events of its namespace.
-type NotThere struct {
+// AbsentInput describes a pod that does not exist, with the pods and events of its namespace.
+type AbsentInput struct {
 	Namespace, Name string
 	Pods            []corev1.Pod
 	Events          []corev1.Event
@@ -20,10 +20,9 @@ type NotThere struct {
 	Now             time.Time
 }
 
-// ExplainAbsence explains why a pod does not exist. The name may also be that of its Job, Deployment
-// or other owner: if a quota or an admission policy refuses the pods, the reason is in the events of
-// the owner.
-func ExplainAbsence(in NotThere) *Explanation {
+// ExplainAbsence explains why a pod does not exist. Name can also be the name of its owner, such as a
+// Job or Deployment: if a quota or an admission policy rejects the pods, the owner's events say so.
+func ExplainAbsence(in AbsentInput) *Explanation {
 	e := &Explanation{Namespace: in.Namespace, Pod: in.Name, State: Absent, Notes: in.Notes}
 	e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s.", in.Name, in.Namespace)
 	related := func(name string) bool {

@@ -13,11 +13,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// remedyMissing is for a pod with a missing claim.
+// remedyMissing adds the remedies for a pod with a missing claim.
 func (e *Explanation) remedyMissing(in *Input) {
-	if in.templatesThere() {
+	if in.templatesExist() {
 		// kube-controller-manager does not watch templates for this (pkg/controller/resourceclaim).
-		e.remedy("wait: kube-controller-manager tries again, each time after twice as long, up to 17 minutes. A change of the pod has it tried at once:",
+		e.remedy("wait: kube-controller-manager tries again, doubling the wait each time, up to 17 minutes. Changing the pod triggers a retry:",
 			fmt.Sprintf("kubectl annotate pod %s -n %s --overwrite retried=\"$(date)\"", e.Pod, e.Namespace))
 	}
 	if !slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
@@ -26,15 +26,15 @@ func (e *Explanation) remedyMissing(in *Input) {
 		}
 		return
 	}
-	if used := exceeded(in.Quotas, in.ofTemplates()); len(used) > 0 {
+	if used := exceeded(in.Quotas, in.templateQuota()); len(used) > 0 {
 		e.Summary += " " + quotaText(used)
 		e.Exceeded = used
 	}
 	e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
 }
 
-// templatesThere tells whether the pod waits for claims of templates, and all of these exist.
-func (in *Input) templatesThere() bool {
+// templatesExist reports whether the pod waits for claims from templates that all exist.
+func (in *Input) templatesExist() bool {
 	for _, c := range in.Pod.Spec.ResourceClaims {
 		named := func(t resourceapi.ResourceClaimTemplate) bool {
 			return t.Name == ptr.Deref(c.ResourceClaimTemplateName, "")
@@ -46,7 +46,7 @@ func (in *Input) templatesThere() bool {
 	return WaitsForClaims(in.Pod)
 }
 
-// addVolumes says which volumes the pod waits for. No device helps as long as one is not ready.
+// addVolumes adds the volumes that the pod waits for. Devices do not help until all are ready.
 func (e *Explanation) addVolumes(volumes []fit.Volume) {
 	var waits []string
 	claims := ""
@@ -86,21 +86,21 @@ func (e *Explanation) addVolumes(volumes []fit.Volume) {
 	})
 }
 
-// noDevices explains a pod that asks for no devices, as far as is known.
+// noDevices explains a pod that requests no devices, as far as is known.
 func (e *Explanation) noDevices(in *Input) {
-	odd := unservedResources(in)
-	resources := strings.Join(odd, " and ")
+	unserved := unservedResources(in)
+	resources := strings.Join(unserved, " and ")
 	switch {
-	case len(odd) == 0:
+	case len(unserved) == 0:
 		e.State = NoDevices
-		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
+		e.Summary = fmt.Sprintf("%s/%s has no node yet, and Tranche is not the cause: it requests no device.", e.Namespace, e.Pod)
 	case in.Classes == nil:
 		e.State = Unknown
-		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s; without the DeviceClasses it cannot be told whether that is a device, and so not what is in its way.", e.Namespace, e.Pod, resources)
+		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s. Without the DeviceClasses it cannot be determined whether that is a device, so the cause is unknown.", e.Namespace, e.Pod, resources)
 		e.remedyClasses()
 	case has(in.Unread, ResourceNodes):
 		e.State = Unknown
-		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s, for which there is no DeviceClass; without the nodes it cannot be told whether a device plugin serves it.", e.Namespace, e.Pod, resources)
+		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s, for which there is no DeviceClass; without the nodes it cannot be determined whether a device plugin serves it.", e.Namespace, e.Pod, resources)
 		e.remedy("ask an administrator for the right to list nodes, or to run this command.", "")
 	default:
 		e.State = Invalid
@@ -109,8 +109,8 @@ func (e *Explanation) noDevices(in *Input) {
 	}
 }
 
-// unservedResources lists extended resources of the pod that no device plugin serves. If the classes
-// are known, only resources of GPU vendors count; otherwise each may belong to a class.
+// unservedResources returns the extended resources of the pod that no device plugin serves. If the
+// classes are known, only resources of GPU vendors count. Otherwise any of them may belong to a class.
 func unservedResources(in *Input) []string {
 	names := map[string]bool{}
 	for _, c := range fit.Containers(in.Pod) {
@@ -126,7 +126,7 @@ func unservedResources(in *Input) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// WaitsForKueue reports whether a pod has a scheduling gate of Kueue's.
+// WaitsForKueue reports whether a pod has one of Kueue's scheduling gates.
 func WaitsForKueue(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return isKueueGate(g.Name) })
 }

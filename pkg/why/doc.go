@@ -1,15 +1,15 @@
-// Package why explains why a pod does not run: what it requests, and for every node with GPUs
-// what prevents it.
+// Package why explains why a pod does not run: what it requests, and what prevents it on each node
+// with GPUs.
 //
-// Explain, ExplainOwner and ExplainAbsence make an explanation from API objects, which the caller reads.
-// pkg/picture draws it, and pkg/why/fit judges the nodes.
+// Explain, ExplainOwner and ExplainAbsence derive an explanation from API objects that the caller
+// reads. pkg/picture draws it. pkg/why/fit evaluates the nodes.
 //
-// model.go is what a pod's explanation is made of and what it says, explain.go explains pods that have a node,
-// unscheduled.go those that wait for one, claims.go what they wait for beside nodes, template.go
-// templates that the controller would create, absent.go pods that do not exist. The files that
-// begin with owner explain jobs, other owners and ResourceClaims. kueue.go reads Workloads of Kueue,
-// quota.go ResourceQuotas, quotes.go what components of Kubernetes say, and unread.go says what an answer
-// lacks because something could not be read.
+//   - model.go: input and explanation of a pod
+//   - explain.go: pods that have a node; unscheduled.go: pods without one; claims.go: their claims and
+//     volumes; template.go: templates that the controller creates; absent.go: pods that do not exist
+//   - owner.go, ownerclaim.go, ownerfacts.go, ownermodel.go: jobs, other owners and ResourceClaims
+//   - kueue.go: Workloads; quota.go: ResourceQuotas; quotes.go: events and conditions
+//   - unread.go: what an explanation lacks because objects could not be read
 //
 // Everything is pure.
 package why

@@ -16,12 +16,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// patienceInAll limits the search on all nodes.
-const patienceInAll = 20 * time.Second
+// totalTimeout limits the search on all nodes.
+const totalTimeout = 20 * time.Second
 
 // Explain explains why a pod does not run.
 func Explain(ctx context.Context, in Input) *Explanation {
-	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
+	ctx, cancel := context.WithTimeout(ctx, totalTimeout)
 	defer cancel()
 	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: slices.Clone(in.Notes)}
 	d := in.demand()
@@ -30,7 +30,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	e.Holds = holdings(&in, drawn, d)
 	finished := in.Pod.Status.Phase == corev1.PodSucceeded || in.Pod.Status.Phase == corev1.PodFailed
 	switch pod := in.Pod; {
-	// The pod garbage collector makes a pod Failed that is deleted before it is scheduled.
+	// A pod that is deleted before it is scheduled becomes Failed by the pod garbage collector.
 	case pod.DeletionTimestamp != nil && (!finished || len(pod.Finalizers) > 0):
 		e.terminating(&in)
 	case finished:
@@ -53,7 +53,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	return e
 }
 
-// holdings lists the devices that the pod's claims hold.
+// holdings returns the devices that the pod's claims hold.
 func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
@@ -84,7 +84,7 @@ func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 	return out
 }
 
-// health is the problem of a device in the claim's status.
+// health returns the problem of a device in the claim's status.
 func health(claim *resourceapi.ResourceClaim, h cluster.Held) string {
 	var out []string
 	for _, d := range claim.Status.Devices {
@@ -114,31 +114,31 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 func (e *Explanation) running(in *Input) {
 	e.State = Running
 	e.Summary = fmt.Sprintf("%s/%s runs on %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-	var sick []string
+	var problems []string
 	for _, s := range in.Pod.Status.ContainerStatuses {
 		for _, r := range s.AllocatedResourcesStatus {
 			for _, h := range r.Resources {
 				if h.Health == corev1.ResourceHealthStatusUnhealthy {
-					sick = append(sick, fmt.Sprintf("the device that container %s has from %s is unhealthy", s.Name, strings.TrimPrefix(string(r.Name), "claim:")))
+					problems = append(problems, fmt.Sprintf("the device that container %s has from %s is unhealthy", s.Name, strings.TrimPrefix(string(r.Name), "claim:")))
 				}
 			}
 		}
 		if s.State.Waiting != nil {
-			sick = append(sick, fmt.Sprintf("container %s waits: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
+			problems = append(problems, fmt.Sprintf("container %s waits: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
 		}
 	}
 	for _, h := range e.Holds {
 		if h.Health != "" {
-			sick = append(sick, "something is wrong with its "+h.Label)
+			problems = append(problems, "its "+h.Label+" has a problem")
 		}
 	}
-	if len(sick) > 0 {
-		e.Summary += " But " + strings.TrimSpace(strings.Join(sick, "; ")) + "."
+	if len(problems) > 0 {
+		e.Summary += " But " + strings.TrimSpace(strings.Join(problems, "; ")) + "."
 		e.Quotes = append(e.Quotes, warnings(in, involved(in, &fit.Demand{}))...)
 	}
 }
 
-// starting explains a pod that is scheduled and does not run yet.
+// starting explains a pod that is scheduled but does not run yet.
 func (e *Explanation) starting(in *Input, d *fit.Demand) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
@@ -159,10 +159,10 @@ func (e *Explanation) starting(in *Input, d *fit.Demand) {
 	switch {
 	case prepare:
 		e.Summary = fmt.Sprintf("%s/%s is scheduled to %s, but the node could not prepare its devices.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet retries automatically.", "")
+		e.remedy("follow the message of FailedPrepareDynamicResources; the kubelet retries automatically.", "")
 		e.remedyLog(in, "see the plugin's log for details")
 	case len(waits) == 0 && has(in.Unread, ResourceEvents):
-		e.Summary += " Without its events it cannot be told whether something is in the way."
+		e.Summary += " Without its events it cannot be determined whether anything prevents that."
 		e.remedy("ask an administrator for the right to list events in the namespace, or to run this command.", "")
 	case len(waits) == 0 && len(e.Quotes) == 0:
 		e.remedyLog(in, "wait: preparing a partition takes seconds. If it takes longer, see the plugin's log")
@@ -178,7 +178,7 @@ func (e *Explanation) terminating(in *Input) {
 	case pod.Spec.NodeName == "":
 		e.Summary += "."
 	case has(in.Unread, ResourceOwnClaims):
-		e.Summary += "; without its claims it cannot be told whether it holds a GPU."
+		e.Summary += "; without its claims it cannot be determined whether it holds a GPU."
 	case len(e.Holds) > 0:
 		e.Summary += fmt.Sprintf(" and %s has not released its devices yet.", pod.Spec.NodeName)
 	default:
@@ -196,7 +196,7 @@ func (e *Explanation) terminating(in *Input) {
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, in.demand()), "FailedScheduling")...)
 	if pod.Spec.NodeName != "" {
 		e.Quotes = append(e.Quotes, nodeWarnings(in, pod.Spec.NodeName)...)
-		if over < patienceToRelease {
+		if over < releaseTime {
 			e.remedy("wait: releasing a partition takes seconds.", "")
 			return
 		}
@@ -204,10 +204,10 @@ func (e *Explanation) terminating(in *Input) {
 	}
 }
 
-// patienceToRelease is how long after its grace period a pod counts as stuck.
-const patienceToRelease = 15 * time.Second
+// releaseTime is the time after its grace period from which a pod counts as stuck.
+const releaseTime = 15 * time.Second
 
-// switchOf says that a GPU of a running pod is being switched, empty if none is.
+// switchOf returns a sentence if a GPU of a running pod is being switched.
 func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 	for _, h := range holds {
 		gpuID := cluster.GPUOf(h.Device)
@@ -219,13 +219,13 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 	return ""
 }
 
-// remedyLog points to the log of the plugin on the pod's node. If the plugin's namespace is not
-// known, the command lists its pod.
+// remedyLog adds a command that shows the log of the plugin on the pod's node, or lists the plugin's
+// pod if its namespace is unknown.
 func (e *Explanation) remedyLog(in *Input, text string) {
 	system := cluster.SystemNamespace(in.Classes)
 	command := "kubectl get pods " + cluster.InSystem(system) + " -l " + cluster.PluginLabel + " --field-selector spec.nodeName=" + in.Pod.Spec.NodeName
 	if system == "" {
-		e.remedy(text+" (that of the pod which this lists):", command)
+		e.remedy(text+" (of the pod that this command lists):", command)
 		return
 	}
 	e.remedy(text+":", "kubectl -n "+system+" logs $("+command+" -o name)")

@@ -145,7 +145,7 @@ func TestScheduled(t *testing.T) {
 
 // TestAbsent: no pod, because a quota refuses it or for no reason.
 func TestAbsent(t *testing.T) {
-	in := why.NotThere{Namespace: "team-a", Name: "nightly", Now: now}
+	in := why.AbsentInput{Namespace: "team-a", Name: "nightly", Now: now}
 	requireText(t, "absent", why.ExplainAbsence(in))
 
 	in.Events = []corev1.Event{

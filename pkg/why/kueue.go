@@ -23,8 +23,8 @@ const (
 	workloadAnnotation = KueueGroup + "/workload"
 	// gatePrefix begins the names of Kueue's scheduling gates.
 	gatePrefix = KueueGroup + "/"
-	// topologyGate is on pods until Kueue has chosen their nodes, elasticGate on the pods of a job that
-	// has become larger.
+	// topologyGate is on pods until Kueue has chosen their nodes, elasticGate on pods that a scaled-up
+	// job has added.
 	topologyGate = gatePrefix + "topology"
 	elasticGate  = gatePrefix + "elastic-job"
 
@@ -34,15 +34,15 @@ const (
 	isFinished    = "Finished"
 )
 
-// neverReasons are those of QuotaReserved for Workloads that no free quota helps. Inadmissible is
-// the only one without the feature gate for detailed reasons.
+// neverReasons are the reasons of QuotaReserved for Workloads that free quota does not help. Without
+// the feature gate for detailed reasons, Inadmissible is the only one.
 var neverReasons = []string{"Inadmissible", "Misconfigured", "NoMatchingFlavor", "ExceedsMaxQuota", "Suspended"}
 
-// KueueVersions of the API in which Workloads are read, the preferred one first. What is used of them is
-// alike.
+// KueueVersions are the API versions to read Workloads in, the preferred one first. The fields of
+// Workload are the same in all of them.
 var KueueVersions = []string{"v1beta2", "v1beta1"}
 
-// Workload is what is used of a Workload.
+// Workload has the fields of Kueue's Workload that this package uses.
 type Workload struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -59,13 +59,9 @@ type Workload struct {
 	} `json:"status"`
 }
 
-// workloadOf finds the Workload of an object. An elastic job has one for each of its sizes: the latest that is
-// not over counts.
-func workloadOf(all []Workload, owner metav1.Object) *Workload {
-	return workloadOfUID(all, owner.GetUID())
-}
-
-func workloadOfUID(all []Workload, uid types.UID) *Workload {
+// workloadOf returns the Workload of the object with a UID. An elastic job has one for each of its
+// sizes, of which the latest unfinished one counts.
+func workloadOf(all []Workload, uid types.UID) *Workload {
 	var found *Workload
 	for i := range all {
 		w := &all[i]
@@ -78,21 +74,23 @@ func workloadOfUID(all []Workload, uid types.UID) *Workload {
 }
 
 func (w *Workload) later(o *Workload) bool {
-	if over := w.over(); over != o.over() {
-		return !over
+	if finished := w.finished(); finished != o.finished() {
+		return !finished
 	}
 	return w.CreationTimestamp.After(o.CreationTimestamp.Time)
 }
 
-func (w *Workload) over() bool { return meta.IsStatusConditionTrue(w.Status.Conditions, isFinished) }
+func (w *Workload) finished() bool {
+	return meta.IsStatusConditionTrue(w.Status.Conditions, isFinished)
+}
 
-// workloadOfPod finds the Workload of a pod: its own, that of its job, or the one that Kueue has named on it.
+// workloadOfPod returns the Workload of a pod: its own, its job's, or the one in its annotation.
 func workloadOfPod(all []Workload, pod metav1.Object) *Workload {
-	if w := workloadOf(all, pod); w != nil {
+	if w := workloadOf(all, pod.GetUID()); w != nil {
 		return w
 	}
 	if job := metav1.GetControllerOf(pod); job != nil {
-		if w := workloadOfUID(all, job.UID); w != nil {
+		if w := workloadOf(all, job.UID); w != nil {
 			return w
 		}
 	}
@@ -105,39 +103,39 @@ func workloadOfPod(all []Workload, pod metav1.Object) *Workload {
 // isKueueGate reports whether a scheduling gate is Kueue's.
 func isKueueGate(name string) bool { return strings.HasPrefix(name, gatePrefix) }
 
-// WorkloadState is how far a Workload is.
+// WorkloadState is the state of a Workload.
 type WorkloadState string
 
 // The states of a Workload.
 const (
-	// WorkloadPending: it waits for quota. WorkloadInadmissible: its queue cannot admit it, whatever is free.
+	// WorkloadPending: it waits for quota. WorkloadInadmissible: its queue can never admit it.
 	WorkloadPending      WorkloadState = "Pending"
 	WorkloadInadmissible WorkloadState = "Inadmissible"
 	// WorkloadChecking: it has quota and waits for admission checks.
 	WorkloadChecking WorkloadState = "Checking"
 	// WorkloadDeactivated: spec.active is false.
 	WorkloadDeactivated WorkloadState = "Deactivated"
-	// WorkloadEvicted: it was admitted and has lost that again.
+	// WorkloadEvicted: it was admitted, and then evicted.
 	WorkloadEvicted  WorkloadState = "Evicted"
 	WorkloadAdmitted WorkloadState = "Admitted"
 	WorkloadFinished WorkloadState = "Finished"
 )
 
-// waits is what a Workload waits for.
-type waits struct {
+// pending is what a Workload waits for.
+type pending struct {
 	State WorkloadState
-	// Reason is Kueue's word for it, Message Kueue's sentence.
+	// Reason and Message are Kueue's.
 	Reason, Message string
-	// Text is what it means: "has no quota yet".
+	// Text explains it: "has no quota yet".
 	Text string
 }
 
-// waits says what the Workload waits for.
-func (w *Workload) waits() waits {
+// pending returns what the Workload waits for.
+func (w *Workload) pending() pending {
 	condition := func(kind string) *metav1.Condition { return meta.FindStatusCondition(w.Status.Conditions, kind) }
 	is := func(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionTrue }
-	of := func(s WorkloadState, c *metav1.Condition, text string) waits {
-		out := waits{State: s, Text: text}
+	of := func(s WorkloadState, c *metav1.Condition, text string) pending {
+		out := pending{State: s, Text: text}
 		if c != nil {
 			out.Reason, out.Message = c.Reason, c.Message
 		}
@@ -154,7 +152,7 @@ func (w *Workload) waits() waits {
 	case is(quota):
 		return of(WorkloadChecking, w.check(), "has quota and waits for admission checks")
 	case is(condition(isEvicted)):
-		// The condition about the quota says what it waits for since then.
+		// QuotaReserved has what it has waited for since then.
 		c := quota
 		if c == nil || c.Message == "" {
 			c = condition(isEvicted)
@@ -166,7 +164,7 @@ func (w *Workload) waits() waits {
 	return of(WorkloadPending, quota, "waits for quota")
 }
 
-// check is the first admission check that is not ready, as a condition.
+// check returns the first admission check that is not ready, as a condition.
 func (w *Workload) check() *metav1.Condition {
 	for _, c := range w.Status.AdmissionChecks {
 		if c.State != "Ready" {
@@ -176,21 +174,20 @@ func (w *Workload) check() *metav1.Condition {
 	return nil
 }
 
-// gatesOfKueue say when Kueue removes its gates.
+// gatesOfKueue are the conditions under which Kueue removes its gates.
 var gatesOfKueue = map[string]string{
 	topologyGate: "when it has admitted the pod's job and chosen the nodes for its pods",
-	elasticGate:  "when it has quota for the size that the pod's job has now",
+	elasticGate:  "when it has quota for the current size of the pod's job",
 }
 
-// gatedByKueue says what Kueue waits for before it removes a gate.
+// gatedByKueue explains what Kueue waits for before it removes a gate.
 func (e *Explanation) gatedByKueue(in *Input, gate string) {
 	e.Summary += " Kueue removes its gate " + cmp.Or(gatesOfKueue[gate], "when it admits the pod or its job")
 	w := workloadOfPod(in.Workloads, in.Pod)
 	switch {
 	case w != nil:
-		said := w.waits()
-		e.Summary += fmt.Sprintf(": the Workload %s %s.", w.Name, said.Text)
-		e.Quotes = append(e.Quotes, kueueSays(w, in.Now)...)
+		e.Summary += fmt.Sprintf(": the Workload %s %s.", w.Name, w.pending().Text)
+		e.Quotes = append(e.Quotes, kueueQuotes(w, in.Now)...)
 		e.Remedies = append(e.Remedies, kueueRemedies(e.Namespace, w)...)
 	case has(in.Unread, ResourceWorkloads):
 		e.Summary += "."
@@ -201,9 +198,9 @@ func (e *Explanation) gatedByKueue(in *Input, gate string) {
 	}
 }
 
-// kueueSays quotes what Kueue says about a Workload.
-func kueueSays(w *Workload, now time.Time) []Quote {
-	said := w.waits()
+// kueueQuotes quotes Kueue's message about a Workload.
+func kueueQuotes(w *Workload, now time.Time) []Quote {
+	said := w.pending()
 	if said.Message == "" {
 		return nil
 	}
@@ -216,11 +213,11 @@ func kueueSays(w *Workload, now time.Time) []Quote {
 	return []Quote{q}
 }
 
-// kueueRemedies are what a person can do about a Workload that is not admitted.
+// kueueRemedies returns what users can do about a Workload that is not admitted.
 func kueueRemedies(namespace string, w *Workload) []fit.Remedy {
 	describe := "kubectl describe workload " + w.Name + " -n " + namespace
 	queue := fit.Remedy{Text: "see what the queue has and who waits in it:", Command: "kubectl describe localqueue " + w.Spec.QueueName + " -n " + namespace}
-	switch w.waits().State {
+	switch w.pending().State {
 	case WorkloadPending, WorkloadEvicted:
 		return []fit.Remedy{{Text: "wait: Kueue starts it when other jobs of the queue end, or ask for less."}, queue}
 	case WorkloadInadmissible:
@@ -228,7 +225,7 @@ func kueueRemedies(namespace string, w *Workload) []fit.Remedy {
 	case WorkloadChecking:
 		return []fit.Remedy{{Text: "wait until the admission checks are done:", Command: describe}}
 	case WorkloadDeactivated:
-		return []fit.Remedy{{Text: "when the reason is over, queue it again:",
+		return []fit.Remedy{{Text: "when the cause is resolved, queue it again:",
 			Command: fmt.Sprintf(`kubectl patch workload %s -n %s --type=merge -p '{"spec":{"active":true}}'`, w.Name, namespace)}}
 	case WorkloadAdmitted:
 		return []fit.Remedy{{Text: "wait: that takes seconds. If it takes longer, see the Workload:", Command: describe}}

@@ -15,28 +15,28 @@ import (
 func TestWhatAWorkloadWaitsFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		workload string
-		want     waits
+		want     pending
 	}{
-		"just created": {`{}`, waits{State: WorkloadPending, Text: "waits for quota"}},
+		"just created": {`{}`, pending{State: WorkloadPending, Text: "waits for quota"}},
 		"no quota": {`{"status": {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "m"}]}}`,
-			waits{State: WorkloadPending, Reason: "WaitingForQuota", Message: "m", Text: "waits for quota"}},
+			pending{State: WorkloadPending, Reason: "WaitingForQuota", Message: "m", Text: "waits for quota"}},
 		"misconfigured": {`{"status": {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Misconfigured", "message": "m"}]}}`,
-			waits{State: WorkloadInadmissible, Reason: "Misconfigured", Message: "m", Text: "cannot be admitted by its queue as it is"}},
+			pending{State: WorkloadInadmissible, Reason: "Misconfigured", Message: "m", Text: "cannot be admitted by its queue as it is"}},
 		"checks": {`{"status": {"conditions": [{"type": "QuotaReserved", "status": "True"}], "admissionChecks": [{"name": "a", "state": "Ready"}, {"name": "b", "state": "Pending", "message": "m"}]}}`,
-			waits{State: WorkloadChecking, Reason: "b", Message: "b is Pending. m", Text: "has quota and waits for admission checks"}},
+			pending{State: WorkloadChecking, Reason: "b", Message: "b is Pending. m", Text: "has quota and waits for admission checks"}},
 		"evicted": {`{"status": {"conditions": [{"type": "Evicted", "status": "True", "reason": "Preempted", "message": "e"}]}}`,
-			waits{State: WorkloadEvicted, Reason: "Preempted", Message: "e", Text: "was admitted and then evicted (Preempted), and waits for quota again"}},
+			pending{State: WorkloadEvicted, Reason: "Preempted", Message: "e", Text: "was admitted and then evicted (Preempted), and waits for quota again"}},
 		"deactivated": {`{"spec": {"active": false}, "status": {"conditions": [{"type": "Evicted", "status": "True", "reason": "Deactivated", "message": "d"}]}}`,
-			waits{State: WorkloadDeactivated, Reason: "Deactivated", Message: "d", Text: "is deactivated (spec.active of its Workload is false)"}},
+			pending{State: WorkloadDeactivated, Reason: "Deactivated", Message: "d", Text: "is deactivated (spec.active of its Workload is false)"}},
 		"admitted after an eviction": {`{"spec": {"active": true}, "status": {"conditions": [{"type": "Evicted", "status": "False"}, {"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}]}}`,
-			waits{State: WorkloadAdmitted, Text: "is admitted"}},
+			pending{State: WorkloadAdmitted, Text: "is admitted"}},
 		"finished": {`{"status": {"conditions": [{"type": "Admitted", "status": "True"}, {"type": "Finished", "status": "True", "reason": "Succeeded"}]}}`,
-			waits{State: WorkloadFinished, Reason: "Succeeded", Text: "has finished"}},
+			pending{State: WorkloadFinished, Reason: "Succeeded", Text: "has finished"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w Workload
 			require.NoError(t, json.Unmarshal([]byte(test.workload), &w))
-			assert.Equal(t, test.want, w.waits())
+			assert.Equal(t, test.want, w.pending())
 		})
 	}
 }
@@ -64,13 +64,13 @@ func TestWorkloadOfPod(t *testing.T) {
 	assert.Equal(t, "of-the-pod", workloadOfPod(all, pod("pod", "job", "")).Name)
 	assert.Nil(t, workloadOfPod(all, pod("a", "other", "")))
 	assert.Nil(t, workloadOfPod(all, &metav1.ObjectMeta{UID: "a"}))
-	assert.Equal(t, "first", workloadOf(all[:1], &metav1.ObjectMeta{UID: "job"}).Name, "there is no later one")
+	assert.Equal(t, "first", workloadOf(all[:1], "job").Name, "there is no later one")
 }
 
 func TestWorkloadOf(t *testing.T) {
 	all := []Workload{{}, {ObjectMeta: metav1.ObjectMeta{Name: "w", OwnerReferences: []metav1.OwnerReference{{UID: "a"}, {UID: "b"}}}}}
-	assert.Nil(t, workloadOf(all, &metav1.ObjectMeta{UID: "c"}))
-	assert.Equal(t, "w", workloadOf(all, &metav1.ObjectMeta{UID: "b"}).Name)
+	assert.Nil(t, workloadOf(all, "c"))
+	assert.Equal(t, "w", workloadOf(all, "b").Name)
 	assert.True(t, isKueueGate("kueue.x-k8s.io/topology"))
 	assert.False(t, isKueueGate("example.com/kueue"))
 }

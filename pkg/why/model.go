@@ -8,26 +8,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// Input has the objects of the API server. What could not be read is missing, and Notes say so.
+// Input contains the API objects that an explanation is derived from. Notes mention objects that
+// could not be read.
 type Input struct {
 	cluster.Objects
 	Pod *corev1.Pod
 	// Templates are the claim templates of the pod's namespace, nil if they could not be
 	// read.
 	Templates []resourceapi.ResourceClaimTemplate
-	// Namespace is the pod's, nil if it could not be read.
+	// Namespace is the pod's namespace, or nil if it could not be read.
 	Namespace *corev1.Namespace
 	// Translated are the values of the namespace label tranche.dev/translate for which the chart has
 	// admission policies, nil if they could not be read.
 	Translated []string
-	// Events of the pod's namespace, NodeEvents those about nodes.
+	// Events are those of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
 	// Storage has the objects behind the pod's volumes.
 	Storage fit.Storage
 	// Quotas are those of the pod's namespace.
 	Quotas []corev1.ResourceQuota
-	// Workloads are Kueue's in the pod's namespace.
+	// Workloads are Kueue's Workloads in the pod's namespace.
 	Workloads []Workload
 	// Unread are the kinds that could not be read.
 	Unread []Unread
@@ -37,7 +38,7 @@ func (in *Input) demand() *fit.Demand {
 	return fit.DemandOf(fit.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes, Storage: in.Storage})
 }
 
-// State is the state of a pod or of its owner, for programs.
+// State is the machine-readable state of a pod or of its owner.
 type State string
 
 // The states of a pod, and of an owner.
@@ -55,7 +56,7 @@ const (
 	ClaimMissing State = "ClaimMissing"
 	// Invalid: no node can ever satisfy the claim.
 	Invalid State = "Invalid"
-	// NoRoom: it fits on no node now.
+	// NoRoom: it fits on no node at present.
 	NoRoom State = "NoRoom"
 	// RoomNow: its devices would fit now.
 	RoomNow State = "RoomNow"
@@ -65,61 +66,61 @@ const (
 	Preempting State = "Preempting"
 	// OtherDriver: it asks only for devices of other drivers.
 	OtherDriver State = "OtherDriver"
-	// SchedulerSilent: the scheduler that it names has not said anything.
+	// SchedulerSilent: the scheduler that it names has not reported anything.
 	SchedulerSilent State = "SchedulerSilent"
 	// Unknown: the reason cannot be determined, because objects could not be read.
 	Unknown State = "Unknown"
-	// Starting: it has its devices and a node and does not run yet.
+	// Starting: it has its devices and a node, but does not run yet.
 	Starting State = "Starting"
 	// Terminating: it is being deleted.
 	Terminating State = "Terminating"
-	// Unscheduled and NotReady: so a pod waits of which the owner is explained.
+	// Unscheduled and NotReady are states of pods in the explanation of their owner.
 	Unscheduled State = "Unscheduled"
 	NotReady    State = "NotReady"
 	// Suspended: spec.suspend of an owner is true, and Kueue does not manage it.
 	Suspended State = "Suspended"
-	// NotAdmitted: Kueue has not admitted it. Workload says what it waits for.
+	// NotAdmitted: Kueue has not admitted it, for the reason in Workload.
 	NotAdmitted State = "NotAdmitted"
-	// PodsRefused: the API server refuses its pods.
+	// PodsRefused: the API server rejects its pods.
 	PodsRefused State = "PodsRefused"
-	// NoPods: it has no pods, and nobody says why.
+	// NoPods: it has no pods, for an unknown reason.
 	NoPods State = "NoPods"
-	// Idle: it asks for no pods.
+	// Idle: it wants no pods.
 	Idle State = "Idle"
-	// Waiting: pods of it do not run.
+	// Waiting: some of its pods do not run.
 	Waiting State = "Waiting"
-	// Unused, Allocated: of a ResourceClaim that no pod uses, and of one that has its devices.
+	// Unused is the state of a ResourceClaim that no pod uses, Allocated of one that has its devices.
 	Unused    State = "Unused"
 	Allocated State = "Allocated"
 )
 
-// Explanation is the answer. Its JSON form is what `-o json` prints: fields may be
-// added, and never change their meaning.
+// Explanation explains why a pod does not run. `-o json` prints its JSON form: fields may be added,
+// but never change their meaning.
 type Explanation struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	State     State  `json:"state"`
-	// Answer is why it waits for its claims, as the events of the controller say it; empty if it
-	// waits for something else, or for a reason that could not be determined.
+	// Answer is the reason of the controller's event if the pod waits for its claims. It is empty if
+	// the pod waits for something else, or the reason could not be determined.
 	Answer string `json:"answer,omitempty"`
-	// Summary is the answer in a sentence.
+	// Summary is the explanation in a sentence.
 	Summary string `json:"summary"`
 	// Holds are the devices that the pod has.
 	Holds []Holding `json:"holds,omitempty"`
-	// Asks are the requests of the pod that are not allocated.
+	// Asks are the pod's unallocated requests.
 	Asks []fit.Ask `json:"asks,omitempty"`
 	// Nodes are those that publish GPUs.
 	Nodes []fit.Node `json:"nodes,omitempty"`
-	// MissingTemplate is a ResourceClaimTemplate that the pod waits for and the controller would create.
+	// MissingTemplate is a ResourceClaimTemplate that the pod waits for and that the controller creates.
 	MissingTemplate *MissingTemplate `json:"missingTemplate,omitempty"`
-	// Exceeded are limits of quotas that have no room.
+	// Exceeded are the quotas that the pod's objects would exceed.
 	Exceeded []QuotaUsed `json:"exceeded,omitempty"`
 	// Quotes are messages of Kubernetes components, unchanged.
 	Quotes []Quote `json:"quotes,omitempty"`
-	// Remedies are what a person can do, the best first.
+	// Remedies are what users can do, the best first.
 	Remedies []fit.Remedy `json:"remedies,omitempty"`
-	// Unread are the kinds of objects that could not be read and that the answer depends on.
-	// Notes say the same in sentences.
+	// Unread are the kinds of objects that the explanation depends on and that could not be read.
+	// Notes has the same as sentences.
 	Unread []Unread `json:"unread,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 }
@@ -134,7 +135,7 @@ type Holding struct {
 	Label  string `json:"label"`
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
-	// Health is the problem that the driver reports, empty if it reports none.
+	// Health is the problem that the driver reports, if any.
 	Health string `json:"health,omitempty"`
 }
 
@@ -142,7 +143,7 @@ type Holding struct {
 type Quote struct {
 	Who    string `json:"who"`
 	Reason string `json:"reason,omitempty"`
-	// Age is how long ago it was said last, empty when that is not known.
+	// Age is the time since it was last reported, or empty if unknown.
 	Age     string `json:"age,omitempty"`
 	Count   int32  `json:"count,omitempty"`
 	Message string `json:"message"`

@@ -26,14 +26,14 @@ func ExplainOwner(in OwnerInput) *OwnerExplanation {
 	refused := in.warnings(f, "FailedCreate")
 	switch {
 	case f.finished != "":
-		e.say(Finished, "%s is over: %s.", e.who(), strings.TrimSuffix(f.finished, "."))
+		e.say(Finished, "%s has finished: %s.", e.who(), strings.TrimSuffix(f.finished, "."))
 	case f.meta.GetDeletionTimestamp() != nil:
 		e.say(Terminating, "%s is being deleted.", e.who())
 	case f.suspended:
-		e.held(&in, f)
+		e.notStarted(&in, f)
 	case f.wanted <= 0 && len(live) == 0:
-		e.say(Idle, "%s asks for no pods.", e.who())
-		e.remedy("give it replicas or parallelism.", "")
+		e.say(Idle, "%s wants no pods.", e.who())
+		e.remedy("set its replicas or parallelism.", "")
 	case len(live) < f.wanted && len(refused) > 0 && !has(in.Unread, ResourcePods):
 		e.refused(&in, f, len(live), refused)
 	case has(in.Unread, ResourcePods):
@@ -52,7 +52,7 @@ func (e *OwnerExplanation) say(s State, format string, args ...any) {
 	e.State, e.Summary = s, text.Capital(fmt.Sprintf(format, args...))
 }
 
-// who names the owner: "the job team-a/nightly".
+// who returns the owner's name in a sentence: "the job team-a/nightly".
 func (e *OwnerExplanation) who() string {
 	return fmt.Sprintf("the %s %s/%s", e.kind(), e.Namespace, e.Name)
 }
@@ -61,32 +61,32 @@ func (e *OwnerExplanation) kind() string {
 	return map[string]string{KindJob: "job", KindDeployment: "deployment", KindReplicaSet: "replica set", KindStatefulSet: "stateful set", KindJobSet: "job set", KindResourceClaim: "resource claim"}[e.Kind]
 }
 
-// command is kubectl's name of the owner.
+// command returns the owner as arguments of kubectl.
 func (e *OwnerExplanation) command() string {
 	return strings.ToLower(e.Kind) + " " + e.Name + " -n " + e.Namespace
 }
 
-// held explains an owner that may not begin.
-func (e *OwnerExplanation) held(in *OwnerInput, f facts) {
+// notStarted explains an owner that is suspended.
+func (e *OwnerExplanation) notStarted(in *OwnerInput, f facts) {
 	queue, queued := f.meta.GetLabels()[KueueQueueLabel]
-	w, above := workloadOf(in.Workloads, f.meta), resumer(f.meta)
+	w, parent := workloadOf(in.Workloads, f.meta.GetUID()), resumer(f.meta)
 	switch {
 	case w != nil:
-		said := w.waits()
+		said := w.pending()
 		e.Workload = &WorkloadStatus{Name: w.Name, Queue: w.Spec.QueueName, State: said.State, Reason: said.Reason}
 		e.say(NotAdmitted, "%s is suspended until Kueue admits it: it %s. Its queue is %s.", e.who(), said.Text, w.Spec.QueueName)
-		e.Quotes = append(e.Quotes, kueueSays(w, in.Now)...)
+		e.Quotes = append(e.Quotes, kueueQuotes(w, in.Now)...)
 		e.Remedies = append(e.Remedies, kueueRemedies(e.Namespace, w)...)
 		if said.State == WorkloadAdmitted {
 			e.Summary = text.Capital(fmt.Sprintf("%s is admitted by Kueue, which resumes it now.", e.who()))
 		}
-	case above != nil:
-		e.say(Suspended, "%s is suspended: spec.suspend is true. It belongs to the %s %s, which resumes it.", e.who(), above.Kind, above.Name)
+	case parent != nil:
+		e.say(Suspended, "%s is suspended: spec.suspend is true. It belongs to the %s %s, which resumes it.", e.who(), parent.Kind, parent.Name)
 		command := "kubectl describe "
-		if above.Kind == KindJobSet {
+		if parent.Kind == KindJobSet {
 			command = "kubectl tranche why "
 		}
-		e.remedy("ask about that:", command+strings.ToLower(above.Kind)+"/"+above.Name+" -n "+e.Namespace)
+		e.remedy("see why:", command+strings.ToLower(parent.Kind)+"/"+parent.Name+" -n "+e.Namespace)
 	case queued && has(in.Unread, ResourceWorkloads):
 		e.say(NotAdmitted, "%s is suspended. By its label it waits in Kueue's queue %s.", e.who(), queue)
 		e.remedy("ask an administrator for the right to list workloads.kueue.x-k8s.io in the namespace.", "")
@@ -102,15 +102,15 @@ func (e *OwnerExplanation) held(in *OwnerInput, f facts) {
 	}
 }
 
-// resumer is the owner that suspends and resumes an object with its other ones. A CronJob does not.
+// resumer returns the owner that suspends and resumes an object. A CronJob does not.
 func resumer(o metav1.Object) *metav1.OwnerReference {
-	if by := metav1.GetControllerOf(o); by != nil && by.Kind != "CronJob" {
-		return by
+	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind != "CronJob" {
+		return owner
 	}
 	return nil
 }
 
-// refused explains pods that the API server refuses.
+// refused explains an owner whose pods the API server rejects.
 func (e *OwnerExplanation) refused(in *OwnerInput, f facts, live int, refused []Quote) {
 	e.say(PodsRefused, "%s has %d of %d pods: others cannot be created.", e.who(), live, f.wanted)
 	e.Quotes = refused
@@ -125,18 +125,18 @@ func (e *OwnerExplanation) refused(in *OwnerInput, f facts, live int, refused []
 	e.remedy("fix what the message says; the pods are created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
 }
 
-// noPods explains an owner without pods about which nobody says anything.
+// noPods explains an owner without pods and without events.
 func (e *OwnerExplanation) noPods(in *OwnerInput, f facts) {
 	e.say(NoPods, "%s has no pods yet.", e.who())
 	e.Quotes = in.warnings(f)
 	if has(in.Unread, ResourceEvents) {
-		e.Summary += " Without its events it cannot be told why."
+		e.Summary += " Without its events it cannot be determined why."
 		return
 	}
 	e.remedy("wait: its controller creates them in seconds. If it does not, see:", "kubectl describe "+e.command())
 }
 
-// waiting explains an owner of which some pods do not run.
+// waiting explains an owner some of whose pods do not run.
 func (e *OwnerExplanation) waiting(f facts, live int) {
 	var parts []string
 	for _, g := range e.Groups {
@@ -151,8 +151,8 @@ func (e *OwnerExplanation) waiting(f facts, live int) {
 		parts = append(parts, fmt.Sprintf("%d not created yet", missing))
 	}
 	e.say(Waiting, "%s waits for its pods (%d wanted): %s.", e.who(), f.wanted, strings.Join(parts, ", "))
-	if missing > 0 && f.ordered {
-		e.Summary += fmt.Sprintf(" It creates the other %d when the pods before are ready.", missing)
+	if missing > 0 && f.sequential {
+		e.Summary += fmt.Sprintf(" It creates the other %d when the previous pods are ready.", missing)
 	}
 }
 

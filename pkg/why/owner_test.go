@@ -171,21 +171,21 @@ func TestExplain(t *testing.T) {
 			"Whether Kueue has suspended it cannot be determined.", "ask an administrator for the right to list workloads.kueue.x-k8s.io"},
 		"kueue is hidden": {why.OwnerInput{Job: job(suspended, queued), Unread: []why.Unread{why.NotRead(why.ResourceWorkloads, "you are not allowed to list workloads")}},
 			why.NotAdmitted, "By its label it waits in Kueue's queue gpus.", "ask an administrator"},
-		"complete": {why.OwnerInput{Job: job(condition(batchv1.JobComplete))}, why.Finished, "is over: it is complete.", ""},
+		"complete": {why.OwnerInput{Job: job(condition(batchv1.JobComplete))}, why.Finished, "has finished: it is complete.", ""},
 		"has failed": {why.OwnerInput{Job: job(condition(batchv1.JobFailed))}, why.Finished,
-			"is over: it has failed (BackoffLimitExceeded): Job has reached the specified backoff limit.", ""},
+			"has finished: it has failed (BackoffLimitExceeded): Job has reached the specified backoff limit.", ""},
 		"is deleted": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: now} })}, why.Terminating, "is being deleted", ""},
-		"wants none": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.Spec.Parallelism = ptr.To[int32](0) })}, why.Idle, "asks for no pods", "replicas or parallelism"},
+		"wants none": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.Spec.Parallelism = ptr.To[int32](0) })}, why.Idle, "wants no pods", "replicas or parallelism"},
 		"a quota refuses": {
 			why.OwnerInput{Job: job(), Pods: pods("nightly", running), Events: failed("Job", "nightly", "exceeded quota"), Quotas: quotaFull},
-			why.PodsRefused, "The job team-a/nightly has 1 of 3 pods: others cannot be created. The ResourceQuota gpus allows 1 of requests.nvidia.com/mig-2g.20gb, 1 is used, and 1 more is asked for.", "a larger quota"},
+			why.PodsRefused, "The job team-a/nightly has 1 of 3 pods: others cannot be created. The ResourceQuota gpus allows 1 of requests.nvidia.com/mig-2g.20gb, 1 is used, and 1 more is requested.", "a larger quota"},
 		"a quota for others": {why.OwnerInput{Job: job(), Events: failed("Job", "nightly", "exceeded quota"), Quotas: []corev1.ResourceQuota{*scoped}},
 			why.PodsRefused, "has 0 of 3 pods: others cannot be created.", "fix what the message says"},
 		"refused once": {why.OwnerInput{Job: job(), Pods: pods("nightly", running, running, running), Events: failed("Job", "nightly", "exceeded quota")},
 			why.Running, "runs: all pods are ready (3).", ""},
 		"no pods": {why.OwnerInput{Job: job(), Pods: pods("other", running)}, why.NoPods, "has no pods yet.", "kubectl describe job nightly -n team-a"},
 		"no pods and no events": {why.OwnerInput{Job: job(), Unread: []why.Unread{why.NotRead(why.ResourceEvents, "you are not allowed to list events")}}, why.NoPods,
-			"Without its events it cannot be told why.", ""},
+			"Without its events it cannot be determined why.", ""},
 		"pods are hidden": {why.OwnerInput{Job: job(), Unread: []why.Unread{why.NotRead(why.ResourcePods, "you are not allowed to list pods")}}, why.Unknown,
 			"cannot be determined", ""},
 		"pods wait": {why.OwnerInput{Job: job(), Pods: pods("nightly", nil, running, gated, starting, notReady, leaving, ended)}, why.Waiting,
@@ -202,7 +202,7 @@ func TestExplain(t *testing.T) {
 			in.Events = failed("ReplicaSet", "web-1", "admission webhook denied the request")
 			return in
 		}(), why.PodsRefused, "has 0 of 2 pods", "kubectl describe quota -n team-a"},
-		"deployment without replicas": {deployment(0), why.Idle, "asks for no pods", ""},
+		"deployment without replicas": {deployment(0), why.Idle, "wants no pods", ""},
 		"deployment by labels": {func() why.OwnerInput {
 			in := deployment(1)
 			in.ReplicaSets, in.Unread = nil, []why.Unread{why.NotRead(why.ResourceReplicaSets, "you are not allowed to list replicasets")}
@@ -211,7 +211,7 @@ func TestExplain(t *testing.T) {
 			return in
 		}(), why.Waiting, "waits for its pods (1 wanted): 1 waiting for a node.", ""},
 		"stateful set": {why.OwnerInput{StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)}}, Pods: pods("db", nil)},
-			why.Waiting, "waits for its pods (3 wanted): 1 waiting for a node, 2 not created yet. It creates the other 2 when the pods before are ready.", ""},
+			why.Waiting, "waits for its pods (3 wanted): 1 waiting for a node, 2 not created yet. It creates the other 2 when the previous pods are ready.", ""},
 		"parallel stateful set": {why.OwnerInput{StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To[int32](2), PodManagementPolicy: appsv1.ParallelPodManagement}}, Pods: pods("db", nil)},
 			why.Waiting, "1 not created yet.", ""},

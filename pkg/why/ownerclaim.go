@@ -53,7 +53,7 @@ func (e *OwnerExplanation) withUnread(in *OwnerInput) *OwnerExplanation {
 	return e
 }
 
-// users are the pods that name a claim, or own it.
+// users returns the pods that name a claim or own it.
 func (in *OwnerInput) users(c *resourceapi.ResourceClaim) []*corev1.Pod {
 	var out []*corev1.Pod
 	for i := range in.Pods {
@@ -76,7 +76,7 @@ func reservedFor(c *resourceapi.ResourceClaim) []string {
 	return out
 }
 
-// devicesOf names the devices of a claim.
+// devicesOf returns the devices of a claim as text.
 func devicesOf(c *resourceapi.ResourceClaim) string {
 	var out []string
 	for _, r := range c.Status.Allocation.Devices.Results {

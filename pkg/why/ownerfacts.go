@@ -13,24 +13,24 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// facts are what matters of an owner.
+// facts are the facts about an owner that its explanation depends on.
 type facts struct {
 	kind string
 	meta metav1.Object
-	// wanted is how many pods it wants at once.
+	// wanted is the number of pods that it wants at once.
 	wanted int
-	// suspended: it creates no pods now.
+	// suspended is true if it creates no pods at present.
 	suspended bool
-	// finished is how it ended, empty if it has not.
+	// finished is how it ended, or empty if it has not ended.
 	finished string
-	// ordered: it creates the next pod when the one before is ready.
-	ordered bool
-	// template is of its pods, if they have one.
+	// sequential is true if it creates a pod only when the previous one is ready.
+	sequential bool
+	// template is the template of its pods, if they all have the same.
 	template *corev1.PodSpec
-	// makers are the UIDs of the objects that create the pods, and about those whose events matter, as
-	// KIND/NAME.
-	makers []types.UID
-	about  []string
+	// creators are the UIDs of the objects that create its pods. about are the objects whose events
+	// are quoted, as KIND/NAME.
+	creators []types.UID
+	about    []string
 }
 
 func (in *OwnerInput) facts() facts {
@@ -41,20 +41,20 @@ func (in *OwnerInput) facts() facts {
 		return in.ofDeployment(in.Deployment)
 	case in.ReplicaSet != nil:
 		f := facts{kind: KindReplicaSet, meta: in.ReplicaSet, wanted: int(ptr.Deref(in.ReplicaSet.Spec.Replicas, 1)), template: &in.ReplicaSet.Spec.Template.Spec}
-		return f.maker(KindReplicaSet, in.ReplicaSet)
+		return f.creator(KindReplicaSet, in.ReplicaSet)
 	case in.StatefulSet != nil:
 		s := in.StatefulSet
 		f := facts{kind: KindStatefulSet, meta: s, wanted: int(ptr.Deref(s.Spec.Replicas, 1)), template: &s.Spec.Template.Spec,
-			ordered: s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement}
-		return f.maker(KindStatefulSet, s)
+			sequential: s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement}
+		return f.creator(KindStatefulSet, s)
 	default:
 		return in.ofJobSet(in.JobSet)
 	}
 }
 
-// maker adds an object that creates pods.
-func (f facts) maker(kind string, o metav1.Object) facts {
-	f.makers = append(f.makers, o.GetUID())
+// creator adds an object that creates pods.
+func (f facts) creator(kind string, o metav1.Object) facts {
+	f.creators = append(f.creators, o.GetUID())
 	f.about = append(f.about, kind+"/"+o.GetName())
 	return f
 }
@@ -75,21 +75,21 @@ func ofJob(j *batchv1.Job) facts {
 			f.finished = fmt.Sprintf("it has failed (%s): %s", c.Reason, c.Message)
 		}
 	}
-	return f.maker(KindJob, j)
+	return f.creator(KindJob, j)
 }
 
-// ofDeployment finds the ReplicaSets of a Deployment that still want pods.
+// ofDeployment returns the facts about a Deployment and its ReplicaSets.
 func (in *OwnerInput) ofDeployment(d *appsv1.Deployment) facts {
 	f := facts{kind: KindDeployment, meta: d, wanted: int(ptr.Deref(d.Spec.Replicas, 1)), template: &d.Spec.Template.Spec, about: []string{KindDeployment + "/" + d.Name}}
 	for i := range in.ReplicaSets {
 		if s := &in.ReplicaSets[i]; metav1.IsControlledBy(s, d) {
-			f = f.maker(KindReplicaSet, s)
+			f = f.creator(KindReplicaSet, s)
 		}
 	}
 	return f
 }
 
-// ofJobSet adds up the jobs of a JobSet.
+// ofJobSet returns the facts about a JobSet, which are the sum of its jobs.
 func (in *OwnerInput) ofJobSet(s *JobSet) facts {
 	f := facts{kind: KindJobSet, meta: s, suspended: ptr.Deref(s.Spec.Suspend, false), about: []string{KindJobSet + "/" + s.Name}}
 	if s.Status.TerminalState != "" {
@@ -106,22 +106,22 @@ func (in *OwnerInput) ofJobSet(s *JobSet) facts {
 		if one.finished == "" && !one.suspended {
 			f.wanted += one.wanted
 		}
-		f = f.maker(KindJob, j)
+		f = f.creator(KindJob, j)
 	}
 	if jobs == 0 {
-		f.wanted = 1 // its jobs are not there yet
+		f.wanted = 1 // its jobs do not exist yet
 	}
 	return f
 }
 
-// pods are those of the owner, the oldest first.
+// pods returns the owner's pods, the oldest first.
 func (in *OwnerInput) pods(f facts) []*corev1.Pod {
 	var out []*corev1.Pod
 	byLabels := in.Deployment != nil && has(in.Unread, ResourceReplicaSets)
 	for i := range in.Pods {
 		p := &in.Pods[i]
 		owner := metav1.GetControllerOf(p)
-		if owner != nil && slices.Contains(f.makers, owner.UID) || byLabels && owner != nil && owner.Kind == KindReplicaSet && selects(in.Deployment.Spec.Selector, p) {
+		if owner != nil && slices.Contains(f.creators, owner.UID) || byLabels && owner != nil && owner.Kind == KindReplicaSet && selects(in.Deployment.Spec.Selector, p) {
 			out = append(out, p)
 		}
 	}

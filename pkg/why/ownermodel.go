@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// The kinds that are explained, beside pods.
+// The kinds that are explained, in addition to pods.
 const (
 	KindJob           = "Job"
 	KindDeployment    = "Deployment"
@@ -24,7 +24,7 @@ const (
 	KindResourceClaim = "ResourceClaim"
 )
 
-// JobSet is what is used of a JobSet (jobset.x-k8s.io/v1alpha2).
+// JobSet has the fields of a JobSet (jobset.x-k8s.io/v1alpha2) that this package uses.
 type JobSet struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -36,11 +36,11 @@ type JobSet struct {
 	} `json:"status"`
 }
 
-// JobSetName is the label of the jobs and pods of a JobSet.
+// JobSetName is the label that a JobSet's jobs and pods have.
 const JobSetName = "jobset.sigs.k8s.io/jobset-name"
 
-// OwnerInput has the owner, one of those of the kinds above, and objects of its namespace. What could not be
-// read is nil, and Unread says so.
+// OwnerInput contains the owner, which is of one of the kinds above, and objects of its namespace.
+// Objects that could not be read are nil, and listed in Unread.
 type OwnerInput struct {
 	Job         *batchv1.Job
 	Deployment  *appsv1.Deployment
@@ -51,7 +51,7 @@ type OwnerInput struct {
 
 	Jobs        []batchv1.Job
 	ReplicaSets []appsv1.ReplicaSet
-	// Pods may be more than those of the owner.
+	// Pods may include pods of others.
 	Pods      []corev1.Pod
 	Events    []corev1.Event
 	Quotas    []corev1.ResourceQuota
@@ -60,22 +60,22 @@ type OwnerInput struct {
 	Now       time.Time
 }
 
-// OwnerExplanation is the answer. Its JSON form is what `-o json` prints: fields may be
-// added, and never change their meaning.
+// OwnerExplanation explains why an owner's pods do not run. `-o json` prints its JSON form: fields
+// may be added, but never change their meaning.
 type OwnerExplanation struct {
 	Namespace string `json:"namespace"`
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
 	State     State  `json:"state"`
-	// Summary is the answer in sentences.
+	// Summary is the explanation in sentences.
 	Summary string `json:"summary"`
 	// Workload is what Kueue waits for.
 	Workload *WorkloadStatus `json:"workload,omitempty"`
-	// Groups are the pods that do not run, by how they wait.
+	// Groups are the pods that do not run, by state.
 	Groups []Group `json:"groups,omitempty"`
-	// Pods explain the first pod of each group, for a caller who has explained them.
+	// Pods explain the first pod of each group. The caller sets them.
 	Pods []*Explanation `json:"pods,omitempty"`
-	// Exceeded are limits of quotas that have no room.
+	// Exceeded are the quotas that more pods would exceed.
 	Exceeded []QuotaUsed  `json:"exceeded,omitempty"`
 	Quotes   []Quote      `json:"quotes,omitempty"`
 	Remedies []fit.Remedy `json:"remedies,omitempty"`
@@ -83,7 +83,7 @@ type OwnerExplanation struct {
 	Notes    []string     `json:"notes,omitempty"`
 }
 
-// WorkloadStatus is that of Kueue's Workload of the owner.
+// WorkloadStatus is the status of the owner's Workload.
 type WorkloadStatus struct {
 	Name   string        `json:"name"`
 	Queue  string        `json:"queue,omitempty"`
@@ -91,7 +91,7 @@ type WorkloadStatus struct {
 	Reason string        `json:"reason,omitempty"`
 }
 
-// Group are pods that wait in the same way.
+// Group is a group of pods in the same state.
 type Group struct {
 	Waits State    `json:"waits"`
 	Pods  []string `json:"pods"`
@@ -101,8 +101,8 @@ func (e *OwnerExplanation) remedy(text, command string) {
 	e.Remedies = append(e.Remedies, fit.Remedy{Text: text, Command: command})
 }
 
-// podStates are the states of pods that wait, the one first that is explained first. The message follows a number
-// of pods.
+// podStates are the states of waiting pods, in the order in which they are explained. The message
+// follows a number of pods.
 var podStates = []struct {
 	State
 	message string
@@ -114,7 +114,7 @@ var podStates = []struct {
 	{Terminating, "being deleted"},
 }
 
-// podState is the state of a pod that waits, empty if it does not.
+// podState returns the state of a waiting pod, or "" if it does not wait.
 func podState(p *corev1.Pod) State {
 	switch {
 	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
@@ -138,7 +138,7 @@ func ready(p *corev1.Pod) bool {
 	return i >= 0 && p.Status.Conditions[i].Status == corev1.ConditionTrue
 }
 
-// grouped are pods by how they wait.
+// grouped returns waiting pods by state.
 func grouped(pods []*corev1.Pod) []Group {
 	var out []Group
 	for _, w := range podStates {

@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// QuotaUsed is a limit of a ResourceQuota that has no room for what is asked for.
+// QuotaUsed is a limit of a ResourceQuota that a request would exceed.
 type QuotaUsed struct {
 	Quota    string `json:"quota"`
 	Resource string `json:"resource"`
@@ -24,12 +24,12 @@ type QuotaUsed struct {
 	Asked    string `json:"asked"`
 }
 
-// String is the sentence for people.
+// String returns the sentence for users.
 func (u QuotaUsed) String() string {
-	return fmt.Sprintf("the ResourceQuota %s allows %s of %s, %s is used, and %s more is asked for", u.Quota, u.Hard, u.Resource, u.Used, u.Asked)
+	return fmt.Sprintf("the ResourceQuota %s allows %s of %s, %s is used, and %s more is requested", u.Quota, u.Hard, u.Resource, u.Used, u.Asked)
 }
 
-// quotaOfPod is what a pod takes of quotas.
+// quotaOfPod returns what a pod counts towards quotas.
 func quotaOfPod(spec *corev1.PodSpec) corev1.ResourceList {
 	pod := &corev1.Pod{Spec: *spec}
 	out := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1"), "count/pods": resource.MustParse("1")}
@@ -48,9 +48,9 @@ func quotaOfPod(spec *corev1.PodSpec) corev1.ResourceList {
 // classSuffix ends the names of the limits of DeviceClasses.
 const classSuffix = ".deviceclass.resource.k8s.io/devices"
 
-// quotaOfClaim is what a claim takes of quotas. extended are the extended resources of classes: quotas for
-// them also count claims. A request of all devices counts as the most that one can get, a request with
-// alternatives as the most that one of them asks for of each class.
+// quotaOfClaim returns what a claim counts towards quotas. extended are the extended resources of
+// classes, whose quotas also count claims. A request for all devices counts as the maximum of a claim.
+// A request with alternatives counts the largest one of each class.
 func quotaOfClaim(spec *resourceapi.ResourceClaimSpec, extended map[string]string) corev1.ResourceList {
 	out := corev1.ResourceList{"count/resourceclaims.resource.k8s.io": resource.MustParse("1")}
 	for _, r := range spec.Devices.Requests {
@@ -78,8 +78,8 @@ func addTo(to corev1.ResourceList, name corev1.ResourceName, n int64) {
 	to[name] = sum
 }
 
-// exceeded lists the limits that have no room. Quotas with a scope are left out: they count only some
-// pods.
+// exceeded returns the limits that a request would exceed. It ignores quotas with a scope, which count
+// only some pods.
 func exceeded(quotas []corev1.ResourceQuota, asked corev1.ResourceList) []QuotaUsed {
 	var out []QuotaUsed
 	for i := range quotas {
@@ -88,10 +88,10 @@ func exceeded(quotas []corev1.ResourceQuota, asked corev1.ResourceList) []QuotaU
 			continue
 		}
 		for name, hard := range q.Status.Hard {
-			n, ok := asked[name]
-			used := q.Status.Used[name]
+			n, used := asked[name], q.Status.Used[name]
 			sum := used.DeepCopy()
-			if sum.Add(n); !ok || n.IsZero() || sum.Cmp(hard) <= 0 {
+			sum.Add(n)
+			if n.IsZero() || sum.Cmp(hard) <= 0 {
 				continue
 			}
 			out = append(out, QuotaUsed{Quota: q.Name, Resource: string(name), Used: used.String(), Hard: hard.String(), Asked: n.String()})
@@ -103,8 +103,7 @@ func exceeded(quotas []corev1.ResourceQuota, asked corev1.ResourceList) []QuotaU
 	return out
 }
 
-// extendedResources are the extended resources of DeviceClasses, by class: the one that the class names, and that
-// which every class has.
+// extendedResources returns the extended resources that DeviceClasses name, by class.
 func extendedResources(classes []resourceapi.DeviceClass) map[string]string {
 	out := map[string]string{}
 	for i := range classes {
@@ -115,7 +114,7 @@ func extendedResources(classes []resourceapi.DeviceClass) map[string]string {
 	return out
 }
 
-// quotaText says several in words, as a sentence.
+// quotaText returns a sentence for several exceeded limits.
 func quotaText(all []QuotaUsed) string {
 	var texts []string
 	for _, u := range all {
@@ -124,8 +123,8 @@ func quotaText(all []QuotaUsed) string {
 	return text.Capital(strings.Join(texts, "; ")) + "."
 }
 
-// ofTemplates is what the pod's claims from templates take of quotas.
-func (in *Input) ofTemplates() corev1.ResourceList {
+// templateQuota returns what the pod's claims from templates count towards quotas.
+func (in *Input) templateQuota() corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for _, c := range in.Pod.Spec.ResourceClaims {
 		for i := range in.Templates {

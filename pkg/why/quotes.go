@@ -17,11 +17,11 @@ import (
 // scheduler is the name of the scheduler in quotes.
 const scheduler = "the scheduler"
 
-// maxQuotes is how many events of one object are quoted.
+// maxQuotes is the maximum number of events to quote.
 const maxQuotes = 3
 
-// schedulerSays quotes why the scheduler found no node.
-func schedulerSays(in *Input) []Quote {
+// schedulerQuotes quotes why the scheduler found no node.
+func schedulerQuotes(in *Input) []Quote {
 	for _, c := range in.Pod.Status.Conditions {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue || c.Message == "" {
 			continue
@@ -38,7 +38,7 @@ func schedulerSays(in *Input) []Quote {
 	return nil
 }
 
-// involved are the objects whose events matter for the pod, by kind and name.
+// involved returns the objects whose events matter for the pod, as KIND/NAME.
 func involved(in *Input, d *fit.Demand) map[string]bool {
 	out := map[string]bool{"Pod/" + in.Pod.Name: true}
 	for _, c := range slices.Concat(d.Unallocated, d.Allocated) {
@@ -50,11 +50,11 @@ func involved(in *Input, d *fit.Demand) map[string]bool {
 	return out
 }
 
-// warnings quotes the latest warnings about objects, one for each reason.
+// warnings quotes the latest warnings about objects, one for each reason except those in but.
 func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	return quotes(in.Events, in.Now, func(e corev1.Event) bool {
 		stale := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.UID != "" && e.InvolvedObject.UID != in.Pod.UID
-		ours := component(e) == names.ControllerName && isAnswer(e.Reason) // what this says itself
+		ours := component(e) == names.ControllerName && isAnswer(e.Reason) // the explanation has it already
 		return about[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] && !stale && !ours && !slices.Contains(but, e.Reason)
 	})
 }
@@ -67,7 +67,7 @@ func nodeWarnings(in *Input, node string) []Quote {
 	})
 }
 
-// quotes quotes the latest of the warnings that are wanted, one for each reason and object.
+// quotes quotes the latest wanted warnings, one for each reason and object.
 func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool) []Quote {
 	all := slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
 		return e.Type != corev1.EventTypeWarning || !wanted(e)
@@ -86,7 +86,7 @@ func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool
 	return out
 }
 
-// speaker names the component that wrote an event.
+// speaker returns a name for the component that reported an event.
 func speaker(e corev1.Event) string {
 	switch who := component(e); who {
 	case "":
@@ -106,10 +106,10 @@ func speaker(e corev1.Event) string {
 	}
 }
 
-// component is the component that wrote an event, for all versions of the API.
+// component returns the component that reported an event, in all versions of the API.
 func component(e corev1.Event) string { return cmp.Or(e.ReportingController, e.Source.Component) }
 
-// last is when an event was last seen, for all versions of the API.
+// last returns the time at which an event was last seen, in all versions of the API.
 func last(e corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:
@@ -136,19 +136,20 @@ func ageOf(now, then time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(then)))
 }
 
-// isAnswer reports whether the reason of an event of the controller is why a pod waits for its claims.
+// isAnswer reports whether the reason of a controller's event explains why a pod waits for its claims.
 func isAnswer(reason string) bool {
 	return reason == names.EventClaimNotCreated || reason == names.EventRequestInvalid || fit.IsEvent(reason)
 }
 
-// Renewal is how often the controller writes an answer again that has not changed.
+// Renewal is the interval at which the controller repeats an unchanged event.
 const Renewal = 45 * time.Minute
 
-// stale is the age from which an event is no answer any more: the controller would have renewed it.
+// stale is the age at which an event no longer counts, because the controller would have renewed it.
 const stale = time.Hour
 
-// told is the controller's latest answer about the pod, nil if it said since then that devices are free.
-func told(in *Input) *corev1.Event {
+// latestAnswer returns the controller's latest event that explains why the pod waits, or nil if devices
+// have become free since then.
+func latestAnswer(in *Input) *corev1.Event {
 	var latest *corev1.Event
 	for i := range in.Events {
 		e := &in.Events[i]

@@ -117,11 +117,11 @@ func TestShares(t *testing.T) {
 		},
 		"no shares here": {
 			newWorld(t).node("node-a", "L4-24GB", 1), amounting(memoryShare), fit.Lacking,
-			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell; its GPUs have whole GPU.", nil,
+			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events; its GPUs have whole GPU.", nil,
 		},
 		"no shares of partitions here": {
 			newWorld(t).node("node-a", "L4-24GB", 1, sharing(true)), amounting(partShare), fit.Lacking,
-			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell; its GPUs have whole GPU, fraction share, memory share.", nil,
+			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events; its GPUs have whole GPU, fraction share, memory share.", nil,
 		},
 		"partitions are held": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, partitions)).hold("node-a", "team-c", "cut", three, 2),

@@ -374,12 +374,12 @@ func TestScheduledWithoutRights(t *testing.T) {
 	w.hide(why.ResourceEvents)
 	e = w.explain()
 	assert.Equal(t, why.Starting, e.State)
-	assert.Contains(t, e.Summary, "Without its events it cannot be told whether something is in the way.")
+	assert.Contains(t, e.Summary, "Without its events it cannot be determined whether anything prevents that.")
 	require.Len(t, e.Unread, 1)
 	assert.Equal(t, why.ResourceEvents, e.Unread[0].Resource)
 
 	w.in.Claims = nil
 	w.hide(why.ResourceOwnClaims)
 	pod.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
-	assert.Contains(t, w.explain().Summary, "without its claims it cannot be told whether it holds a GPU")
+	assert.Contains(t, w.explain().Summary, "without its claims it cannot be determined whether it holds a GPU")
 }

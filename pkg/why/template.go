@@ -12,20 +12,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
-// TemplateReason is why the controller has not created a ResourceClaimTemplate.
+// TemplateReason is the reason for which the controller has not created a ResourceClaimTemplate.
 type TemplateReason string
 
 // The reasons.
 const (
-	// NameNotValid: the name states no amount.
+	// NameNotValid: the name does not encode an amount.
 	NameNotValid TemplateReason = "NameNotValid"
-	// NamespaceNotLabelled: nobody asked for templates in the namespace.
+	// NamespaceNotLabelled: the namespace has no label that enables templates.
 	NamespaceNotLabelled TemplateReason = "NamespaceNotLabelled"
-	// TranslationOff: the chart does not translate what the namespace's label says.
+	// TranslationOff: the chart does not translate requests of the project in the namespace's label.
 	TranslationOff TemplateReason = "TranslationOff"
-	// TooManyAmounts: the namespace has as many templates as it can have.
+	// TooManyAmounts: the namespace has the maximum number of templates.
 	TooManyAmounts TemplateReason = names.EventTooManyAmounts
-	// NotCreatedYet: nothing else is known to be in the way.
+	// NotCreatedYet: nothing is known to prevent it.
 	NotCreatedYet TemplateReason = "NotCreatedYet"
 )
 
@@ -35,8 +35,8 @@ type MissingTemplate struct {
 	Reason TemplateReason `json:"reason"`
 }
 
-// MissingTemplates are the templates that a pod names, do not exist, and have a name for the
-// controller.
+// MissingTemplates returns the templates that a pod names and that do not exist, with names that the
+// controller creates templates for.
 func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate) (wanted []string) {
 	if there == nil {
 		return nil // they could not be read
@@ -53,8 +53,8 @@ func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate
 	return wanted
 }
 
-// missingTemplate says why the controller did not create a template. It reports whether there is one
-// that it could have created.
+// missingTemplate explains why the controller did not create a template. It reports whether there is
+// one that it could have created.
 func (e *Explanation) missingTemplate(in *Input) bool {
 	wanted := MissingTemplates(in.Pod, in.Templates)
 	if len(wanted) == 0 {
@@ -86,8 +86,8 @@ func (e *Explanation) missingTemplate(in *Input) bool {
 		e.remedy(fmt.Sprintf("create the ResourceClaimTemplate, or ask an administrator to set translate.%s=true.", project), "")
 	case tooMany:
 		missing.Reason = TooManyAmounts
-		e.Summary += " The namespace has as many templates as it can have."
-		e.remedy("ask for an amount that others ask for, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=true", e.Namespace, names.LabelFromAmount))
+		e.Summary += " The namespace has the maximum number of templates."
+		e.remedy("request an amount that other pods request, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=true", e.Namespace, names.LabelFromAmount))
 	default:
 		e.remedy("wait: the controller creates it in seconds. If it does not, see the controller's log.", "")
 	}

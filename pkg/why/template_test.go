@@ -35,7 +35,7 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 		"label":         {half, labelled(""), []string{"kai"}, false, why.NamespaceNotLabelled, "only in namespaces with the label tranche.dev/translate"},
 		"off":           {half, labelled("kai"), []string{"nos"}, false, why.TranslationOff, "the chart's value translate.kai is off"},
 		"all off":       {half, labelled("kai"), []string{}, true, why.TranslationOff, "translate.kai is off"},
-		"too many":      {half, labelled("kai"), []string{"kai"}, true, why.TooManyAmounts, "as many templates as it can have"},
+		"too many":      {half, labelled("kai"), []string{"kai"}, true, why.TooManyAmounts, "the maximum number of templates"},
 		"soon":          {half, labelled("kai"), []string{"kai"}, false, why.NotCreatedYet, "does not exist"},
 		"nothing known": {half, nil, nil, false, why.NotCreatedYet, "does not exist"},
 		"not known":     {half, labelled("kai"), nil, false, why.NotCreatedYet, "does not exist"},

@@ -35,13 +35,13 @@ func (e *Explanation) gated(in *Input) {
 // unscheduled explains a pod without a node.
 func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
 	e.Asks = d.Asks()
-	e.Quotes = append(e.Quotes, schedulerSays(in)...)
+	e.Quotes = append(e.Quotes, schedulerQuotes(in)...)
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
 	e.devices(ctx, in, m, d, drawn)
 	e.addVolumes(d.Volumes)
 }
 
-// devices explains the part that claims and devices have in it.
+// devices explains the role of claims and devices.
 func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
 	invalid := d.Invalid(in.Classes)
 	switch {
@@ -87,7 +87,7 @@ func (e *Explanation) say(s State, format string, args ...any) {
 	e.State, e.Summary = s, fmt.Sprintf(format, args...)
 }
 
-// explainNodes adds nodes, and the messages about those on which something is wrong.
+// explainNodes adds the nodes, and the events of nodes with problems.
 func (e *Explanation) explainNodes(in *Input, nodes []fit.Node) {
 	e.Nodes = nodes
 	for _, n := range nodes {
@@ -98,8 +98,8 @@ func (e *Explanation) explainNodes(in *Input, nodes []fit.Node) {
 	}
 }
 
-// judge sets the summary and the remedies from the verdicts about the nodes. others: other drivers may serve
-// all that the pod asks for.
+// judge sets the summary and the remedies from the verdicts about the nodes. others is true if other
+// drivers may serve all of the pod's requests.
 func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
 	var fitting []string
 	var failing *fit.Node
@@ -131,7 +131,7 @@ func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
 	case failing != nil:
 		e.say(Unknown, "%s has no node yet: %s", e.who(), whyNot(*failing))
 	case len(d.Extended) > 0 && has(in.Unread, ResourceNodes):
-		e.say(Unknown, "%s has no node yet. %s. Without the nodes it cannot be told whether a device plugin could serve it.", e.who(), text.Capital(fit.Summary(e.Nodes)))
+		e.say(Unknown, "%s has no node yet. %s. Without the nodes it cannot be determined whether a device plugin could serve it.", e.who(), text.Capital(fit.Summary(e.Nodes)))
 	default:
 		e.say(NoRoom, "%s waits for %s: %s.", e.who(), fit.Asked(e.Asks), fit.Summary(e.Nodes))
 	}
@@ -144,7 +144,7 @@ func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
 	e.Remedies = append(e.Remedies, fit.Remedies(e.Nodes)...)
 }
 
-// whyNot is why a node could not be judged.
+// whyNot returns the reason for which a node could not be evaluated.
 func whyNot(n fit.Node) string {
 	for _, r := range n.Requests {
 		if r.Verdict == n.Verdict {
@@ -154,41 +154,41 @@ func whyNot(n fit.Node) string {
 	return strings.Join(n.Reasons, " ")
 }
 
-// doubtful is for devices that look free to who may not see everything. If the controller, which sees
-// everything, has written why the pod waits, that is the answer.
+// doubtful explains devices that look free to a user who cannot see all objects. If the controller,
+// which sees all, has reported why the pod waits, that is the explanation.
 func (e *Explanation) doubtful(in *Input, nodes string, doubts []string) {
-	event := told(in)
+	event := latestAnswer(in)
 	if event == nil {
-		e.say(Unknown, "%s has no node yet. By what you may see, its devices are free on %s; but %s, which you may not see.", e.who(), nodes, strings.Join(doubts, ", and "))
-		e.remedy("wait for the event that Tranche's controller writes on a pod that waits for longer than a minute, or ask an administrator to run this command.", "")
+		e.say(Unknown, "%s has no node yet. As far as you may see, its devices are free on %s; but %s, which you may not see.", e.who(), nodes, strings.Join(doubts, ", and "))
+		e.remedy("wait for the event that Tranche's controller writes on pods that wait for longer than a minute, or ask an administrator to run this command.", "")
 		return
 	}
-	e.say(NoRoom, "%s waits for a device, as Tranche's controller says, which sees all objects (%s). By what you may see, its devices are free on %s.", e.who(), event.Reason, nodes)
+	e.say(NoRoom, "%s waits for a device, according to Tranche's controller, which sees all objects (%s). As far as you may see, its devices are free on %s.", e.who(), event.Reason, nodes)
 	e.Answer = event.Reason
 	e.Quotes = append(e.Quotes, Quote{
 		Who: speaker(*event) + " about the pod " + e.Pod, Reason: event.Reason, Age: ageOf(in.Now, last(*event)), Message: event.Message,
 	})
 }
 
-// roomNow is for devices that would fit now. It is not known whether the scheduler has tried again
-// since then, so it also names what else decides where the pod can run.
+// roomNow explains devices that would fit now. The scheduler may not have tried again since then, so
+// it also names what else decides where the pod can run.
 func (e *Explanation) roomNow(nodes string, pod *corev1.Pod) {
 	e.say(RoomNow, "%s would get its devices on %s now. Either the scheduler has not tried again yet, or something else keeps the pod away.", e.who(), nodes)
 	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest.", "")
-	otherwise := "if it goes on, the devices are not the reason; the scheduler's message tells what is."
+	otherwise := "if this persists, the devices are not the cause; see the scheduler's message."
 	if others := fit.Others(pod); len(others) > 0 {
-		otherwise += " Beside devices, the pod asks for: " + strings.Join(others, "; ") + "."
+		otherwise += " Besides devices, the pod asks for: " + strings.Join(others, "; ") + "."
 	}
 	e.remedy(otherwise, "")
 }
 
-// remedyClasses is for users who may not list DeviceClasses.
+// remedyClasses adds the remedies for users who may not list DeviceClasses.
 func (e *Explanation) remedyClasses() {
 	e.remedy("ask an administrator for the right to list deviceclasses.resource.k8s.io, or to run this command. Whether you have it:",
 		"kubectl auth can-i list deviceclasses.resource.k8s.io")
 }
 
-// scheduling adds what else the pod says about its scheduling.
+// scheduling adds what else the pod's spec and status say about its scheduling.
 func (e *Explanation) scheduling(in *Input) {
 	pod := in.Pod
 	tried := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
@@ -204,16 +204,16 @@ func (e *Explanation) scheduling(in *Input) {
 		e.remedy("wait: it lasts at most as long as the pods take to end.", "")
 	case named && !tried && e.State != NoRoom:
 		e.State = SchedulerSilent
-		e.Summary = fmt.Sprintf("%s asks for the scheduler %s, which has not said anything about it.", e.who(), pod.Spec.SchedulerName)
+		e.Summary = fmt.Sprintf("%s asks for the scheduler %s, which has not reported anything about it.", e.who(), pod.Spec.SchedulerName)
 		e.Remedies = nil
 		e.remedy("see whether that scheduler runs, and whether the pod belongs to a queue or group that it waits for; or leave out schedulerName.", "")
 	case named && !tried:
-		e.Summary += fmt.Sprintf(" Besides, the scheduler that it asks for, %s, has not said anything about it.", pod.Spec.SchedulerName)
+		e.Summary += fmt.Sprintf(" Besides, the scheduler that it asks for, %s, has not reported anything about it.", pod.Spec.SchedulerName)
 	}
 }
 
-// preempts reports whether the scheduler makes room for the pod. Since Kubernetes 1.35 it also nominates the
-// node of a pod for which it only has to prepare something there (KEP-5278).
+// preempts reports whether the scheduler preempts pods for the pod. Since Kubernetes 1.35, a nominated
+// node can also mean that something has to be prepared there (KEP-5278).
 func preempts(in *Input) bool {
 	failed := slices.ContainsFunc(in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable

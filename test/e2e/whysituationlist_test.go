@@ -30,7 +30,7 @@ func podSituations() []situation {
 	}
 	return []situation{
 		{name: "running", make: asking(smallest(), on(nodeA)), state: string(why.Running)},
-		{name: "no-devices", make: pod(nil, on("nowhere")), state: string(why.NoDevices), says: []string{"not because of Tranche"}},
+		{name: "no-devices", make: pod(nil, on("nowhere")), state: string(why.NoDevices), says: []string{"Tranche is not the cause"}},
 		{name: "gate", make: asking(smallest(), gate), state: string(why.Gated), says: []string{"example.com/approval"}},
 		{name: "node-selector", make: asking(smallest(), func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"disk": "ssd"} }),
 			state: string(why.NoRoom), says: []string{"NodesExcluded", "disk=ssd"}},
@@ -118,6 +118,6 @@ func ownerSituations() []situation {
 				Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels(name)}, Template: podTemplate(labels(name), waits, on(nodeB), always),
 			}}, metav1.CreateOptions{})
 			require.NoError(s.t, err)
-		}, asked: "sts/set", state: string(why.Waiting), says: []string{"It creates the other 2 when the pods before are ready"}},
+		}, asked: "sts/set", state: string(why.Waiting), says: []string{"It creates the other 2 when the previous pods are ready"}},
 	}
 }

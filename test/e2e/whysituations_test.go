@@ -280,12 +280,12 @@ func tenantSituations(others string) []situation {
 	return []situation{
 		{name: "tenant-own", as: "tenant", asked: "pod/no-such-profile", state: string(why.NoRoom), says: []string{"NoSuchDevice"}},
 		// The holders are in another namespace, and nodes are hidden: only the controller's event tells.
-		{name: "tenant-told", as: "tenant", asked: "pod/held", state: string(why.NoRoom), says: []string{`"answer": "DevicesHeld"`, "as Tranche's controller says", "resourceclaims.resource.k8s.io"}},
-		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "as Tranche's controller says", "you are not allowed to list nodes"}},
+		{name: "tenant-told", as: "tenant", asked: "pod/held", state: string(why.NoRoom), says: []string{`"answer": "DevicesHeld"`, "according to Tranche's controller", "resourceclaims.resource.k8s.io"}},
+		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "according to Tranche's controller", "you are not allowed to list nodes"}},
 		{name: "trusted-excluded", as: "trusted", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "disk=ssd"}},
 		{name: "tenant-running", as: "tenant", asked: "pod/running", state: string(why.Running)},
 		{name: "viewer", as: "viewer", asked: "pod/held", state: string(why.Unknown), says: []string{"deviceclasses.resource.k8s.io", "not allowed to list"}},
-		{name: "viewer-extended", as: "viewer", asked: "pod/extended", state: string(why.Unknown), says: []string{"without the DeviceClasses"}},
+		{name: "viewer-extended", as: "viewer", asked: "pod/extended", state: string(why.Unknown), says: []string{"Without the DeviceClasses"}},
 		{name: "stranger", as: "stranger", asked: "pod/held", says: []string{"you may not get pods in the namespace"}},
 		{name: "stranger-job", as: "stranger", asked: "job/job-waits", says: []string{"you may not get the Job job-waits"}},
 		{name: "nobody", as: "tenant", asked: "pod/" + others, state: string(why.Absent), says: []string{"There is no pod"}},

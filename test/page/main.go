@@ -115,7 +115,7 @@ func explain(o cluster.Objects) func(context.Context, view.Viewer, string, strin
 				return why.Explain(ctx, in), nil
 			}
 		}
-		return why.ExplainAbsence(why.NotThere{Namespace: namespace, Name: name}), nil
+		return why.ExplainAbsence(why.AbsentInput{Namespace: namespace, Name: name}), nil
 	}
 }
 

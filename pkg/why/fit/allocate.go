@@ -13,21 +13,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/allocation"
 )
 
-// patience limits the allocator's search on one node. If many devices do not fit, it tries every
+// searchTimeout limits the allocator's search on one node. If many devices do not fit, it tries every
 // combination.
-const patience = 2 * time.Second
+const searchTimeout = 2 * time.Second
 
-// errNoAnswer is what fits returns when it takes too long.
-var errNoAnswer = errors.New("whether it fits could not be found out in " + patience.String() +
-	": for many devices in one claim the scheduler, too, tries every combination. One device in each claim is fast")
+// errTimeout is the error of fits when the search takes too long.
+var errTimeout = errors.New("whether it fits could not be determined in " + searchTimeout.String() +
+	": for many devices in one claim, the scheduler also tries every combination. Use one device per claim")
 
-// fits asks the scheduler's allocator whether the claims would all fit on a node
-// now.
+// fits reports whether the claims would all fit on a node now, according to the scheduler's allocator.
 func (m *Model) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
 	return m.allocate(ctx, m.held, m.slices, node, claims)
 }
 
-// everFits asks whether they would fit if no device were held or tainted.
+// everFits reports whether they would fit if no device were held or tainted.
 func (m *Model) everFits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
 	if m.bare == nil {
 		for _, s := range m.slices {
@@ -43,32 +42,32 @@ func (m *Model) everFits(ctx context.Context, node *corev1.Node, claims ...*reso
 
 func (m *Model) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
 	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
 	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, m.DeviceClasses, published, m.Selectors)
 	if err != nil {
-		return false, fmt.Errorf("the scheduler gives up: %w", err)
+		return false, fmt.Errorf("the scheduler's allocator failed: %w", err)
 	}
 	results, err := allocator.Allocate(ctx, node, claims)
 	switch {
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return false, nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return false, errNoAnswer
+		return false, errTimeout
 	case err != nil:
-		return false, fmt.Errorf("the scheduler gives up: %w", err)
+		return false, fmt.Errorf("the scheduler's allocator failed: %w", err)
 	}
 	return len(results) > 0, nil
 }
 
-// alone is a copy of a claim with only one of its requests, without constraints.
+// alone returns a copy of a claim with only one of its requests, without constraints.
 func alone(claim *resourceapi.ResourceClaim, request resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
 	out := claim.DeepCopy()
 	out.Spec.Devices = resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}
 	return out
 }
 
-// unconstrained is a copy of a claim without constraints.
+// unconstrained returns a copy of a claim without constraints.
 func unconstrained(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	out := claim.DeepCopy()
 	out.Spec.Devices.Constraints = nil

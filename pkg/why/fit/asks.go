@@ -7,14 +7,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// Asks says what a pod asks for that is not allocated.
+// Asks returns the pod's unallocated requests.
 func (d *Demand) Asks() (out []Ask) {
 	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		a := Ask{Claim: claim.Name, Request: r.Name}
 		var texts []string
 		for _, ch := range Choices(r) {
 			text := ch.text()
-			if claim.Name == "" { // asked for by resource name
+			if claim.Name == "" { // requested as an extended resource
 				text += " (" + d.Resource(ch.Class) + ")"
 			}
 			texts = append(texts, text)
@@ -26,7 +26,7 @@ func (d *Demand) Asks() (out []Ask) {
 	return out
 }
 
-// Asked says what a pod asks for in one phrase.
+// Asked returns the requests as one phrase.
 func Asked(asks []Ask) string {
 	var out []string
 	for _, a := range asks {
@@ -35,7 +35,7 @@ func Asked(asks []Ask) string {
 	return strings.Join(out, "; ")
 }
 
-// text says what a choice asks for: "2 × gpu-mig-1g-10gb.tranche.dev".
+// text describes what a choice requests: "2 × gpu-mig-1g-10gb.tranche.dev".
 func (ch Choice) text() string {
 	text := fmt.Sprintf("%d × %s", ch.Count, ch.Class)
 	if ch.All {
@@ -48,7 +48,7 @@ func (ch Choice) text() string {
 		text += " with selectors"
 	}
 	if ch.AdminAccess {
-		text += ", to look at only (adminAccess)"
+		text += ", for monitoring only (adminAccess)"
 	}
 	return text
 }

@@ -14,7 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Input is a pod with what its claims and volumes are made of. Claims may be those of all namespaces.
+// Input is a pod with the objects that its claims and volumes depend on. Claims may include other
+// namespaces.
 type Input struct {
 	Pod    *corev1.Pod
 	Claims []resourceapi.ResourceClaim
@@ -24,21 +25,21 @@ type Input struct {
 	Storage   Storage
 }
 
-// Demand is what a pod asks for, and what decides which nodes it accepts.
+// Demand is what a pod requests, and what decides which nodes it accepts.
 type Demand struct {
 	// Unallocated are the pod's claims without devices, Allocated those that have them.
 	Unallocated, Allocated []*resourceapi.ResourceClaim
-	// Missing has a sentence for each claim that does not exist or is not the pod's.
+	// Missing has a sentence for each claim that does not exist or belongs to another pod.
 	Missing []string
-	// Extended are the extended resources that devices of a class satisfy, with that class.
+	// Extended maps extended resources to the DeviceClass that satisfies them.
 	Extended map[corev1.ResourceName]string
-	// Volumes are those that are PersistentVolumeClaims.
+	// Volumes are the pod's PersistentVolumeClaims.
 	Volumes []Volume
 
 	pod *corev1.Pod
 }
 
-// DemandOf finds what a pod asks for.
+// DemandOf returns what a pod requests.
 func DemandOf(in Input) *Demand {
 	d := &Demand{Extended: map[corev1.ResourceName]string{}, Volumes: Volumes(in.Pod, in.Storage), pod: in.Pod}
 	byName := map[string]*resourceapi.ResourceClaim{}
@@ -52,13 +53,13 @@ func DemandOf(in Input) *Demand {
 		name, mustOwn, err := resourceclaim.Name(in.Pod, want)
 		switch {
 		case err != nil:
-			d.miss("%s", missingClaim(in, want, err))
-		case name == nil: // the template says that none is needed
+			d.addMissing("%s", missingClaim(in, want, err))
+		case name == nil: // no claim is needed
 		case byName[*name] == nil:
-			d.miss("the claim %s does not exist in the namespace %s.", *name, in.Pod.Namespace)
+			d.addMissing("the claim %s does not exist in the namespace %s.", *name, in.Pod.Namespace)
 		default:
 			if err := resourceclaim.IsForPod(in.Pod, byName[*name], true); mustOwn && err != nil {
-				d.miss("the claim %s belongs to another pod: %v.", *name, err)
+				d.addMissing("the claim %s belongs to another pod: %v.", *name, err)
 				continue
 			}
 			d.add(byName[*name])
@@ -68,7 +69,7 @@ func DemandOf(in Input) *Demand {
 	return d
 }
 
-func (d *Demand) miss(format string, args ...any) {
+func (d *Demand) addMissing(format string, args ...any) {
 	d.Missing = append(d.Missing, fmt.Sprintf(format, args...))
 }
 
@@ -89,7 +90,7 @@ func (d *Demand) requests(f func(*resourceapi.ResourceClaim, resourceapi.DeviceR
 	}
 }
 
-// Deleted says which claims are being deleted.
+// Deleted has a sentence for each claim that is being deleted.
 func (d *Demand) Deleted() (out []string) {
 	for _, claim := range d.Unallocated {
 		if claim.DeletionTimestamp != nil {
@@ -99,8 +100,8 @@ func (d *Demand) Deleted() (out []string) {
 	return out
 }
 
-// Invalid says what no node can ever satisfy: claims that are being deleted, and DeviceClasses that do not
-// exist. classes are nil if they could not be read.
+// Invalid has a sentence for each claim or DeviceClass that no node can ever satisfy, because it is
+// being deleted or does not exist. classes is nil if they could not be read.
 func (d *Demand) Invalid(classes []resourceapi.DeviceClass) []string {
 	out := d.Deleted()
 	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
@@ -114,7 +115,7 @@ func (d *Demand) Invalid(classes []resourceapi.DeviceClass) []string {
 	return out
 }
 
-// missingClaim says why a claim was not made from its template.
+// missingClaim explains why a claim was not created from its template.
 func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
 	if want.ResourceClaimTemplateName == nil {
 		return fmt.Sprintf("the claim of %q cannot be found: %v.", want.Name, err)
@@ -130,8 +131,8 @@ func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
 	return fmt.Sprintf("the claim of %q has not been created from the ResourceClaimTemplate %s yet; kube-controller-manager creates it.", want.Name, template)
 }
 
-// addExtended adds extended resources. The scheduler creates their claim when it has found a node;
-// until then, this creates the same one.
+// addExtended adds extended resources. The scheduler creates their claim when it has found a node.
+// Until then, addExtended adds an equal one.
 func (d *Demand) addExtended(in Input, byName map[string]*resourceapi.ResourceClaim) {
 	resolver := extendedresourcecache.NewExtendedResourceCache(logr.Discard())
 	for i := range in.Classes {
@@ -160,8 +161,8 @@ func (d *Demand) addExtended(in Input, byName map[string]*resourceapi.ResourceCl
 	d.add(claim)
 }
 
-// extendedRequests are the requests for an extended resource, one for each container. Init containers
-// use the same devices, with one more request if they need more.
+// extendedRequests returns the requests for an extended resource, one for each container. Init
+// containers use the same devices. If they need more, there is a request for the rest.
 func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, class string) []resourceapi.DeviceRequest {
 	var out []resourceapi.DeviceRequest
 	sum, initial, suffix := int64(0), int64(0), ""
@@ -194,7 +195,7 @@ func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, clas
 	return out
 }
 
-// Resource is the extended resource by which devices of a class are asked for.
+// Resource returns the extended resource by which the pod requests devices of a class.
 func (d *Demand) Resource(class string) string {
 	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
 		if d.Extended[name] == class {
@@ -204,7 +205,7 @@ func (d *Demand) Resource(class string) string {
 	return "extended resource"
 }
 
-// Containers are the init containers and the containers of a pod.
+// Containers returns the init containers and the containers of a pod.
 func Containers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }

@@ -1,15 +1,16 @@
-// Package fit judges nodes: whether the devices that a pod demands fit on a node, and the reason if they do
-// not.
+// Package fit evaluates nodes for a pod: whether its devices fit on a node, and if not, why.
 //
-// Selectors are evaluated by the scheduler's CEL, and the scheduler's allocator decides whether a demand
-// fits. This package adds the reason, from counters, taints and holders.
+// The scheduler's CEL evaluates selectors, and the scheduler's allocator decides whether devices fit.
+// This package adds the reason, from counters, taints and holders.
 //
-// A Verdict is the result; verdict.go has the message, the event and the remedy of each, and result.go what is
-// said about a node. demand.go, request.go, volumes.go and others.go find what a pod demands, asks.go says it, and
-// shared.go compares it with what other pods demand. model.go is the cluster that nodes are judged in,
-// node.go judges a node, supply.go counts its devices for a request, with shares.go and modes.go for shared devices
-// and AMD's modes, and allocate.go asks the allocator. exclude.go has what keeps a pod off a node beside devices,
-// switches.go the part that switches of profiles have in it, and remedies.go what a person can do.
+//   - verdict.go: the verdicts, with the message, event and remedy of each; result.go: a node's result;
+//     remedies.go: what users can do
+//   - demand.go, request.go, volumes.go, others.go: what a pod requests; asks.go: the same as text;
+//     shared.go: what pods with equal demands share
+//   - model.go: the cluster; node.go: a node; allocate.go: the scheduler's allocator
+//   - supply.go: a node's devices for a request, with shares.go for shared devices and modes.go for
+//     AMD's modes
+//   - exclude.go: what keeps a pod off a node besides devices; switches.go: switches of profiles
 //
 // Everything is pure.
 package fit

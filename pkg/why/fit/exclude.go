@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// exclude says why the pod may not go to a node, or could not even if the node were empty.
+// exclude adds the reasons for which the pod cannot run on a node, even if the node were empty.
 func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 	say := func(format string, args ...any) {
 		n.Reasons, n.excluded = append(n.Reasons, fmt.Sprintf(format, args...)), true
@@ -59,7 +59,7 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		have, known := node.Status.Allocatable[name]
 		if asks := requests[name]; known && asks.Cmp(have) > 0 {
-			say("the pod asks for %s of %s, and the node has %s in all.", asks.String(), name, have.String())
+			say("the pod asks for %s of %s, and the node has %s in total.", asks.String(), name, have.String())
 		}
 	}
 	for _, v := range d.Volumes {
@@ -69,7 +69,7 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 	}
 }
 
-// accepts reports whether a selector accepts a node. None accepts all.
+// accepts reports whether a selector accepts a node. A nil selector accepts all.
 func accepts(selector *corev1.NodeSelector, node *corev1.Node) bool {
 	if selector == nil {
 		return true
@@ -78,8 +78,8 @@ func accepts(selector *corev1.NodeSelector, node *corev1.Node) bool {
 	return err != nil || s.Match(node)
 }
 
-// schedulingTaints are the taints that the scheduler heeds. A cordoned node has a field for it, to
-// which the node lifecycle controller adds a taint a moment later.
+// schedulingTaints returns the taints that the scheduler considers, including that of a cordoned node
+// to which the node lifecycle controller has not added it yet.
 func schedulingTaints(node *corev1.Node) []corev1.Taint {
 	cordoned := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 	if !node.Spec.Unschedulable || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&cordoned) }) {

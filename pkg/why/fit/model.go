@@ -15,21 +15,21 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// Model is the cluster that nodes are judged in, with the input of the scheduler's allocator.
+// Model is the cluster in which nodes are evaluated, with the input of the scheduler's allocator.
 type Model struct {
 	*cluster.Cluster
 	objects cluster.Objects
 	slices  []*resourceapi.ResourceSlice // with the taints of the rules
 	bare    []*resourceapi.ResourceSlice // without any taints, when needed
 	held    structured.AllocatedState
-	// unsure: what looks free may be held or tainted by what could not be read.
+	// unsure is true if objects that could not be read may hold or taint what looks free.
 	unsure bool
-	// brief: only verdicts are needed.
+	// brief is true if only verdicts are needed.
 	brief bool
 }
 
-// NewModel makes the model of a cluster. unsure: what looks free may be held or tainted by objects that could
-// not be read.
+// NewModel returns the model of a cluster. unsure is true if objects that could not be read may hold or
+// taint what looks free.
 func NewModel(o cluster.Objects, unsure bool) *Model {
 	m := &Model{Cluster: cluster.New(o), objects: o, held: allocation.Nothing(), unsure: unsure}
 	for i := range m.Tainted {
@@ -43,15 +43,15 @@ func NewModel(o cluster.Objects, unsure bool) *Model {
 	return m
 }
 
-// NewNodeModel makes a model for the verdicts about one node. The objects need only be those that concern the
-// node: its claims are those that hold devices of it.
+// NewNodeModel returns a model for verdicts about one node. It needs only the objects of the node, such
+// as the claims that hold its devices.
 func NewNodeModel(o cluster.Objects) *Model {
 	m := NewModel(o, false)
 	m.brief = true
 	return m
 }
 
-// Verdict is whether a node can serve a demand. It is Unclear if the context ends.
+// Verdict returns whether a node can serve a demand, or Unclear if the context ends.
 func (m *Model) Verdict(ctx context.Context, node string, d *Demand) Verdict {
 	n := Node{Name: node, Verdict: Unusable} // it publishes no GPUs
 	if slices.Contains(m.NodeNames(), node) {
@@ -65,7 +65,7 @@ func (m *Model) Verdict(ctx context.Context, node string, d *Demand) Verdict {
 	return n.Verdict
 }
 
-// Nodes judges all nodes that publish GPUs, and others that matter. drawn has what their GPUs are.
+// Nodes evaluates all nodes that publish GPUs, and others that matter. drawn describes their GPUs.
 func (m *Model) Nodes(ctx context.Context, d *Demand, drawn []cluster.Node) []Node {
 	var out []Node
 	for _, name := range m.NodeNames() {
@@ -79,7 +79,7 @@ func (m *Model) Nodes(ctx context.Context, d *Demand, drawn []cluster.Node) []No
 	return append(out, m.servedByPlugins(d, out)...)
 }
 
-// node is a node, or only its name if it could not be read.
+// node returns a node, or an object with only its name if it could not be read.
 func (m *Model) node(name string) *corev1.Node {
 	if node := m.Node(name); node != nil {
 		return node
@@ -87,7 +87,7 @@ func (m *Model) node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// matches reports whether selectors choose a device.
+// matches reports whether selectors select a device.
 func (m *Model) matches(ctx context.Context, d *cluster.Device, selectors []resourceapi.DeviceSelector) (bool, error) {
 	ok, err := allocation.Matches(ctx, m.Selectors, d.CEL(), selectors...)
 	var selector *allocation.SelectorError
@@ -97,7 +97,7 @@ func (m *Model) matches(ctx context.Context, d *cluster.Device, selectors []reso
 	return ok, err
 }
 
-// wanted reports whether a choice wants a device.
+// wanted reports whether a device satisfies a choice.
 func (m *Model) wanted(ctx context.Context, d *cluster.Device, ch Choice) (bool, error) {
 	class := m.DeviceClasses[ch.Class]
 	if class == nil {
@@ -109,7 +109,7 @@ func (m *Model) wanted(ctx context.Context, d *cluster.Device, ch Choice) (bool,
 	return m.matches(ctx, d, ch.Selectors)
 }
 
-// OtherDrivers reports whether only other drivers can serve what a pod asks for, and whether these may.
+// OtherDrivers reports whether only other drivers can serve a pod's requests, and whether they may.
 func (m *Model) OtherDrivers(ctx context.Context, d *Demand) (only, perhaps bool) {
 	only, perhaps = len(d.Unallocated) > 0, len(d.Unallocated) > 0
 	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
@@ -119,7 +119,7 @@ func (m *Model) OtherDrivers(ctx context.Context, d *Demand) (only, perhaps bool
 	return only, perhaps
 }
 
-// serving says who can serve a request. If others can serve an alternative, they can serve the request.
+// serving returns who can serve a request. Whoever can serve an alternative can serve the request.
 func (m *Model) serving(ctx context.Context, r resourceapi.DeviceRequest) cluster.Serving {
 	out := cluster.Ours
 	for _, ch := range Choices(r) {

@@ -40,12 +40,12 @@ func (m *Model) wantedModes(ctx context.Context, node *corev1.Node, ch Choice) (
 	return modes
 }
 
-// addModes finds the GPUs that claims keep in a mode without the requested device. of has the
+// addModes counts the GPUs that claims keep in a mode without the requested device. required has the
 // required modes of each GPU.
-func (s *supply) addModes(m *Model, of map[*cluster.Pool][]string) {
+func (s *supply) addModes(m *Model, required map[*cluster.Pool][]string) {
 	fewest := 0
 	for _, p := range m.Pools {
-		modes, ok := of[p]
+		modes, ok := required[p]
 		if !ok {
 			continue
 		}
@@ -76,8 +76,8 @@ func (s *supply) inOtherModes() int {
 	return n
 }
 
-// modeText says which GPUs are in another mode: ". Of 8 GPUs, 8 in mode CPX (claims: 12). …". The mode of a GPU
-// that is held whole is SPX.
+// modeText describes the GPUs in another mode: ". Of 8 GPUs, 8 in mode CPX (claims: 12). …". The mode of
+// a GPU that is held whole is SPX.
 func (s *supply) modeText() string {
 	if len(s.inMode) == 0 {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// judge judges a node that publishes GPUs, for a demand.
+// judge evaluates a node that publishes GPUs, for a demand.
 func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *Demand) Node {
 	n := Node{Name: name, GPUs: products(drawn), Verdict: Fits}
 	if !m.objects.Partial {
@@ -36,7 +36,7 @@ func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *D
 	return n
 }
 
-// judgeDevices adds what the devices of a node have to do with it.
+// judgeDevices adds the verdict about the devices of a node.
 func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
 	devices, withheld, unusable := m.gpus(node)
 	n.Reasons = append(n.Reasons, unusable...)
@@ -51,7 +51,7 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 		return
 	}
 	if len(d.Unallocated) == 0 && n.Verdict == Fits {
-		n.Reasons = append(n.Reasons, "the pod's devices are here.")
+		n.Reasons = append(n.Reasons, "the pod's devices are on this node.")
 		return
 	}
 	first := Fits
@@ -78,11 +78,11 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 		}
 	}
 	if withheld > 0 && (n.Verdict == Lacking || n.Verdict == Never) {
-		n.Verdict = Unusable // what the GPUs would have is not known
+		n.Verdict = Unusable // the devices of the withheld GPUs are unknown
 	}
 }
 
-// request judges one request on a node.
+// request evaluates one request on a node.
 func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
 	out := Request{Claim: claim.Name, Request: r.Name}
 	fail := func(err error) Request {
@@ -110,7 +110,7 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	}
 	out.Holders = namesOf(holders)
 	fits := false
-	if !hopeless { // otherwise the allocator need not search
+	if !hopeless { // saves the allocator's search
 		var err error
 		if fits, err = m.fits(ctx, node, alone(claim, r)); err != nil {
 			return fail(err)
@@ -140,13 +140,13 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	}
 	out.Text = strings.Join(texts, "; ")
 	if out.Free > 0 && m.unsure {
-		out.Text += ", by what you may see"
+		out.Text += ", as far as you may see"
 	}
 	out.Text += "."
 	return out
 }
 
-// together judges requests together that each fit alone.
+// together evaluates all requests at once, after each has fit alone.
 func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
 	say := func(v Verdict, format string, args ...any) {
 		n.Verdict, n.Reasons = v, append(n.Reasons, fmt.Sprintf(format, args...))
@@ -197,8 +197,8 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 	return strings.Join(out, " and ")
 }
 
-// gpus counts the devices of the node that the scheduler can use and the GPUs that are withheld, and
-// describes the GPUs that it cannot use.
+// gpus returns the number of the node's devices that the scheduler can use, the number of withheld
+// GPUs, and descriptions of the GPUs that it cannot use.
 func (m *Model) gpus(node *corev1.Node) (devices, withheld int, unusable []string) {
 	var incomplete, all int
 	for _, p := range m.Pools {
@@ -217,7 +217,7 @@ func (m *Model) gpus(node *corev1.Node) (devices, withheld int, unusable []strin
 	}
 	if withheld > 0 {
 		unusable = append(unusable, fmt.Sprintf("withheld GPUs: %d of %d. The node's plugin publishes nothing of them, "+
-			"because another system serves the GPU or something is wrong with it.", withheld, all))
+			"because another system serves the GPU or it has a problem.", withheld, all))
 	}
 	if incomplete > 0 {
 		unusable = append(unusable, fmt.Sprintf("GPUs being published: %d of %d. The scheduler waits until that is done.", incomplete, all))
@@ -225,8 +225,8 @@ func (m *Model) gpus(node *corev1.Node) (devices, withheld int, unusable []strin
 	return devices, withheld, unusable
 }
 
-// servedByPlugins are nodes without GPUs of Tranche's, on which a device plugin serves what the pod asks
-// for.
+// servedByPlugins returns nodes without Tranche's GPUs on which a device plugin serves the pod's
+// requests.
 func (m *Model) servedByPlugins(d *Demand, shown []Node) (out []Node) {
 	for i := range m.objects.Nodes {
 		node := &m.objects.Nodes[i]
@@ -240,17 +240,17 @@ func (m *Model) servedByPlugins(d *Demand, shown []Node) (out []Node) {
 	return out
 }
 
-// servedByPlugin says which extended resources a device plugin serves on a node.
+// servedByPlugin has a sentence for each extended resource that a device plugin serves on a node.
 func servedByPlugin(node *corev1.Node, d *Demand) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
 		if have := node.Status.Allocatable[name]; !have.IsZero() {
-			out = append(out, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so nothing of Tranche's counts for it here.", name, have.String()))
+			out = append(out, fmt.Sprintf("a device plugin serves %s on this node (%s in total), so Tranche's devices do not count for it here.", name, have.String()))
 		}
 	}
 	return out
 }
 
-// offers lists the kinds of devices of a node, the largest first, without variants of profiles.
+// offers returns the kinds of devices of a node, the largest first, without variants of profiles.
 func (m *Model) offers(node *corev1.Node) []string {
 	var wholes, labels []string
 	for _, p := range m.Pools {

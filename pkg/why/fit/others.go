@@ -7,16 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Others lists what else can keep a pod off a node and is not compared with the nodes here,
-// because that would need the other pods and the volumes.
+// Others returns what else can keep a pod off a node. It is not compared with the nodes, because that
+// requires the other pods and the volumes.
 func Others(pod *corev1.Pod) []string {
 	var out []string
 	if a := pod.Spec.Affinity; a != nil {
 		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			out = append(out, "distance from other pods (podAntiAffinity)")
+			out = append(out, "separation from other pods (podAntiAffinity)")
 		}
 		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			out = append(out, "nearness to other pods (podAffinity)")
+			out = append(out, "proximity to other pods (podAffinity)")
 		}
 	}
 	var spread []string
@@ -40,7 +40,7 @@ func Others(pod *corev1.Pod) []string {
 	return out
 }
 
-// volumeClaims names the volumes of a pod that are PersistentVolumeClaims, or become some.
+// volumeClaims returns the names of a pod's volumes that are PersistentVolumeClaims, or become some.
 func volumeClaims(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {
@@ -57,7 +57,7 @@ func hasHostPorts(pod *corev1.Pod) bool {
 	})
 }
 
-// otherResources names what the containers request of a node's own resources.
+// otherResources returns the names of the native resources that the containers request.
 func otherResources(pod *corev1.Pod) []string {
 	var out []string
 	for _, c := range Containers(pod) {

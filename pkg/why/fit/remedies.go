@@ -8,8 +8,8 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// Remedies are what a person can do, by the nodes: the remedy of each verdict, and then what only some nodes
-// allow.
+// Remedies returns what users can do: first the remedy of each verdict, then remedies that only some
+// nodes allow.
 func Remedies(nodes []Node) (out []Remedy) {
 	add := func(text, command string) { out = append(out, Remedy{Text: text, Command: command}) }
 	counts := CountsOf(nodes)
@@ -45,7 +45,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 		}
 	}
 	for _, rule := range rules {
-		add("when the reason for the taint is over, remove it:", "kubectl delete devicetaintrule "+rule)
+		add("when the reason for the taint is resolved, remove it:", "kubectl delete devicetaintrule "+rule)
 	}
 	if n, ok := first(func(n Node) bool { return n.Profile != nil && n.Profile.State == v1alpha1.Failed }); ok {
 		add(fmt.Sprintf("to see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
@@ -62,20 +62,20 @@ func Remedies(nodes []Node) (out []Remedy) {
 func (n Node) helps(counts Counts, all int) bool {
 	short := func(r Request) bool { return r.Verdict != Fits }
 	switch n.Verdict {
-	case Excluded: // it has the devices
+	case Excluded: // the node has the devices
 		return len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, short)
 	case Lacking:
 		return counts[Lacking] == all
-	case Full: // one holder is enough, unless GPUs are in another mode
+	case Full: // one holder is enough, unless all GPUs are in another mode
 		return slices.ContainsFunc(n.Requests, func(r Request) bool { return short(r) && (r.Nearest == nil || r.sameMode) })
-	case Tainted: // others remove the taints of rules
+	case Tainted: // taints of rules have their own remedy
 		return slices.ContainsFunc(n.Requests, func(r Request) bool { return len(r.Taints) > 0 && len(r.Rules) == 0 })
 	case Fits, SelectorFails, Unclear, Together, Switching, Unusable, Never:
 	}
 	return true
 }
 
-// nearest is the GPU that is free soonest in another mode, nil if modes are not the reason.
+// nearest returns the GPU in another mode with the fewest holders, or nil if modes are not the reason.
 func (n Node) nearest() *Nearest {
 	for _, r := range n.Requests {
 		if r.Verdict != Fits && r.Nearest != nil && n.Verdict != Never {

@@ -14,7 +14,7 @@ import (
 type Choice struct {
 	Class     string
 	Selectors []resourceapi.DeviceSelector
-	// All: it asks for all devices of the node, otherwise for Count.
+	// All is true if it requests all devices of the node instead of Count.
 	All         bool
 	Count       int64
 	AdminAccess bool
@@ -23,7 +23,7 @@ type Choice struct {
 	Amounts map[resourceapi.QualifiedName]resource.Quantity
 }
 
-// Choices lists what would satisfy a request, in the order of preference.
+// Choices returns what would satisfy a request, in order of preference.
 func Choices(r resourceapi.DeviceRequest) []Choice {
 	if e := r.Exactly; e != nil {
 		return []Choice{{
@@ -49,7 +49,7 @@ func amountsOf(c *resourceapi.CapacityRequirements) map[resourceapi.QualifiedNam
 	return c.Requests
 }
 
-// AmountText says in words how much of a shared device is requested: "20Gi of memory".
+// AmountText describes how much of a shared device is requested: "20Gi of memory".
 func (ch Choice) AmountText() string {
 	texts := map[string]string{}
 	for name, q := range ch.Amounts {

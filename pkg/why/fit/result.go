@@ -2,8 +2,8 @@ package fit
 
 import "github.com/tranche-dev/tranche/pkg/cluster"
 
-// Node is a node with its verdict. The JSON form of this and of its parts is what `kubectl tranche why -o
-// json` prints: fields may be added, and never change their meaning.
+// Node is a node with its verdict. `kubectl tranche why -o json` prints its JSON form: fields may be
+// added, but never change their meaning.
 type Node struct {
 	Name    string  `json:"name"`
 	GPUs    string  `json:"gpus"`
@@ -11,13 +11,14 @@ type Node struct {
 	// Reasons are sentences about the node as a whole.
 	Reasons  []string  `json:"reasons,omitempty"`
 	Requests []Request `json:"requests,omitempty"`
-	// Free is what the node's GPUs could still give.
+	// Free are the devices that the node's GPUs could still provide.
 	Free []string `json:"free,omitempty"`
 	// Profile is the node's progress with its PartitionProfile, nil without a GPUNode.
 	Profile *cluster.Progress `json:"profile,omitempty"`
-	// switchTo is the profile of the switch that has tainted the node, nil if none has.
+	// switchTo is the profile of the switch that has tainted the node, if any.
 	switchTo *string
-	// cordoned: the node is cordoned. excluded: the pod may not go there, even without a switch.
+	// cordoned is true if the node is cordoned, excluded if the pod cannot run there even without a
+	// switch.
 	cordoned, excluded bool
 }
 
@@ -26,15 +27,15 @@ type Request struct {
 	Claim   string  `json:"claim,omitempty"`
 	Request string  `json:"request"`
 	Verdict Verdict `json:"verdict"`
-	// Places is how many devices would do, of which so many are free, taken (by
-	// themselves or by what overlaps them) and tainted.
+	// Places is the number of devices that match. Free, Taken (held or overlapped by held devices) and
+	// Tainted are parts of it.
 	Places  int `json:"places"`
 	Free    int `json:"free"`
 	Taken   int `json:"taken"`
 	Tainted int `json:"tainted"`
-	// Text says it in words.
+	// Text is the result in words.
 	Text string `json:"text"`
-	// Holders are those who have what is taken: "team-a: train-0, train-1".
+	// Holders are the holders of the taken devices: "team-a: train-0, train-1".
 	Holders []string `json:"holders,omitempty"`
 	Taints  []string `json:"taints,omitempty"`
 	// Rules are the DeviceTaintRules behind the taints.
@@ -43,14 +44,14 @@ type Request struct {
 	// fewest claims.
 	InMode  []InMode `json:"inMode,omitempty"`
 	Nearest *Nearest `json:"nearest,omitempty"`
-	// switchTo is the profile of the switch that has tainted the devices, nil if none has.
+	// switchTo is the profile of the switch that has tainted the devices, if any.
 	switchTo *string
-	// sameMode: some GPUs are in the right mode, or have no modes.
+	// sameMode is true if some GPUs are in the required mode, or have no modes.
 	sameMode bool
 }
 
-// InMode are GPUs that have the requested device, but not in the mode in which claims keep them: an
-// AMD GPU is in one mode at a time.
+// InMode counts the GPUs that claims keep in a mode without the requested device. An AMD GPU is in one
+// mode at a time.
 type InMode struct {
 	Mode   string `json:"mode"`
 	GPUs   int    `json:"gpus"`
@@ -68,11 +69,11 @@ type Ask struct {
 	Claim   string `json:"claim,omitempty"`
 	Request string `json:"request"`
 	Class   string `json:"class,omitempty"`
-	// Text says the request in words: "2 × gpu-mig-1g-10gb.tranche.dev".
+	// Text is the request in words: "2 × gpu-mig-1g-10gb.tranche.dev".
 	Text string `json:"text"`
 }
 
-// Remedy is something to do, with the command for it where there is one.
+// Remedy is something that users can do, with the command for it if there is one.
 type Remedy struct {
 	Text    string `json:"text"`
 	Command string `json:"command,omitempty"`

@@ -14,7 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// Key is the same for pods that fit on the same nodes. CPU, memory and volumes are not part of it.
+// Key returns a key that is equal for pods that fit on the same nodes, apart from CPU, memory and
+// volumes.
 func (d *Demand) Key(classes []resourceapi.DeviceClass) (string, error) {
 	of := struct {
 		Selector    map[string]string
@@ -47,14 +48,14 @@ func (d *Demand) Key(classes []resourceapi.DeviceClass) (string, error) {
 	}
 	data, err := json.Marshal(of)
 	if err != nil {
-		return "", fmt.Errorf("compare what a pod asks for: %w", err)
+		return "", fmt.Errorf("encode the demand of a pod: %w", err)
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(data)), nil
 }
 
-// Narrow leaves of a demand only what is for this driver, and reports whether that is anything, and whether
-// only this driver can serve it. Devices of another driver are left out: if the rest does not fit, neither does
-// the whole. It needs only the classes. If the context ends, the demand is as it was.
+// Narrow removes the requests for other drivers from a demand. It reports whether any requests are left,
+// and whether only this driver can serve them. If the rest does not fit, the whole demand does not fit
+// either. It needs only the classes. If the context ends, it leaves the demand unchanged.
 func (d *Demand) Narrow(ctx context.Context, o cluster.Objects) (ours, certain bool, err error) {
 	m := NewModel(o, false)
 	kept, certain := m.servedBy(ctx, d.Unallocated, cluster.Ours), true
@@ -62,13 +63,13 @@ func (d *Demand) Narrow(ctx context.Context, o cluster.Objects) (ours, certain b
 		kept, certain = m.servedBy(ctx, d.Unallocated, cluster.OursPerhaps), false
 	}
 	if err := ctx.Err(); err != nil {
-		return false, false, fmt.Errorf("find out which driver can serve a pod: %w", err)
+		return false, false, fmt.Errorf("determine which driver can serve a pod: %w", err)
 	}
 	d.Unallocated = kept
 	return len(kept) > 0, certain, nil
 }
 
-// servedBy are the claims with only those requests that can be served as said.
+// servedBy returns the claims with only those requests that by can serve.
 func (m *Model) servedBy(ctx context.Context, claims []*resourceapi.ResourceClaim, by cluster.Serving) (out []*resourceapi.ResourceClaim) {
 	for _, claim := range claims {
 		own := claim.DeepCopy()
@@ -81,7 +82,7 @@ func (m *Model) servedBy(ctx context.Context, claims []*resourceapi.ResourceClai
 	return out
 }
 
-// constraintsOf are the constraints of a claim as far as they concern its requests.
+// constraintsOf returns the constraints of a claim that concern its requests.
 func constraintsOf(d resourceapi.DeviceClaim) (out []resourceapi.DeviceConstraint) {
 	for _, con := range d.Constraints {
 		all := len(con.Requests) == 0

@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// asked is how much of each capacity a claim would get: what it requests, or the default. missing are
-// the names of requested capacities that the device does not have.
+// asked returns how much of each capacity a claim would get: the requested amount, or the default.
+// missing are the names of requested capacities that the device does not have.
 func asked(d *cluster.Device, ch Choice) (amounts map[string]resource.Quantity, missing []string) {
 	for name := range ch.Amounts {
 		if _, ok := d.Capacity[name]; !ok {
@@ -35,7 +35,7 @@ func asked(d *cluster.Device, ch Choice) (amounts map[string]resource.Quantity, 
 	return amounts, missing
 }
 
-// unfitFor says why a shared device can never satisfy a choice, empty if it can.
+// unfitFor explains why a shared device can never satisfy a choice. It returns "" if it can.
 func unfitFor(d *cluster.Device, ch Choice) string {
 	amounts, missing := asked(d, ch)
 	switch {
@@ -85,7 +85,7 @@ func (s *supply) addShare(d *cluster.Device) {
 	}
 }
 
-// addLeft notes the capacities of which too little is left, and reports whether there are any.
+// addLeft records the capacities of which too little is left, and reports whether there are any.
 func (s *supply) addLeft(amounts, left map[string]resource.Quantity) (short bool) {
 	for name, n := range amounts {
 		rest := left[name]

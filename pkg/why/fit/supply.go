@@ -18,26 +18,26 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// supply is what a node has for a choice.
+// supply is a node's devices for a choice.
 type supply struct {
 	Choice
-	// places is how many devices would do, of which so many are free, taken and tainted. Of the shared ones,
-	// unfit could never give what is asked for.
+	// places is the number of matching devices. free, taken and tainted are parts of it, as is unfit,
+	// the number of shared devices that can never satisfy the choice.
 	places, free, taken, tainted, unfit int
-	// most is how many could be allocated at once if none were held.
+	// most is the number of devices that could be allocated at once if none were held.
 	most   int64
-	shared bool // some of them can be allocated several times
-	// otherwise is how many taken ones are shares of GPUs that are held in another way, and short how many have
-	// too little left: of each capacity, left is the most that one of them has.
+	shared bool // some devices can be allocated several times
+	// otherwise is the number of taken shares of GPUs that are held in another way, short the number of
+	// those with too little left. left is the largest rest of each capacity.
 	otherwise, short int
 	left             map[string]resource.Quantity
 	unfitFor         []string
 	holders          []cluster.Holder
 	taints, rules    []string
-	// switchTo is the profile of the switch that has tainted devices, nil if none has.
+	// switchTo is the profile of the switch that has tainted devices, if any.
 	switchTo *string
-	// gpus counts the GPUs with such devices. inMode are those of them that claims keep in a mode
-	// without any, nearest is the one of these with the fewest holders.
+	// gpus is the number of GPUs with such devices. inMode counts those that claims keep in a mode without
+	// them. nearest is the one of these with the fewest holders.
 	gpus    int
 	inMode  []InMode
 	nearest *Nearest
@@ -71,7 +71,8 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*su
 	return s, nil
 }
 
-// count counts a device. empty are the counters that those before would take of an empty pool.
+// count counts a device. empty are the counters that the devices before it would consume of an empty
+// pool.
 func (m *Model) count(s *supply, d *cluster.Device, empty gpu.Counters) {
 	s.places++
 	fitsEmpty := len(d.Pool.Short(d, empty)) == 0 && (!d.Shared() || unfitFor(d, s.Choice) == "")
@@ -98,7 +99,7 @@ func (m *Model) count(s *supply, d *cluster.Device, empty gpu.Counters) {
 	}
 }
 
-// untolerated lists the taints of a device that are not tolerated.
+// untolerated returns the taints of a device that are not tolerated.
 func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) []resourceapi.DeviceTaint {
 	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
 		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
@@ -135,7 +136,7 @@ func union(all []string, more ...string) []string {
 	return all
 }
 
-// verdict is the verdict for a choice alone. fits is what the allocator says about it.
+// verdict returns the verdict for a choice alone. fits is the result of the allocator.
 func (s *supply) verdict(fits bool) Verdict {
 	switch {
 	case fits:
@@ -148,12 +149,12 @@ func (s *supply) verdict(fits bool) Verdict {
 	return Full
 }
 
-// hopeless reports whether a node certainly cannot satisfy the choice.
+// hopeless reports whether a node cannot satisfy the choice, without the allocator.
 func (s *supply) hopeless() bool {
 	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.All && int64(s.free) < s.Count)
 }
 
-// supplyText says what a node has for a choice: "0 of 14 devices free: 12 taken, 2 tainted".
+// supplyText describes a node's devices for a choice: "0 of 14 devices free: 12 taken, 2 tainted".
 func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string {
 	switch {
 	case m.brief:
@@ -163,7 +164,7 @@ func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string
 	case s.places == s.unfit:
 		return strings.Join(s.unfitFor, "; ")
 	case verdict == Lacking:
-		return fmt.Sprintf("it asks for %d devices at once, and the node has %d in all", s.Count, s.most)
+		return fmt.Sprintf("it asks for %d devices at once, and the node has %d in total", s.Count, s.most)
 	}
 	out := fmt.Sprintf("%d of %d devices free", s.free, s.places)
 	var parts []string
@@ -175,7 +176,7 @@ func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string
 	add(s.taken-s.otherwise-s.short, "taken")
 	add(s.otherwise, "on a GPU that is held whole, in pieces or by shares of another kind")
 	add(s.short, "with too little left (at most "+s.leftText()+")")
-	add(s.unfit, "that could never give it ("+strings.Join(s.unfitFor, "; ")+")")
+	add(s.unfit, "that can never satisfy it ("+strings.Join(s.unfitFor, "; ")+")")
 	add(s.tainted, "tainted")
 	if len(parts) > 0 {
 		out += ": " + strings.Join(parts, ", ")
@@ -189,13 +190,13 @@ func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string
 // shareClass ends the names of the chart's DeviceClasses for shares.
 const shareClass = "-share.tranche.dev"
 
-// lackText says what a node has that has no such device.
+// lackText describes what a node has instead of the requested device.
 func (m *Model) lackText(node *corev1.Node, s *supply) string {
 	out, offers := "no such device here", m.offers(node)
 	far := m.Progress(node.Name)
 	switch {
 	case len(s.Amounts) > 0 || strings.HasSuffix(s.Class, shareClass):
-		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell"
+		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events"
 	case far != nil && far.Restricts():
 		out = "the node follows profile " + far.Applied + ", which offers no such device"
 	}
@@ -205,10 +206,10 @@ func (m *Model) lackText(node *corev1.Node, s *supply) string {
 	return out
 }
 
-// maxNames is how many holders are named.
+// maxNames is the maximum number of holders to name.
 const maxNames = 4
 
-// namesOf lists the pods of holders by namespace, shortened.
+// namesOf returns the pods of holders by namespace, truncated.
 func namesOf(holders []cluster.Holder) []string {
 	byNamespace := map[string][]string{}
 	for _, h := range holders {

@@ -40,7 +40,8 @@ func (m *Model) addSwitch(n *Node) {
 	}
 }
 
-// switchText describes a switch that is under way, and its deadline. away: it keeps the pod away.
+// switchText describes a switch in progress, and its deadline. away is true if it keeps the pod off the
+// node.
 func (m *Model) switchText(far *cluster.Progress, away bool) string {
 	to, during := cluster.TaintProfile(far.To), far.During(m.objects.Now)
 	if !away {
@@ -57,7 +58,7 @@ func (m *Model) switchText(far *cluster.Progress, away bool) string {
 	return said + "."
 }
 
-// withheldBySwitch are the GPUs of a node whose free devices a running switch withholds.
+// withheldBySwitch returns the GPUs of a node whose free devices a switch in progress withholds.
 func (m *Model) withheldBySwitch(node string) []string {
 	for i := range m.objects.GPUNodes {
 		n := &m.objects.GPUNodes[i]
@@ -68,7 +69,7 @@ func (m *Model) withheldBySwitch(node string) []string {
 	return nil
 }
 
-// taintedFor reports whether taints of a switch keep the pod from the node or from GPUs of it, and names the
+// taintedFor reports whether taints of a switch keep the pod off the node or its GPUs, and returns the
 // profile that the node is switched to.
 func (n *Node) taintedFor() (profile string, yes bool) {
 	for _, r := range n.Requests {
@@ -82,7 +83,7 @@ func (n *Node) taintedFor() (profile string, yes bool) {
 	return "", false
 }
 
-// unpublished are nodes that publish no GPUs now because they are being switched.
+// unpublished returns nodes that publish no GPUs because they are being switched.
 func (m *Model) unpublished(shown []Node) (out []Node) {
 	for i := range m.objects.GPUNodes {
 		name := m.objects.GPUNodes[i].Name

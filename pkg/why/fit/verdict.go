@@ -10,36 +10,37 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Verdict is whether a node can serve a pod, or a request on it: Fits, or the reason why not.
+// Verdict is whether a node can serve a pod or a request: Fits, or the reason why not.
 type Verdict string
 
 // The verdicts.
 const (
 	Fits          Verdict = "Fits"
 	SelectorFails Verdict = names.EventSelectorFails // a selector cannot be evaluated
-	Unclear       Verdict = "Unclear"                // the scheduler could not tell either
+	Unclear       Verdict = "Unclear"                // the scheduler could not determine it
 	Full          Verdict = "Full"                   // claims hold all such devices
 	Together      Verdict = "Together"               // each request alone would fit
 	Switching     Verdict = "Switching"              // a switch to another profile keeps pods away
 	Tainted       Verdict = "Tainted"                // all such devices are tainted
-	Unusable      Verdict = "Unusable"               // its GPUs are withheld or published in part
-	Excluded      Verdict = "Excluded"               // the pod may not go there
-	Never         Verdict = "Never"                  // not even if nobody held anything
+	Unusable      Verdict = "Unusable"               // its GPUs are withheld or only partially published
+	Excluded      Verdict = "Excluded"               // the pod cannot run there
+	Never         Verdict = "Never"                  // not even if no device were held
 	Lacking       Verdict = "Lacking"                // no such device
 )
 
-// verdict is all that is said about a Verdict.
+// verdict is a Verdict with its texts.
 type verdict struct {
 	Verdict
-	// event is the reason of the event on a pod that waits, empty if it gets none.
+	// event is the reason of the event on a waiting pod, or empty if it gets none.
 	event string
 	// message follows a number of nodes.
 	message string
-	// remedy is what a person can do, with the command for it. NODE is the first such node.
+	// remedy is what users can do, with the command for it. NODE stands for the first such node.
 	remedy, command string
 }
 
-// verdicts are all verdicts, the one first that is closest to serving the pod: it is the reason of a pod.
+// verdicts are all verdicts, ordered by how close a node is to serving the pod. The first one that a
+// node has is the reason of the pod.
 var verdicts = []verdict{
 	{Fits, "", "with room now", "", ""},
 	{SelectorFails, names.EventSelectorFails, "with a selector that fails",
@@ -48,30 +49,30 @@ var verdicts = []verdict{
 	{Full, names.EventDevicesHeld, "full",
 		"wait until one of the holders ends, or delete one of them: this pod then gets the device automatically.", ""},
 	{Together, names.EventDevicesNotTogether, "without room for everything at once",
-		"wait until holders end, or ask for less at once, or drop the constraint, if the program can do without it.", ""},
+		"wait until holders end, or ask for less at once, or drop the constraint, if the program does not need it.", ""},
 	{Switching, names.EventNodesSwitching, "being switched to another profile",
 		"wait until the switch of NODE ends. To see its progress:", "kubectl tranche switches NODE"},
 	{Tainted, names.EventDevicesTainted, "tainted",
-		"the events of NODE say more about taints of Tranche's plugin, which removes them when the reason is gone:", "kubectl describe node NODE"},
+		"the events of NODE explain the taints of Tranche's plugin, which removes them when their reason is resolved:", "kubectl describe node NODE"},
 	{Unusable, names.EventGPUsUnusable, "without usable GPUs",
-		"the node's events say why its GPUs cannot be used:", "kubectl describe node NODE"},
+		"the node's events explain why its GPUs cannot be used:", "kubectl describe node NODE"},
 	{Excluded, names.EventNodesExcluded, "not open to this pod",
-		"NODE has the devices: let the pod go there (its nodeSelector, affinity, tolerations, volumes and requests).", ""},
+		"NODE has the devices: allow the pod to run there (its nodeSelector, affinity, tolerations, volumes and requests).", ""},
 	{Never, names.EventTooMuchForANode, "too small even if empty",
-		"ask for less in one pod, or drop the constraint between its requests, if the program can do without it.", ""},
+		"ask for less in one pod, or drop the constraint between its requests, if the program does not need it.", ""},
 	{Lacking, names.EventNoSuchDevice, "without such a device",
 		"ask for something that a node has, or add a node whose GPUs have it. What there is:", "kubectl tranche"},
 }
 
-// IsEvent reports whether the reason of an event is one of a pod that waits for devices.
+// IsEvent reports whether a reason is that of an event on a pod that waits for devices.
 func IsEvent(reason string) bool {
 	return reason != "" && slices.ContainsFunc(verdicts, func(v verdict) bool { return v.event == reason })
 }
 
-// Counts says how many nodes have each verdict.
+// Counts is the number of nodes by verdict.
 type Counts map[Verdict]int
 
-// CountsOf counts nodes.
+// CountsOf counts nodes by verdict.
 func CountsOf(nodes []Node) Counts {
 	c := Counts{}
 	for _, n := range nodes {
@@ -80,9 +81,9 @@ func CountsOf(nodes []Node) Counts {
 	return c
 }
 
-// Event is the reason of the event on a pod, empty if devices are not the reason or that is not certain.
-// certain: only devices of this driver can serve the pod. Otherwise it must follow from devices that there
-// are.
+// Event returns the reason of the event on a pod, or "" if devices are not, or not certainly, the
+// reason. certain is true if only devices of this driver can serve the pod. Otherwise only verdicts
+// about existing devices count.
 func (c Counts) Event(certain bool) string {
 	for _, v := range verdicts {
 		if c[v.Verdict] == 0 {
@@ -99,10 +100,10 @@ func (c Counts) Event(certain bool) string {
 	return ""
 }
 
-// String says how many nodes fit, and why the others do not: "0 of 3 nodes fit: 2 full, 1 tainted".
+// String returns how many nodes fit, and why the others do not: "0 of 3 nodes fit: 2 full, 1 tainted".
 func (c Counts) String() string { return c.text(nil) }
 
-// Summary says the same with the names of nodes.
+// Summary returns the same as Counts.String, with the names of nodes.
 func Summary(nodes []Node) string {
 	named := map[Verdict][]string{}
 	for _, n := range nodes {
@@ -126,7 +127,7 @@ func (c Counts) text(named map[Verdict][]string) string {
 	return fmt.Sprintf("%d of %d nodes fit: %s", c[Fits], all, strings.Join(why.parts(named), ", "))
 }
 
-// Parts says how many nodes have each verdict: "2 full", "1 tainted".
+// Parts returns how many nodes have each verdict: "2 full", "1 tainted".
 func (c Counts) Parts() []string { return c.parts(nil) }
 
 func (c Counts) parts(named map[Verdict][]string) (out []string) {
@@ -143,7 +144,7 @@ func (c Counts) parts(named map[Verdict][]string) (out []string) {
 	return out
 }
 
-// Sorted are nodes, those first that are closest to serving the pod.
+// Sorted returns nodes, the closest to serving the pod first.
 func Sorted(nodes []Node) []Node {
 	index := func(n Node) int {
 		return slices.IndexFunc(verdicts, func(v verdict) bool { return v.Verdict == n.Verdict })
@@ -151,7 +152,7 @@ func Sorted(nodes []Node) []Node {
 	return slices.SortedStableFunc(slices.Values(nodes), func(a, b Node) int { return index(a) - index(b) })
 }
 
-// Note is the text of an event on a pod that waits. It names no node, and nothing of another namespace.
+// Note returns the text of an event on a waiting pod. It names no node, and nothing of another namespace.
 func Note(pod string, asks []Ask, counts Counts) string {
 	return fmt.Sprintf("Waits for %s: %s. For details: kubectl tranche why %s", Asked(asks), counts, pod)
 }

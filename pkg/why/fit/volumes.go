@@ -9,17 +9,17 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Storage are the objects behind a pod's volumes. A kind is nil if it could not be read.
+// Storage contains the objects behind a pod's volumes. A kind is nil if it could not be read.
 type Storage struct {
 	Claims  []corev1.PersistentVolumeClaim
 	Volumes []corev1.PersistentVolume
 	Classes []storagev1.StorageClass
 }
 
-// VolumeState is what a pod's volume waits for.
+// VolumeState is the state of a pod's volume.
 type VolumeState string
 
-// The states of a volume. VolumeReady: the pod can be scheduled as far as the volume is concerned.
+// The states of a volume. VolumeReady means that the volume does not prevent scheduling.
 const (
 	VolumeReady       VolumeState = "Ready"
 	VolumeMissing     VolumeState = "Missing"
@@ -40,14 +40,14 @@ type Volume struct {
 	State       VolumeState
 	// Class is the StorageClass of a volume that is not bound.
 	Class string
-	// PV is the PersistentVolume of a bound volume, and Nodes from where it can be reached, nil
-	// if from everywhere. NodesKnown: the PersistentVolume could be read.
+	// PV is the PersistentVolume of a bound volume, and Nodes selects the nodes that can reach it, or is
+	// nil for all. NodesKnown is true if the PersistentVolume could be read.
 	PV         string
 	Nodes      *corev1.NodeSelector
 	NodesKnown bool
 }
 
-// Volumes lists the volumes of a pod that are PersistentVolumeClaims.
+// Volumes returns the volumes of a pod that are PersistentVolumeClaims.
 func Volumes(pod *corev1.Pod, s Storage) []Volume {
 	var out []Volume
 	for i := range pod.Spec.Volumes {
@@ -89,7 +89,7 @@ func (s Storage) volume(pod *corev1.Pod, name, claim string, own bool) Volume {
 	return v
 }
 
-// reach finds out from where a bound volume can be reached.
+// reach sets the nodes that can reach a bound volume.
 func (s Storage) reach(v *Volume) {
 	i := slices.IndexFunc(s.Volumes, func(p corev1.PersistentVolume) bool { return p.Name == v.PV })
 	if i < 0 {
@@ -101,7 +101,7 @@ func (s Storage) reach(v *Volume) {
 	}
 }
 
-// unbound reports whether a volume that is not bound is bound when its pod is scheduled.
+// unbound returns the state of an unbound volume: it is ready if it is bound when its pod is scheduled.
 func (s Storage) unbound(v *Volume, c *corev1.PersistentVolumeClaim) VolumeState {
 	v.Class = ptr.Deref(c.Spec.StorageClassName, "")
 	if v.Class == "" {

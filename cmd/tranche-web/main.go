@@ -118,7 +118,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 	return group.Wait()
 }
 
-// ready tells whether there is something to show.
+// ready reports whether there is something to show.
 func ready(store *live.Store) func(context.Context) error {
 	return func(context.Context) error {
 		if !store.Snapshot().Complete {

@@ -111,6 +111,9 @@ func (n *Node) setState(known *corev1.Node) {
 	n.State = strings.Join(states, ", ")
 }
 
+// TakesPods reports whether the scheduler puts pods on the node.
+func (n *Node) TakesPods() bool { return !n.NotReady && !n.Cordoned }
+
 // gpu sums up one GPU. It has no free capacity if the scheduler does not use the GPU, or if
 // holders may be missing.
 func (c *Cluster) gpu(p *Pool, v View) GPU {
@@ -158,7 +161,7 @@ func (h *held) unpublished(sure bool, v View) Held {
 	return Held{Device: h.device, Pool: h.pool, Label: labelOfName(h.device), Unpublished: sure}.by(h.holders, v)
 }
 
-// onlyAdmin tells whether all holders have admin access.
+// onlyAdmin reports whether all holders have admin access.
 func (h *Held) onlyAdmin() bool {
 	return !slices.ContainsFunc(h.Holders, func(o Holder) bool { return !o.Admin })
 }

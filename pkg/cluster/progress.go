@@ -123,10 +123,10 @@ func timeOf(t *metav1.MicroTime) *time.Time {
 
 func (n Progress) rests() bool { return n.State == "" || n.State == v1alpha1.Idle }
 
-// Switching tells whether a switch is under way.
+// Switching reports whether a switch is under way.
 func (n Progress) Switching() bool { return !n.rests() && n.State != v1alpha1.Failed }
 
-// KeepsOff tells whether a GPU is tainted because it is being switched.
+// KeepsOff reports whether a GPU is tainted because it is being switched.
 func (n Progress) KeepsOff(gpuID string) bool {
 	switch n.State {
 	case "", v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Failed:
@@ -135,7 +135,7 @@ func (n Progress) KeepsOff(gpuID string) bool {
 	return slices.Contains(n.GPUs, gpuID)
 }
 
-// Restricts tells whether the applied profile leaves out devices that GPUs could offer. GPUs that
+// Restricts reports whether the applied profile leaves out devices that GPUs could offer. GPUs that
 // a rule leaves unchanged may have such a layout.
 func (n Progress) Restricts() bool {
 	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // work is what is to be computed again, with all that is needed for it.
@@ -52,7 +52,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Step computes a snapshot of what has changed, and tells whether it differs. The first has to
+// Step computes a snapshot of what has changed, and reports whether it differs. The first has to
 // wait until every kind was read or refused.
 func (s *Store) Step(ctx context.Context) bool {
 	w, ok := s.take()
@@ -156,8 +156,8 @@ func values[T any](all map[string]*T) []T {
 }
 
 // renew computes nodes again. Those that turn out to be as they were keep their version.
-func (s *Store) renew(ctx context.Context, before *view.Snapshot, stale []input, version uint64) (nodes []*view.Node, shape, any bool) {
-	made := make([]*view.Node, len(stale))
+func (s *Store) renew(ctx context.Context, before *overview.Snapshot, stale []input, version uint64) (nodes []*overview.Node, shape, any bool) {
+	made := make([]*overview.Node, len(stale))
 	seen := make([]samples, len(stale))
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
@@ -168,7 +168,7 @@ func (s *Store) renew(ctx context.Context, before *view.Snapshot, stale []input,
 		})
 	}
 	_ = group.Wait() // nothing fails
-	all := map[string]*view.Node{}
+	all := map[string]*overview.Node{}
 	for _, n := range before.Nodes {
 		all[n.Name] = n
 	}
@@ -190,11 +190,11 @@ func (s *Store) renew(ctx context.Context, before *view.Snapshot, stale []input,
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b *view.Node) int { return cmp.Compare(a.Name, b.Name) }), shape, any
+	return slices.SortedFunc(maps.Values(all), func(a, b *overview.Node) int { return cmp.Compare(a.Name, b.Name) }), shape, any
 }
 
 // compute makes the model of one node, nil if it has no GPUs to show.
-func (in *input) compute(ctx context.Context) (*view.Node, samples) {
+func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 	for _, p := range in.slices {
 		slice, err := p.unpack()
 		if err != nil {
@@ -212,7 +212,7 @@ func (in *input) compute(ctx context.Context) (*view.Node, samples) {
 	case len(summary.Lost) == 0:
 		return nil, samples{}
 	}
-	out := view.NewNode(node)
+	out := overview.NewNode(node)
 	out.Lost, out.Known = summary.Lost, len(in.Nodes) > 0
 	if len(in.GPUNodes) > 0 {
 		out.History = cluster.SwitchesOf(&in.GPUNodes[0]).History
@@ -221,15 +221,15 @@ func (in *input) compute(ctx context.Context) (*view.Node, samples) {
 }
 
 // rollouts are the plans: those under way first, then by name.
-func rollouts(plans []*v1alpha1.PartitionPlan) []view.Rollout {
-	out := make([]view.Rollout, 0, len(plans))
+func rollouts(plans []*v1alpha1.PartitionPlan) []overview.Rollout {
+	out := make([]overview.Rollout, 0, len(plans))
 	for _, p := range plans {
-		r := view.Rollout{Paused: p.Spec.Paused}
+		r := overview.Rollout{Paused: p.Spec.Paused}
 		r.Rollout, r.Known = cluster.RolloutOf(p)
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b view.Rollout) int {
-		over := func(r view.Rollout) int {
+	slices.SortFunc(out, func(a, b overview.Rollout) int {
+		over := func(r overview.Rollout) int {
 			if r.Result == cluster.RolloutComplete || r.Result == cluster.RolloutUndone {
 				return 1
 			}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // Store has the objects, and the newest snapshot.
@@ -42,7 +42,7 @@ type Store struct {
 	unread map[string]bool
 
 	wake     chan struct{}
-	snapshot atomic.Pointer[view.Snapshot]
+	snapshot atomic.Pointer[overview.Snapshot]
 
 	// listeners are told of new snapshots.
 	listeners listeners
@@ -73,7 +73,7 @@ func New(now func() time.Time) *Store {
 	s.gpuNodes = newKind(s, objects[v1alpha1.GPUNode](nil), func(before, now **v1alpha1.GPUNode) { s.stale[either(before, now).Name] = true })
 	s.plans = newKind(s, objects[v1alpha1.PartitionPlan](nil), func(_, _ **v1alpha1.PartitionPlan) { s.stalePlans = true })
 	s.pods = newKind(s, objects(trimPod), func(_, _ **corev1.Pod) { s.staleWaiting = true })
-	s.snapshot.Store(&view.Snapshot{})
+	s.snapshot.Store(&overview.Snapshot{})
 	return s
 }
 
@@ -138,7 +138,7 @@ func (s *Store) stir() {
 }
 
 // Snapshot returns the newest snapshot.
-func (s *Store) Snapshot() *view.Snapshot { return s.snapshot.Load() }
+func (s *Store) Snapshot() *overview.Snapshot { return s.snapshot.Load() }
 
 // Unread are the kinds that were neither read nor refused yet.
 func (s *Store) Unread() []string {

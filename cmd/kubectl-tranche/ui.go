@@ -93,7 +93,7 @@ func (c connection) usageReader(system string) live.UsageReader {
 			return usage.Node{}, err
 		}
 		known.Store(&found)
-		return usage.Reader{Kubernetes: c.kubernetes, Namespace: found}.Node(ctx, node)
+		return usage.Reader{Kubernetes: c.Kubernetes, Namespace: found}.Node(ctx, node)
 	}
 }
 

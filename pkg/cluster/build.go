@@ -75,8 +75,7 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 		n.Profile = &progress
 		for _, said := range GPUsOf(g) {
 			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == said.Name }); j >= 0 {
-				shown := &n.GPUs[j]
-				shown.HardwareMode, shown.Change, shown.Pending, shown.Problem = said.Mode, said.Change, said.Pending, said.Problem
+				n.GPUs[j].HardwareMode, n.GPUs[j].GPUState = said.Mode, said.GPUState
 			}
 		}
 	}

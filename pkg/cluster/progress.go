@@ -155,6 +155,11 @@ type GPUProgress struct {
 	Product string `json:"product,omitempty"`
 	// Mode is the current mode of the hardware.
 	Mode string `json:"mode,omitempty"`
+	GPUState
+}
+
+// GPUState is what there is to say about a GPU, in words.
+type GPUState struct {
 	// Change is what the switch changes, in words. Empty: the GPU does not change.
 	Change string `json:"change,omitempty"`
 	// Pending is the part of the profile that waits until claims are released.
@@ -182,7 +187,7 @@ func GPUsOf(n *v1alpha1.GPUNode) []GPUProgress {
 	out := make([]GPUProgress, 0, len(s.Node.GPUs))
 	for i := range s.Node.GPUs {
 		r := &s.Node.GPUs[i]
-		c := GPUProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, Pending: r.Pending, Problem: r.Problem}
+		c := GPUProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, GPUState: GPUState{Pending: r.Pending, Problem: r.Problem}}
 		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid

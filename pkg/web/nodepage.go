@@ -71,7 +71,7 @@ func history(all []cluster.Switch) g.Node {
 		return h.Tr(
 			h.Td(g.Text(clock(w.Started))), h.Td(g.Text(cluster.ProfileName(w.From))), h.Td(g.Text(cluster.ProfileName(w.To))),
 			h.Td(g.Text(result), some(w.Message, func(m string) g.Node { return g.Group{h.Br(), h.Small(g.Text(m))} })),
-			right(h.Td, time.Duration(w.Seconds*float64(time.Second)).Round(time.Second).String()),
+			right(h.Td, overview.Took(&w)),
 			right(h.Td, strconv.Itoa(int(w.Evicted))),
 		)
 	})))

@@ -94,7 +94,7 @@ func (v Viewer) Outline(n *Node) *Node {
 		node.Profile, node.GPUs = nil, slices.Clone(node.GPUs)
 		for i := range node.GPUs {
 			g := &node.GPUs[i]
-			g.HardwareMode, g.Change, g.Pending, g.Problem = "", "", "", ""
+			g.HardwareMode, g.GPUState = "", cluster.GPUState{}
 		}
 	}
 	out := NewNode(node)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -80,14 +81,15 @@ type Note struct {
 	Tone        Tone
 }
 
+// StateNotes are the notes of the state of a GPU.
+func StateNotes(s cluster.GPUState) []Note {
+	all := []Note{{"problem: ", s.Problem, Bad}, {"changes: ", s.Change, Warn}, {"pending: ", s.Pending, ""}}
+	return slices.DeleteFunc(all, func(n Note) bool { return n.Text == "" })
+}
+
 // NotesOf are what keeps claims off a GPU, or soon will, beside its taints.
 func NotesOf(g *cluster.GPU) []Note {
-	var out []Note
-	for _, n := range []Note{{"problem: ", g.Problem, Bad}, {"changes: ", g.Change, Warn}, {"pending: ", g.Pending, ""}} {
-		if n.Text != "" {
-			out = append(out, n)
-		}
-	}
+	out := StateNotes(g.GPUState)
 	if g.Incomplete != "" {
 		out = append(out, Note{"", "not published in full: " + g.Incomplete + ", the scheduler ignores the GPU until all are", Warn})
 	}
@@ -138,6 +140,11 @@ func Position(s cluster.State) string {
 		cluster.Free: "free", cluster.Unknown: "not known", cluster.Blocked: "blocked by a taint",
 		cluster.Leftover: "left over: no piece fits there beside those that are held",
 	}[s]
+}
+
+// Took is how long a switch took.
+func Took(s *cluster.Switch) string {
+	return time.Duration(s.Seconds * float64(time.Second)).Round(time.Second / 10).String()
 }
 
 // RolloutTone is how good the end of a rollout is.

@@ -22,13 +22,13 @@ import (
 // work is what is to be computed again, with all that is needed for it.
 type work struct {
 	nodes []input
-	// waiting, plans and gaps are nil if they are as they were.
+	// waiting is nil if what waits is as it was.
 	waiting *cluster.Objects
-	plans   []*v1alpha1.PartitionPlan
+	plans   []v1alpha1.PartitionPlan
 	classes []resourceapi.DeviceClass
 	gaps    []read.Gap
 
-	stalePlans, staleKinds, staleGaps, partial, podsKnown bool
+	staleKinds, partial, podsKnown bool
 }
 
 // input has the objects of a node.
@@ -62,7 +62,8 @@ func (s *Store) Step(ctx context.Context) bool {
 	before := s.Snapshot()
 	now := *before
 	now.Version, now.Complete, now.Partial, now.PodsKnown = before.Version+1, true, w.partial, w.podsKnown
-	changed := !before.Complete || w.staleGaps
+	now.Gaps, now.Rollouts = w.gaps, rollouts(w.plans)
+	changed := !before.Complete || !reflect.DeepEqual(now.Gaps, before.Gaps) || !reflect.DeepEqual(now.Rollouts, before.Rollouts)
 	if nodes, shape, any := s.renew(ctx, before, w.nodes, now.Version); any {
 		changed, now.Nodes = true, nodes
 		if shape {
@@ -74,14 +75,8 @@ func (s *Store) Step(ctx context.Context) bool {
 		changed = changed || !reflect.DeepEqual(waiting, now.Waiting)
 		now.Waiting = waiting
 	}
-	if w.stalePlans {
-		now.Rollouts, changed = rollouts(w.plans), true
-	}
 	if w.staleKinds || s.samples.fresh {
 		now.Kinds, now.System, changed = s.samples.kinds(ctx, w.classes), cluster.SystemNamespace(w.classes), true
-	}
-	if w.staleGaps {
-		now.Gaps = w.gaps
 	}
 	if changed {
 		s.snapshot.Store(&now)
@@ -106,7 +101,7 @@ func (s *Store) take() (*work, bool) {
 	}
 	_, noClaims := s.gaps[read.Claims.Name]
 	_, noPods := s.gaps[read.Pods.Name]
-	w := &work{stalePlans: s.stalePlans, staleKinds: s.staleKinds, staleGaps: s.staleGap, partial: noClaims, podsKnown: !noPods}
+	w := &work{staleKinds: s.staleKinds, partial: noClaims, podsKnown: !noPods, plans: values(s.plans.all)}
 	rules := values(s.rules.all)
 	for name := range s.stale {
 		w.nodes = append(w.nodes, s.input(name, rules, noClaims))
@@ -121,13 +116,8 @@ func (s *Store) take() (*work, bool) {
 		}
 		w.waiting = &o
 	}
-	if s.stalePlans {
-		w.plans = slices.Collect(maps.Values(s.plans.all))
-	}
-	if s.staleGap {
-		w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b read.Gap) int { return cmp.Compare(a.What, b.What) })
-	}
-	s.stale, s.allStale, s.staleWaiting, s.stalePlans, s.staleKinds, s.staleGap = map[string]bool{}, false, false, false, false, false
+	w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b read.Gap) int { return cmp.Compare(a.What, b.What) })
+	s.stale, s.allStale, s.staleWaiting, s.staleKinds = map[string]bool{}, false, false, false
 	return w, true
 }
 
@@ -221,11 +211,11 @@ func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 }
 
 // rollouts are the plans: those under way first, then by name.
-func rollouts(plans []*v1alpha1.PartitionPlan) []overview.Rollout {
+func rollouts(plans []v1alpha1.PartitionPlan) []overview.Rollout {
 	out := make([]overview.Rollout, 0, len(plans))
-	for _, p := range plans {
-		r := overview.Rollout{Paused: p.Spec.Paused}
-		r.Rollout, r.Known = cluster.RolloutOf(p)
+	for i := range plans {
+		r := overview.Rollout{Paused: plans[i].Spec.Paused}
+		r.Rollout, r.Known = cluster.RolloutOf(&plans[i])
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b overview.Rollout) int {

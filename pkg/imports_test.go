@@ -88,7 +88,7 @@ func TestWalls(t *testing.T) {
 func TestWallsHold(t *testing.T) {
 	for _, tt := range []struct{ from, to, broken string }{
 		{"pkg/picture", "pkg/controller/state", "put what both need into pkg/fleet or pkg/cluster"},
-		{"pkg/web/view", "pkg/hardware/mps", "a screen runs on no node"},
+		{"pkg/web/live", "pkg/hardware/mps", "a screen runs on no node"},
 		{"pkg/controller", "pkg/node/follow", "put a shared name into api/names"},
 		{"pkg/node", "pkg/uninstall", "its DaemonSet is being deleted"},
 		{"pkg/why/fit", "pkg/node/drivers", "made of objects alone"},

@@ -10,12 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
-	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
@@ -196,11 +193,8 @@ func readFile(in io.Reader, file string) (data []byte, err error) {
 	return data, nil
 }
 
-// connection has a client for the kinds of Kubernetes, and one for ours.
-type connection struct {
-	kubernetes kubernetes.Interface
-	ours       client.Interface
-}
+// connection reads and writes with the rights of the user.
+type connection struct{ read.Clients }
 
 func (s *session) connect(o *options) error {
 	config, err := o.config.ToRESTConfig()
@@ -210,23 +204,11 @@ func (s *session) connect(o *options) error {
 	// A handful of lists in many pages need not be slowed down.
 	config.QPS, config.Burst = 50, 100
 	config.Wrap(usage.Stay)
-	if s.kubernetes, err = kubernetes.NewForConfig(compact(config)); err != nil {
-		return fmt.Errorf("client for the API server: %w", err)
-	}
-	if s.ours, err = client.New(config); err != nil {
+	if s.Clients, err = read.NewClients(config); err != nil {
 		return err
 	}
 	if s.namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace(); err != nil {
 		return fmt.Errorf("namespace of the kubeconfig: %w", err)
 	}
 	return nil
-}
-
-// compact asks for Kubernetes' own kinds in a shorter form than JSON: the ResourceSlices of a
-// thousand nodes are a hundred megabytes of that.
-func compact(config *rest.Config) *rest.Config {
-	c := rest.CopyConfig(config)
-	c.ContentType = runtime.ContentTypeProtobuf
-	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	return c
 }

@@ -26,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -242,7 +243,7 @@ func TestServerVersions(t *testing.T) {
 		pod("c", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("d", "controller", "0.2.0", corev1.PodRunning), pod("test", "", "0.2.0", corev1.PodRunning),
 		pod("e", "controller", "0.3.0", corev1.PodPending))
 	v := versions{Client: clientVersion{"0.2.0", "linux/amd64"}}
-	require.NoError(t, v.read(t.Context(), connection{kubernetes: kubernetes}, ""))
+	require.NoError(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, ""))
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
 	in := newSession(&out, terminal.Screen{Width: 80}, connection{})
@@ -256,8 +257,8 @@ func TestServerVersions(t *testing.T) {
 
 	forbid(kubernetes, "pods", "tranche-system")
 	v = versions{}
-	require.ErrorContains(t, v.read(t.Context(), connection{kubernetes: kubernetes}, ""), "you are not allowed to list the pods of Tranche: ")
-	none := connection{kubernetes: fake.NewClientset(foreign)}
+	require.ErrorContains(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, ""), "you are not allowed to list the pods of Tranche: ")
+	none := connection{read.Clients{Kubernetes: fake.NewClientset(foreign)}}
 	require.EqualError(t, v.read(t.Context(), none, "gpus"), "no pods with the label app.kubernetes.io/part-of=tranche run in the namespace gpus")
 	require.EqualError(t, v.read(t.Context(), none, ""), "the namespace of Tranche is not known (no DeviceClass names it): name it with --system-namespace")
 }

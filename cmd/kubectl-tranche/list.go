@@ -8,18 +8,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
-
-// ListWatch implements read.Source.
-func (c connection) ListWatch(example runtime.Object, namespace string, only metav1.ListOptions) cache.ListerWatcher {
-	return read.Clients{Kubernetes: c.kubernetes, Ours: c.ours}.ListWatch(example, namespace, only)
-}
 
 // nodesWith lists the nodes with the labels.
 func (c connection) nodesWith(ctx context.Context, labels string) ([]corev1.Node, error) {
@@ -32,7 +25,7 @@ func (c connection) nodesWith(ctx context.Context, labels string) ([]corev1.Node
 
 // mayListSlices says what to do if ResourceSlices cannot be listed.
 func (c connection) mayListSlices(ctx context.Context) error {
-	_, err := c.kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{Limit: 1})
+	_, err := c.Kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{Limit: 1})
 	return slicesError(err)
 }
 

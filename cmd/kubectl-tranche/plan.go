@@ -159,7 +159,7 @@ func (r *planRun) checked(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write PartitionPlan %s: %w", r.plan.Name, err)
 	}
-	p, err := r.ours.PartitionPlans().Patch(ctx, r.plan.Name, types.ApplyPatchType, data, metav1.PatchOptions{
+	p, err := r.Ours.PartitionPlans().Patch(ctx, r.plan.Name, types.ApplyPatchType, data, metav1.PatchOptions{
 		FieldManager: "kubectl-tranche", Force: ptr.To(true), DryRun: []string{metav1.DryRunAll},
 	})
 	switch {
@@ -208,7 +208,7 @@ func (r *planRun) target(ctx context.Context) (v1alpha1.ProfileSnapshot, error) 
 		}
 	}
 	if !found {
-		p, err := r.ours.PartitionProfiles().Get(ctx, name, metav1.GetOptions{})
+		p, err := r.Ours.PartitionProfiles().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return to, fmt.Errorf("PartitionProfile %s, which PartitionPlan %s names, exists neither in %s nor in the cluster", name, r.plan.Name, r.flags.file)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -79,7 +80,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 		return true, p.DeepCopy(), nil
 	})
 	return &planRun{
-		session: newSession(out, terminal.Screen{Width: 100}, connection{kubernetes: k, ours: c}),
+		session: newSession(out, terminal.Screen{Width: 100}, connection{read.Clients{Kubernetes: k, Ours: c}}),
 		flags:   planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
 	}
 }
@@ -110,7 +111,7 @@ func TestPlanDryRunWithoutRights(t *testing.T) {
 	var out bytes.Buffer
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("no"))
 	r := newPlanRun(t, &out, func(string) error { return forbidden })
-	ours := r.ours.(*clientfake.Client)
+	ours := r.Ours.(*clientfake.Client)
 	refuse := func(verb, resource string, err error) {
 		ours.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 	}

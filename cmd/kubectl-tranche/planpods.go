@@ -98,7 +98,7 @@ const notTried = "You are not allowed to evict all of these pods, so it is not k
 
 // tryEviction says why a pod cannot be evicted, empty if it can be, or if that is not known.
 func (r *planRun) tryEviction(ctx context.Context, pod forecast.Pod) string {
-	err := r.kubernetes.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+	err := r.Kubernetes.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
 	})

@@ -128,7 +128,7 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // set puts the label on the node, or takes it off where profile is empty.
 func (r *profileRun) set(ctx context.Context, profile string) error {
-	node, err := r.kubernetes.CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
+	node, err := r.Kubernetes.CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
 	if err != nil {
 		return r.unlessInGPUNode(fmt.Errorf("read node %s: %w", r.node, err), profile)
 	}
@@ -206,7 +206,7 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 	if err != nil {
 		return fmt.Errorf("patch of node %s: %w", r.node, err)
 	}
-	if _, err := r.kubernetes.CoreV1().Nodes().Patch(ctx, r.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := r.Kubernetes.CoreV1().Nodes().Patch(ctx, r.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return r.unlessInGPUNode(fmt.Errorf("label node %s: %w", r.node, err), profile)
 	}
 	if profile == "" {

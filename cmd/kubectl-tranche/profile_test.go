@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -45,13 +46,13 @@ func nodeNamed(name string, labels ...string) *corev1.Node {
 
 func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
 	return &profileRun{
-		session: newSession(out, terminal.Screen{Width: 80}, connection{kubernetes: fake.NewClientset(node), ours: clientfake.New(ours...)}),
+		session: newSession(out, terminal.Screen{Width: 80}, connection{read.Clients{Kubernetes: fake.NewClientset(node), Ours: clientfake.New(ours...)}}),
 		node:    "node-a", flags: profileFlags{timeout: time.Minute},
 	}
 }
 
 func (r *profileRun) labelNow(t *testing.T) string {
-	n, err := r.kubernetes.CoreV1().Nodes().Get(t.Context(), r.node, metav1.GetOptions{})
+	n, err := r.Kubernetes.CoreV1().Nodes().Get(t.Context(), r.node, metav1.GetOptions{})
 	require.NoError(t, err)
 	return n.Labels[names.LabelProfile]
 }
@@ -120,7 +121,7 @@ func TestSetProfile(t *testing.T) {
 func TestSetProfileWithoutRights(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), profileNamed("cpx"), follows("node-a", "old"))
-	kube := r.kubernetes.(*fake.Clientset)
+	kube := r.Kubernetes.(*fake.Clientset)
 	kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
 	})
@@ -136,7 +137,7 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	require.NotContains(t, r.set(t.Context(), "").Error(), "kubectl patch")
 	kube.ReactionChain = kube.ReactionChain[1:]
 
-	ours := r.ours.(*clientfake.Client)
+	ours := r.Ours.(*clientfake.Client)
 	ours.PrependReactor("list", "partitionprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "partitionprofiles"}, "")
 	})

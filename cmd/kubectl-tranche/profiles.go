@@ -78,7 +78,7 @@ func showSwitches(ctx context.Context, s *session, args []string) error {
 
 // gpuNode reads the GPUNode of a node.
 func (c connection) gpuNode(ctx context.Context, node string) (*v1alpha1.GPUNode, error) {
-	n, err := c.ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
+	n, err := c.Ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("GPUNode %s does not exist; the plugin on the node creates it (see kubectl get gpunodes): %w", node, err)

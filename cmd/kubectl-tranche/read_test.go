@@ -18,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -84,7 +85,7 @@ func TestRead(t *testing.T) {
 			for resource, err := range test.fails {
 				client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 			}
-			test.from.connection = connection{client, clientfake.New()}
+			test.from.connection = connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}
 			in, _, err := test.from.read(t.Context())
 			if test.err != "" {
 				require.ErrorContains(t, err, test.err)
@@ -109,19 +110,19 @@ func TestDeviceTaintRules(t *testing.T) {
 	client := newFake()
 	_, err := client.ResourceV1().DeviceTaintRules().Create(t.Context(), &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	in, _, err := reader{connection: connection{client, clientfake.New()}}.read(t.Context())
+	in, _, err := reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.Rules, 1)
 
 	forbid(client, "devicetaintrules", "")
-	in, _, err = reader{connection: connection{client, clientfake.New()}}.read(t.Context())
+	in, _, err = reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, in.Notes[0], "The taints that they add are not shown")
 
 	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	in, _, err = reader{connection: connection{client, clientfake.New()}}.read(t.Context())
+	in, _, err = reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
 }
@@ -129,7 +130,7 @@ func TestDeviceTaintRules(t *testing.T) {
 // A cluster without GPUNodes is shown as it was before there were any.
 func TestReadsGPUNodes(t *testing.T) {
 	ours := clientfake.New(follows("node-a", "cpx"))
-	in, _, err := reader{connection: connection{newFake(), ours}}.read(t.Context())
+	in, _, err := reader{connection: connection{read.Clients{Kubernetes: newFake(), Ours: ours}}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.GPUNodes, 1)
 
@@ -142,7 +143,7 @@ func TestReadsGPUNodes(t *testing.T) {
 		"GPUNodes: away. Profiles, switches and problems of GPUs are not shown.":                                             errors.New("away"),
 	} {
 		answer = err
-		in, _, err = reader{connection: connection{newFake(), ours}}.read(t.Context())
+		in, _, err = reader{connection: connection{read.Clients{Kubernetes: newFake(), Ours: ours}}}.read(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, in.GPUNodes)
 		assert.Equal(t, note, strings.Join(in.Notes, "\n"))
@@ -158,7 +159,7 @@ func TestSelector(t *testing.T) {
 			_, err := client.CoreV1().Nodes().Create(t.Context(), labelled, metav1.CreateOptions{})
 			require.NoError(t, err)
 		}
-		in, view, err := reader{connection: connection{client, clientfake.New()}, selector: "pool=x"}.read(t.Context())
+		in, view, err := reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}, selector: "pool=x"}.read(t.Context())
 		require.NoError(t, err)
 		assert.Len(t, view.Nodes, nodes)
 		assert.NotNil(t, view.Nodes, "none is not all")
@@ -175,13 +176,13 @@ func TestSelector(t *testing.T) {
 			assert.Contains(t, asked, "spec.driver=gpu.tranche.dev,spec.nodeName=gpu-4")
 		}
 	}
-	in, view, err := reader{connection: connection{newFake(), clientfake.New()}, selector: "!pool", only: []string{"node-b"}}.read(t.Context())
+	in, view, err := reader{connection: connection{read.Clients{Kubernetes: newFake(), Ours: clientfake.New()}}, selector: "!pool", only: []string{"node-b"}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, view.Nodes, "nodes that were asked for, of those with the labels")
 	assert.Len(t, in.Nodes, 1)
 
 	client := newFake()
 	forbid(client, "nodes", "")
-	_, _, err = reader{connection: connection{client, clientfake.New()}, selector: "x"}.read(t.Context())
+	_, _, err = reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}, selector: "x"}.read(t.Context())
 	require.ErrorContains(t, err, "list the nodes with the labels x: ")
 }

@@ -111,7 +111,7 @@ type rolloutRun struct {
 
 // read reads the plan.
 func (r *rolloutRun) read(ctx context.Context) (*v1alpha1.PartitionPlan, error) {
-	p, err := r.ours.PartitionPlans().Get(ctx, r.plan, metav1.GetOptions{})
+	p, err := r.Ours.PartitionPlans().Get(ctx, r.plan, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("PartitionPlan %s does not exist (see kubectl get partitionplans): %w", r.plan, err)
@@ -138,7 +138,7 @@ func (r *rolloutRun) edit(ctx context.Context, what string) error {
 		if err != nil {
 			return fmt.Errorf("patch of PartitionPlan %s: %w", p.Name, err)
 		}
-		if _, err := r.ours.PartitionPlans().Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := r.Ours.PartitionPlans().Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("change PartitionPlan %s: %w", p.Name, err)
 		}
 	}

@@ -14,13 +14,14 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 func newRollout(out *bytes.Buffer, objects ...runtime.Object) *rolloutRun {
-	return &rolloutRun{session: newSession(out, terminal.Screen{Width: 80}, connection{ours: clientfake.New(objects...)}), plan: "canary"}
+	return &rolloutRun{session: newSession(out, terminal.Screen{Width: 80}, connection{read.Clients{Ours: clientfake.New(objects...)}}), plan: "canary"}
 }
 
 // planned is a plan of two revisions and three steps, in one of them.
@@ -102,7 +103,7 @@ func TestEditPlan(t *testing.T) {
 func TestFollowRollout(t *testing.T) {
 	said, done, ours := make(lines), make(chan error, 1), clientfake.New(planned(1, names.ReasonRollingOut).DeepCopy())
 	r := newRollout(nil)
-	r.ours, r.out = ours, said
+	r.Ours, r.out = ours, said
 	go func() { done <- r.follow(t.Context(), 0) }()
 	assert.Equal(t, "step 1 of 3: 1 of 4 nodes updated (RollingOut)", <-said)
 	w := &waiting{ours: ours}

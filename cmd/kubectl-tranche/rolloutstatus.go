@@ -77,7 +77,7 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// ended tells whether a rollout is complete, or why it will not be.
+// ended reports whether a rollout is complete, or why it will not be.
 func ended(far cluster.Rollout) (bool, error) {
 	switch far.Result {
 	case "":

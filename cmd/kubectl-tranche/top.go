@@ -185,7 +185,7 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 	progress := read.ProgressOf(ctx)
 	defer progress.Done()
 	from := usage.Reader{
-		Kubernetes: r.kubernetes, Namespace: system,
+		Kubernetes: r.Kubernetes, Namespace: system,
 		Progress: func(done, all int) { progress.Say("Read the metrics of %d of %d nodes.", done, all) },
 	}
 	if len(only) > 0 {

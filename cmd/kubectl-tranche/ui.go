@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/usage"
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/live"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -93,12 +93,12 @@ func (c connection) usageReader(system string) live.UsageReader {
 			return usage.Node{}, err
 		}
 		known.Store(&found)
-		return usage.Reader{Kubernetes: c.kubernetes, Namespace: found}.Node(ctx, node)
+		return usage.Reader{Kubernetes: c.Kubernetes, Namespace: found}.Node(ctx, node)
 	}
 }
 
 // explain explains a pod as `why` does.
-func (c connection) explain(ctx context.Context, _ view.Viewer, namespace, pod string) (*why.Explanation, error) {
+func (c connection) explain(ctx context.Context, _ overview.Viewer, namespace, pod string) (*why.Explanation, error) {
 	return newWhyReader(c, namespace, time.Now()).explainPod(ctx, pod)
 }
 

@@ -35,7 +35,7 @@ func newUninstallCommand(o *options) *cobra.Command {
 			}
 			progress := read.ProgressOf(ctx)
 			defer progress.Done()
-			config := uninstall.Config{Client: s.kubernetes, Ours: s.ours, Objects: objects, Force: force, Deadline: timeout, Out: clearing{s.out, progress}, Progress: progress.Say}
+			config := uninstall.Config{Client: s.Kubernetes, Ours: s.Ours, Objects: objects, Force: force, Deadline: timeout, Out: clearing{s.out, progress}, Progress: progress.Say}
 			if _, err := config.Find(ctx, s.asked); err != nil {
 				return err
 			}

@@ -82,7 +82,7 @@ func newVersionCommand(o *options) *cobra.Command {
 
 // read asks the cluster.
 func (v *versions) read(ctx context.Context, c connection, system string) error {
-	server, err := discovery.ToServerVersionInterfaceWithContext(c.kubernetes.Discovery()).ServerVersionWithContext(ctx)
+	server, err := discovery.ToServerVersionInterfaceWithContext(c.Kubernetes.Discovery()).ServerVersionWithContext(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the API server for its version: %w", err)
 	}

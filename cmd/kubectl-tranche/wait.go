@@ -96,7 +96,7 @@ func (r *profileRun) tell(live *terminal.Live, line string) error {
 	return live.Tell(r.screen(), line, func(p *terminal.Page) { p.Wrap("", line, terminal.Normal) })
 }
 
-// noticed tells whether the controller has taken notice of the label.
+// noticed reports whether the controller has taken notice of the label.
 func noticed(far cluster.Progress, profile string) bool {
 	label := names.LabelProfile + "="
 	if profile == "" {
@@ -105,7 +105,7 @@ func noticed(far cluster.Progress, profile string) bool {
 	return far.Desired == profile && far.Label == label+profile
 }
 
-// arrived tells whether the profile is applied, or why it will not be.
+// arrived reports whether the profile is applied, or why it will not be.
 func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, fmt.Errorf("%w: %s", errNotApplied, far.Conflict)

@@ -36,7 +36,7 @@ type waiting struct {
 func startWaiting(ctx context.Context, profile string, n *v1alpha1.GPUNode) *waiting {
 	w := &waiting{said: make(lines), done: make(chan error, 1), ours: clientfake.New(n)}
 	r := newRun(nil, nodeNamed("node-a"))
-	r.ours, r.out, r.flags.timeout = w.ours, w.said, time.Minute
+	r.Ours, r.out, r.flags.timeout = w.ours, w.said, time.Minute
 	go func() { w.done <- r.wait(ctx, profile) }()
 	return w
 }

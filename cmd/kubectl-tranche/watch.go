@@ -21,7 +21,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/web/live"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 const (
@@ -48,17 +47,17 @@ func (f followed) ListWatch(example runtime.Object, namespace string, only metav
 }
 
 // shows reports whether a node was asked for. With a selector, the others are not read.
-func (f followed) shows(n *view.Node) bool {
+func (f followed) shows(n *overview.Node) bool {
 	return (f.selector == "" || n.Known) && (f.only == nil || slices.Contains(f.only, n.Name))
 }
 
 // viewer names the holders of the namespace that was asked for.
-func (f followed) viewer() view.Viewer {
+func (f followed) viewer() overview.Viewer {
 	if f.namespace == "" {
-		return view.Viewer{}
+		return overview.Viewer{}
 	}
 	only := func(namespace string) bool { return namespace == f.namespace }
-	return view.Viewer{Claims: only, Pods: only}
+	return overview.Viewer{Claims: only, Pods: only}
 }
 
 // watch shows changes until the user ends it: on a terminal as a picture that is drawn again,

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
@@ -52,7 +53,7 @@ func startWatching(t *testing.T, kubernetes *fake.Clientset, ours *clientfake.Cl
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
-	from.connection = connection{kubernetes, ours}
+	from.connection = connection{read.Clients{Kubernetes: kubernetes, Ours: ours}}
 	go func() { done <- r.watch(ctx, from) }()
 	return out, func() error {
 		cancel()
@@ -114,7 +115,7 @@ func TestWatchWithoutRights(t *testing.T) {
 
 	forbid(client, "resourceslices", "")
 	r := &showRun{session: newSession(out, terminal.Screen{Width: 100}, connection{})}
-	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{client, clientfake.New()}}), "you are not allowed to list ResourceSlices")
+	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}), "you are not allowed to list ResourceSlices")
 }
 
 func TestWatchOfNodesWithLabels(t *testing.T) {

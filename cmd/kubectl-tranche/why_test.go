@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
@@ -37,7 +38,7 @@ func whyFake() *fake.Clientset {
 }
 
 func reading(client *fake.Clientset) *whyReader {
-	return &whyReader{connection: connection{kubernetes: client, ours: clientfake.New()}, namespace: "team-a", now: time.Unix(0, 0), raw: notServed}
+	return &whyReader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}, namespace: "team-a", now: time.Unix(0, 0), raw: notServed}
 }
 
 // notServed is an API server without Kueue and JobSet.

@@ -63,7 +63,7 @@ func (r *whyReader) readOwner(ctx context.Context, t target) (why.OwnerInput, er
 }
 
 func (r *whyReader) readObject(ctx context.Context, t target, in *why.OwnerInput) (err error) {
-	k, o := r.kubernetes, metav1.GetOptions{}
+	k, o := r.Kubernetes, metav1.GetOptions{}
 	switch t.kind {
 	case why.KindJob:
 		in.Job, err = k.BatchV1().Jobs(r.namespace).Get(ctx, t.name, o)

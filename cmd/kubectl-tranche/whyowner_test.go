@@ -51,7 +51,7 @@ func TestWhyOwners(t *testing.T) {
 		podOf(why.KindJob, "nightly", "nightly-a"), podOf(why.KindJob, "nightly", "nightly-b"), podOf(why.KindReplicaSet, "web-1", "web-1-a"),
 		podOf(why.KindStatefulSet, "db", "db-0"), podOf(why.KindJob, "big-0", "big-0-a"),
 	} {
-		require.NoError(t, r.kubernetes.(interface {
+		require.NoError(t, r.Kubernetes.(interface {
 			Tracker() clienttesting.ObjectTracker
 		}).Tracker().Add(o))
 	}

@@ -31,13 +31,13 @@ type whyReader struct {
 
 func newWhyReader(c connection, namespace string, now time.Time) *whyReader {
 	return &whyReader{connection: c, namespace: namespace, now: now, raw: func(ctx context.Context, path string) ([]byte, error) {
-		return c.kubernetes.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
+		return c.Kubernetes.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	}}
 }
 
 // read reads a pod, which must exist, and as much of the rest as the user is allowed to.
 func (r *whyReader) read(ctx context.Context, name string) (why.Input, error) {
-	pod, err := r.kubernetes.CoreV1().Pods(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := r.Kubernetes.CoreV1().Pods(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsForbidden(err) {
 		return why.Input{}, fmt.Errorf("you may not get pods in the namespace %s, so nothing can be said about %s; ask for the role view or tranche-user-namespace: %w", r.namespace, name, err)
 	}
@@ -134,7 +134,7 @@ func (r *whyReader) claims(ctx context.Context, in *why.Input) error {
 
 // readTranslation reads what decides whether the controller creates templates.
 func (r *whyReader) readTranslation(ctx context.Context, in *why.Input) {
-	namespace, err := r.kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+	namespace, err := r.Kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
 	if err == nil {
 		in.Namespace = namespace
 	}
@@ -151,7 +151,7 @@ func (r *whyReader) readStorage(ctx context.Context, in *why.Input) {
 		if v.PV == "" {
 			continue
 		}
-		volume, err := r.kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
+		volume, err := r.Kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
 		if err != nil {
 			note(&in.Unread, why.ResourceVolumes, err)
 			break

@@ -14,13 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/cmd/internal/daemon"
-	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/serve"
 	"github.com/tranche-dev/tranche/pkg/usage"
@@ -73,18 +71,12 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 func (c *config) run(ctx context.Context, api *rest.Config) error {
 	// Who waits for an answer of the API server is limited, how often it is asked is not.
 	api.QPS = -1
-	compact := rest.CopyConfig(api)
-	compact.ContentType, compact.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	k, err := kubernetes.NewForConfig(compact)
+	clients, err := read.NewClients(api)
 	if err != nil {
 		return err
 	}
-	ours, err := client.New(api)
-	if err != nil {
-		return err
-	}
-	store, guard := live.New(time.Now), signin.New(k)
-	used := live.NewHistory(usageReader(k, c.namespace))
+	store, guard := live.New(time.Now), signin.New(clients.Kubernetes)
+	used := live.NewHistory(usageReader(clients.Kubernetes, c.namespace))
 	page, err := web.New(web.Options{Source: store, Usage: used, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
 	if err != nil {
 		return err
@@ -108,7 +100,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 	group.Go(func() error { return serve.Run(ctx, server, pages) })
 	group.Go(func() error { return serve.Run(ctx, serve.New(serve.Endpoints(metrics(), ready(store))), endpoints) })
 	group.Go(func() error {
-		store.Follow(ctx, read.Clients{Kubernetes: k, Ours: ours}, "")
+		store.Follow(ctx, clients, "")
 		return nil
 	})
 	group.Go(func() error {
@@ -118,7 +110,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 	return group.Wait()
 }
 
-// ready tells whether there is something to show.
+// ready reports whether there is something to show.
 func ready(store *live.Store) func(context.Context) error {
 	return func(context.Context) error {
 		if !store.Snapshot().Complete {

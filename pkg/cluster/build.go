@@ -75,8 +75,7 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 		n.Profile = &progress
 		for _, said := range GPUsOf(g) {
 			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == said.Name }); j >= 0 {
-				shown := &n.GPUs[j]
-				shown.HardwareMode, shown.Change, shown.Pending, shown.Problem = said.Mode, said.Change, said.Pending, said.Problem
+				n.GPUs[j].HardwareMode, n.GPUs[j].GPUState = said.Mode, said.GPUState
 			}
 		}
 	}
@@ -110,6 +109,9 @@ func (n *Node) setState(known *corev1.Node) {
 	}
 	n.State = strings.Join(states, ", ")
 }
+
+// TakesPods reports whether the scheduler puts pods on the node.
+func (n *Node) TakesPods() bool { return !n.NotReady && !n.Cordoned }
 
 // gpu sums up one GPU. It has no free capacity if the scheduler does not use the GPU, or if
 // holders may be missing.
@@ -158,7 +160,7 @@ func (h *held) unpublished(sure bool, v View) Held {
 	return Held{Device: h.device, Pool: h.pool, Label: labelOfName(h.device), Unpublished: sure}.by(h.holders, v)
 }
 
-// onlyAdmin tells whether all holders have admin access.
+// onlyAdmin reports whether all holders have admin access.
 func (h *Held) onlyAdmin() bool {
 	return !slices.ContainsFunc(h.Holders, func(o Holder) bool { return !o.Admin })
 }

@@ -16,7 +16,7 @@ import (
 // classDomain ends the names of all device classes that the chart installs.
 const classDomain = ".tranche.dev"
 
-// IsOurs tells whether a class selects our devices. Classes of the chart are known by their
+// IsOurs reports whether a class selects our devices. Classes of the chart are known by their
 // names, also if they could not be read or do not exist any more.
 func (c *Cluster) IsOurs(ctx context.Context, class string) bool {
 	if strings.HasSuffix(class, classDomain) {
@@ -36,7 +36,7 @@ const (
 	Others
 )
 
-// Serving tells whether our devices can serve a request for a class, with selectors of its own.
+// Serving reports whether our devices can serve a request for a class, with selectors of its own.
 func (c *Cluster) Serving(ctx context.Context, class string, selectors []resourceapi.DeviceSelector) Serving {
 	if strings.HasSuffix(class, classDomain) {
 		return Ours
@@ -63,7 +63,7 @@ func (c *Cluster) serving(ctx context.Context, selectors []resourceapi.DeviceSel
 	return Ours
 }
 
-// selectsOurs tells whether selectors choose our devices, and not those of any driver. It checks
+// selectsOurs reports whether selectors choose our devices, and not those of any driver. It checks
 // published devices only if the driver alone does not decide: the devices of a class need not be
 // published now.
 func (c *Cluster) selectsOurs(ctx context.Context, selectors []resourceapi.DeviceSelector) bool {

@@ -54,7 +54,7 @@ func conjuncts(e ast.Expr) []ast.Expr {
 	return []ast.Expr{e}
 }
 
-// onlyDriver tells whether an expression reads device.driver and nothing else of the device.
+// onlyDriver reports whether an expression reads device.driver and nothing else of the device.
 func onlyDriver(e ast.Expr) bool {
 	driver, device := 0, 0
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {

@@ -53,7 +53,7 @@ func (d *Device) CEL() cel.Device {
 	return cel.Device{Driver: d.Pool.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity}
 }
 
-// Shared tells whether several claims can hold the device at once.
+// Shared reports whether several claims can hold the device at once.
 func (d *Device) Shared() bool { return ptr.Deref(d.AllowMultipleAllocations, false) }
 
 // holding are the holders without admin access.
@@ -61,17 +61,17 @@ func (d *Device) holding() []Holder {
 	return slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return h.Admin })
 }
 
-// Held tells whether a claim holds the device.
+// Held reports whether a claim holds the device.
 func (d *Device) Held() bool {
 	return slices.ContainsFunc(d.Holders, func(h Holder) bool { return !h.Admin })
 }
 
-// barred tells whether a taint keeps new claims away.
+// barred reports whether a taint keeps new claims away.
 func (d *Device) barred() bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Effect != resourceapi.DeviceTaintEffectNone })
 }
 
-// On tells whether the device is available to a node.
+// On reports whether the device is available to a node.
 func (d *Device) On(node *corev1.Node) bool {
 	spec := d.Slice.Spec
 	name, all, selector := ptr.Deref(spec.NodeName, ""), ptr.Deref(spec.AllNodes, false), spec.NodeSelector

@@ -66,12 +66,7 @@ type GPU struct {
 	MemoryMode string `json:"memoryMode,omitempty"`
 	// HardwareMode is the current mode as the node's plugin reports it: "MIG on", "CPX NPS1".
 	HardwareMode string `json:"hardwareMode,omitempty"`
-	// Change is what the switch of the node changes on the GPU.
-	Change string `json:"change,omitempty"`
-	// Pending is the part of the profile that waits until claims are released.
-	Pending string `json:"pending,omitempty"`
-	// Problem is what is wrong with the GPU.
-	Problem string `json:"problem,omitempty"`
+	GPUState
 	// Held are the held devices, in the order of the bar.
 	Held []Held `json:"held,omitempty"`
 	// Fits says how often each placement would still fit, each counted alone.

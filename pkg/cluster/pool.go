@@ -29,12 +29,12 @@ type Pool struct {
 	gone      []*held // held, and not published
 }
 
-// Incomplete tells whether slices are missing. The scheduler does not use such a pool.
+// Incomplete reports whether slices are missing. The scheduler does not use such a pool.
 func (p *Pool) Incomplete() bool {
 	return int64(len(p.Parts)) < p.Parts[0].Spec.Pool.ResourceSliceCount
 }
 
-// onNode tells whether the slices name the node.
+// onNode reports whether the slices name the node.
 func (p *Pool) onNode() bool {
 	return slices.ContainsFunc(p.Parts, func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName != nil })
 }
@@ -96,7 +96,7 @@ func (p *Pool) Short(d *Device, taken gpu.Counters) []string {
 	})
 }
 
-// Fits tells whether the scheduler could allocate a device now, regardless of taints. Further
+// Fits reports whether the scheduler could allocate a device now, regardless of taints. Further
 // shares of a held device consume no counters.
 func (p *Pool) Fits(d *Device) bool {
 	if d.Held() {

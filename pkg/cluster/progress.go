@@ -123,10 +123,10 @@ func timeOf(t *metav1.MicroTime) *time.Time {
 
 func (n Progress) rests() bool { return n.State == "" || n.State == v1alpha1.Idle }
 
-// Switching tells whether a switch is under way.
+// Switching reports whether a switch is under way.
 func (n Progress) Switching() bool { return !n.rests() && n.State != v1alpha1.Failed }
 
-// KeepsOff tells whether a GPU is tainted because it is being switched.
+// KeepsOff reports whether a GPU is tainted because it is being switched.
 func (n Progress) KeepsOff(gpuID string) bool {
 	switch n.State {
 	case "", v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Failed:
@@ -135,7 +135,7 @@ func (n Progress) KeepsOff(gpuID string) bool {
 	return slices.Contains(n.GPUs, gpuID)
 }
 
-// Restricts tells whether the applied profile leaves out devices that GPUs could offer. GPUs that
+// Restricts reports whether the applied profile leaves out devices that GPUs could offer. GPUs that
 // a rule leaves unchanged may have such a layout.
 func (n Progress) Restricts() bool {
 	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {
@@ -155,6 +155,11 @@ type GPUProgress struct {
 	Product string `json:"product,omitempty"`
 	// Mode is the current mode of the hardware.
 	Mode string `json:"mode,omitempty"`
+	GPUState
+}
+
+// GPUState is what there is to say about a GPU, in words.
+type GPUState struct {
 	// Change is what the switch changes, in words. Empty: the GPU does not change.
 	Change string `json:"change,omitempty"`
 	// Pending is the part of the profile that waits until claims are released.
@@ -182,7 +187,7 @@ func GPUsOf(n *v1alpha1.GPUNode) []GPUProgress {
 	out := make([]GPUProgress, 0, len(s.Node.GPUs))
 	for i := range s.Node.GPUs {
 		r := &s.Node.GPUs[i]
-		c := GPUProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, Pending: r.Pending, Problem: r.Problem}
+		c := GPUProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, GPUState: GPUState{Pending: r.Pending, Problem: r.Problem}}
 		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid

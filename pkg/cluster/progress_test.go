@@ -101,8 +101,8 @@ func TestGPUs(t *testing.T) {
 	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
-		{Name: "gpu-a", Product: product, Mode: "SPX NPS1", Pending: "later", Problem: "hot"},
-		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", Change: "compute mode CPX"},
+		{Name: "gpu-a", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},
+		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Change: "compute mode CPX"}},
 	}
 	assert.Equal(t, want, cluster.GPUsOf(&n.Plan("compute mode CPX").GPUNode))
 	n.Status.Node.Task.Switch = "another"

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// ServesRules tells whether the API server of a mapper serves DeviceTaintRules.
+// ServesRules reports whether the API server of a mapper serves DeviceTaintRules.
 func ServesRules(mapper meta.RESTMapper) (bool, error) {
 	_, err := mapper.RESTMapping(resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule").GroupKind(), resourceapi.SchemeGroupVersion.Version)
 	switch {
@@ -44,7 +44,7 @@ func withRules(all []resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintR
 	return out
 }
 
-// selects tells whether a rule selects a device. An empty selector selects all devices, none
+// selects reports whether a rule selects a device. An empty selector selects all devices, none
 // selects no device.
 func selects(rule resourceapi.DeviceTaintRule, driver, pool, device string) bool {
 	s := rule.Spec.DeviceSelector

@@ -1,12 +1,10 @@
 package picture
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/terminal"
@@ -78,7 +76,7 @@ func (d *drawing) node(n cluster.Node) {
 	head := []terminal.Span{terminal.Phrase(n.Name, terminal.Bold), plain(": ")}
 	var facts []terminal.Span
 	products := overview.ProductsOf(&n)
-	all := d.nodeFacts(n, products)
+	all := d.nodeFacts(n)
 	for i, text := range all {
 		if i < len(all)-1 {
 			text += ","
@@ -99,14 +97,8 @@ func (d *drawing) node(n cluster.Node) {
 }
 
 // nodeFacts describes the node: its GPUs, driver, modes and profile.
-func (d *drawing) nodeFacts(n cluster.Node, products []overview.Product) []string {
-	var facts []string
-	for _, p := range products {
-		facts = append(facts, p.String())
-	}
-	if len(products) == 0 {
-		facts = append(facts, "no GPUs are published")
-	}
+func (d *drawing) nodeFacts(n cluster.Node) []string {
+	facts := []string{overview.ModelOf(&n)}
 	if n.DriverVersion != "" {
 		facts = append(facts, "driver "+n.DriverVersion)
 		if modes := modes(n); modes != "" {
@@ -144,14 +136,14 @@ func (d *drawing) gpu(g cluster.GPU, nameProduct, sayMode, alone bool) {
 	if nameProduct {
 		d.detail("", terminal.Text(overview.ProductName(g.ProductName), terminal.Normal))
 	}
-	if g.Incomplete != "" {
-		text := "not published in full: " + g.Incomplete + ", the scheduler ignores the GPU until all are"
-		d.detail("", terminal.Text(text, terminal.Yellow))
+	d.gpuMode(g, sayMode)
+	for _, n := range overview.NotesOf(&g) {
+		d.detail(n.About, terminal.Text(n.Text, styles[n.Tone]))
 	}
-	d.gpuModes(g, sayMode)
 	d.holders(g.Held)
 	for _, t := range g.Taints {
-		d.taint(t)
+		note, source := overview.TaintNote(&t)
+		d.detail(note.About, terminal.Text(note.Text, styles[note.Tone]), terminal.Phrase("("+source+")", terminal.Dim))
 	}
 	if len(g.Fits) > 0 && (alone || len(g.Held) > 0 || len(g.Taints) > 0) {
 		d.detail("free: ", fitWords(g.Fits)...)
@@ -165,25 +157,8 @@ func (d *drawing) detail(head string, text ...terminal.Span) {
 	d.Flow([]terminal.Span{plain(strings.Repeat(" ", d.indent()) + head)}, text...)
 }
 
-// taintWords describe taints without a value.
-var taintWords = map[string]string{
-	names.DriverName + "/unhealthy":      "out of service",
-	names.DriverName + "/driver-upgrade": "its driver is being replaced",
-	names.DriverName + "/busy":           "kept in its mode by a process without a claim",
-}
-
-func (d *drawing) taint(t cluster.Taint) {
-	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
-	if t.Key == names.TaintRepartitioning && t.Value != "" {
-		reason = "being switched to " + cluster.TaintProfile(t.Value)
-	}
-	text := terminal.Text(fmt.Sprintf("%s, %s", reason, overview.Extent(&t)), terminal.Yellow)
-	source := fmt.Sprintf("(%s:%s)", t.Key, t.Effect)
-	if len(t.Rules) > 0 {
-		source = fmt.Sprintf("(%s:%s by DeviceTaintRule %s)", t.Key, t.Effect, strings.Join(t.Rules, ", "))
-	}
-	d.detail("tainted: ", text, terminal.Phrase(source, terminal.Dim))
-}
+// styles are those of the tones.
+var styles = map[overview.Tone]terminal.Style{"": terminal.Normal, overview.OK: terminal.Green, overview.Warn: terminal.Yellow, overview.Bad: terminal.Red}
 
 // fitWords formats free capacity: "3g.40gb ×1 or 1g.10gb ×3".
 func fitWords(all []cluster.Fit) []terminal.Span {

@@ -18,7 +18,7 @@ func modes(n cluster.Node) string {
 	return strings.Join(memoryModes(n), ", ")
 }
 
-// hardwareMode is the mode of the first GPU; same tells whether all have it.
+// hardwareMode is the mode of the first GPU; same reports whether all have it.
 func hardwareMode(n cluster.Node) (mode string, same bool) {
 	if len(n.GPUs) == 0 {
 		return "", true
@@ -41,20 +41,11 @@ func (d *drawing) profileLines(n cluster.Node) {
 	}
 }
 
-// gpuModes describes the mode of a GPU, unless the node's heading does, and what changes.
-func (d *drawing) gpuModes(g cluster.GPU, sayMode bool) {
+// gpuMode describes the mode of a GPU, unless the node's heading does.
+func (d *drawing) gpuMode(g cluster.GPU, sayMode bool) {
 	if m := g.Mode; m != nil && m.Of > 1 {
 		d.detail("", terminal.Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), terminal.Normal))
 	} else if sayMode && g.HardwareMode != "" {
 		d.detail("", terminal.Text(g.HardwareMode, terminal.Normal))
-	}
-	if g.Problem != "" {
-		d.detail("problem: ", terminal.Text(g.Problem, terminal.Red))
-	}
-	if g.Change != "" {
-		d.detail("changes: ", terminal.Text(g.Change, terminal.Yellow))
-	}
-	if g.Pending != "" {
-		d.detail("pending: ", terminal.Text(g.Pending, terminal.Normal))
 	}
 }

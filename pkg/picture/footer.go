@@ -131,10 +131,9 @@ func (d *drawing) legend() {
 		}
 	}
 	say(true, "A bar is the memory of one GPU; a box with a name is a piece that somebody holds.")
-	say(seen[cluster.Free], "··· is free.")
-	say(seen[cluster.Unknown], "??? is not known.")
-	say(seen[cluster.Leftover], "xxx is left over: no piece fits there beside those that are held.")
-	say(seen[cluster.Blocked], "!!! is blocked by a taint.")
+	for _, s := range []cluster.State{cluster.Free, cluster.Unknown, cluster.Leftover, cluster.Blocked} {
+		say(seen[s], strings.Repeat(marks[s].char, 3)+" is "+overview.Position(s)+".")
+	}
 	for _, example := range examples {
 		say(true, example)
 	}

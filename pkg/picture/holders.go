@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -76,20 +77,18 @@ func who(o cluster.Holder) []terminal.Span {
 	if o.Admin {
 		out = append(out, terminal.Text("watched by", terminal.Dim))
 	}
-	if o.Hidden {
-		return append(out, terminal.Text("another namespace", terminal.Dim))
+	names, claim := overview.Who(&o)
+	style := terminal.Normal
+	switch {
+	case o.Hidden:
+		style = terminal.Dim
+	case len(o.Pods) == 0:
+		style = terminal.Yellow
 	}
-	var pods []string
-	for _, p := range o.Pods {
-		pods = append(pods, o.Namespace+"/"+p)
+	out = append(out, terminal.List(names, style)...)
+	if claim != "" {
+		out = append(out, terminal.Phrase("(claim "+claim+")", terminal.Dim))
 	}
-	claim := "(claim " + o.Claim
-	if len(pods) == 0 {
-		out = append(out, terminal.Text("no pod", terminal.Yellow))
-		claim = "(claim " + o.Namespace + "/" + o.Claim
-	}
-	out = append(out, terminal.List(pods, terminal.Normal)...)
-	out = append(out, terminal.Phrase(claim+")", terminal.Dim))
 	if amounts := cluster.Amounts(o.Consumed, false); len(amounts) > 0 {
 		out = append(append(out, plain("has")), terminal.List(amounts, terminal.Normal)...)
 	}
@@ -120,7 +119,7 @@ func (d *drawing) compactEntries(held []cluster.Held) []entry {
 	return out
 }
 
-// simple tells whether a device can share a line: it has one holder with a pod. It returns the
+// simple reports whether a device can share a line: it has one holder with a pod. It returns the
 // holder's namespace.
 func simple(h cluster.Held) (namespace string, ok bool) {
 	if len(h.Holders) != 1 || h.Unpublished {

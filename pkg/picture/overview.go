@@ -131,15 +131,8 @@ func (d *drawing) nodeTable() {
 	for i := range d.summary.Nodes {
 		n := &d.summary.Nodes[i]
 		state, _ := overview.StateOf(n, d.summary.Now)
-		var models, memory = []string{}, overview.Memory{}
-		for _, p := range overview.ProductsOf(n) {
-			models = append(models, p.String())
-		}
-		for j := range n.GPUs {
-			m := overview.MemoryOf(&n.GPUs[j])
-			memory.TotalBytes, memory.FreeBytes = memory.TotalBytes+m.TotalBytes, memory.FreeBytes+m.FreeBytes
-		}
-		free := fmt.Sprintf("%s of %s", text.Bytes(memory.FreeBytes), text.Bytes(memory.TotalBytes))
+		sums := overview.NewNode(*n)
+		free := fmt.Sprintf("%s of %s", text.Bytes(sums.Memory.FreeBytes), text.Bytes(sums.Memory.TotalBytes))
 		if d.summary.Partial {
 			free = "-"
 		}
@@ -147,7 +140,7 @@ func (d *drawing) nodeTable() {
 		if n.Profile != nil && n.Profile.Title() != "" {
 			profile = strings.TrimPrefix(n.Profile.Title(), "profile ")
 		}
-		rows = append(rows, []string{n.Name, string(state), profile, free, strings.Join(models, ", ")})
+		rows = append(rows, []string{n.Name, string(state), profile, free, sums.Model})
 	}
 	d.Blank()
 	d.Table([]string{"NODE", "STATE", "PROFILE", "FREE MEMORY", "GPUS"}, rows)

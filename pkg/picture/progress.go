@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -26,7 +27,11 @@ func DrawNode(p *terminal.Page, node string, n cluster.Progress, gpus []cluster.
 	if len(gpus) > 0 {
 		var rows [][]string
 		for _, c := range gpus {
-			rows = append(rows, []string{c.Name, c.Mode, remarks(c)})
+			var remarks []string
+			for _, n := range overview.StateNotes(c.GPUState) {
+				remarks = append(remarks, n.About+n.Text)
+			}
+			rows = append(rows, []string{c.Name, c.Mode, strings.Join(remarks, "; ")})
 		}
 		p.Blank()
 		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)
@@ -46,20 +51,6 @@ func namedBy(n cluster.Progress) string {
 		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""
-}
-
-// remarks are the notes about a GPU.
-func remarks(c cluster.GPUProgress) string {
-	var out []string
-	say := func(head, text string) {
-		if text != "" {
-			out = append(out, fmt.Sprintf("%s: %s", head, text))
-		}
-	}
-	say("changes", c.Change)
-	say("pending", c.Pending)
-	say("problem", c.Problem)
-	return strings.Join(out, "; ")
 }
 
 // DrawProfiles writes profiles as a table.
@@ -95,12 +86,11 @@ func DrawSwitches(p *terminal.Page, s cluster.Switches, now time.Time) {
 	var rows [][]string
 	for i := range s.History {
 		r := &s.History[i]
-		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Second / 10)
 		text := r.Reason
 		if r.Message != "" {
 			text = strings.TrimPrefix(text+": "+r.Message, ": ")
 		}
-		rows = append(rows, []string{r.Started.Format(time.DateTime), took.String(), cmp.Or(r.From, "-"), cmp.Or(r.To, "-"),
+		rows = append(rows, []string{r.Started.Format(time.DateTime), overview.Took(r), cmp.Or(r.From, "-"), cmp.Or(r.To, "-"),
 			r.Result, strconv.Itoa(int(r.Evicted)), text})
 	}
 	if len(rows) > 0 {

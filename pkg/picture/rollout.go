@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -27,23 +28,13 @@ func DrawRollout(p *terminal.Page, r cluster.Rollout, now time.Time) {
 	p.Line(rolloutBar(r, min(widestRollout, max(8, p.Width-4)))...)
 	p.Wrap("  ", r.Counts(), terminal.Normal)
 	if r.Message != "" {
-		p.Wrap("  ", cluster.Sentence(r.Message), rolloutStyle(r))
+		p.Wrap("  ", cluster.Sentence(r.Message), styles[overview.RolloutTone(&r)])
 	}
 	if r.Done != nil && r.Result == "" {
 		p.Wrap("  ", fmt.Sprintf("Complete at about %s (in %s).", text.Clock(*r.Done), max(r.Done.Sub(now), 0).Round(time.Second)), terminal.Normal)
 	}
 	planNodes(p, "failed: ", r.Failed, int(r.Nodes.Failed), terminal.Red)
 	planNodes(p, "set aside: ", r.SetAside, int(r.Nodes.SetAside), terminal.Yellow)
-}
-
-func rolloutStyle(r cluster.Rollout) terminal.Style {
-	switch r.Result {
-	case cluster.RolloutComplete:
-		return terminal.Green
-	case cluster.RolloutStopped, cluster.RolloutInvalid:
-		return terminal.Red
-	}
-	return terminal.Normal
 }
 
 // rolloutBar draws a part for each kind of nodes, as wide as their share. A kind of which there
@@ -107,11 +98,7 @@ func planNodes(p *terminal.Page, head string, nodes []v1alpha1.PlanNode, all int
 		if i == mostNodes {
 			break
 		}
-		said := n.Node + " (" + n.Reason + ")"
-		if n.Message != "" {
-			said += ": " + n.Message
-		}
-		p.Wrap("  "+head, said, style)
+		p.Wrap("  "+head, n.Node+overview.Outcome(&n), style)
 	}
 	if more := all - min(len(nodes), mostNodes); more > 0 && len(nodes) > 0 {
 		p.Wrap("  "+head, fmt.Sprintf("and %d more", more), style)

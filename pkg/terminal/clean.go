@@ -59,7 +59,7 @@ func printable(s string, colors bool) string {
 	return b.String()
 }
 
-// hidden tells whether a character is not to be sent to a terminal.
+// hidden reports whether a character is not to be sent to a terminal.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError
 }

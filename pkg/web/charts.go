@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 const (
@@ -31,7 +31,7 @@ type chart struct {
 }
 
 // charts are those of the last hour.
-func charts(u view.Usage, now time.Time) []chart {
+func charts(u overview.Usage, now time.Time) []chart {
 	var out []chart
 	for _, s := range u.Series {
 		if len(s.Points) > 0 {
@@ -41,7 +41,7 @@ func charts(u view.Usage, now time.Time) []chart {
 	return out
 }
 
-func draw(s view.Series, now time.Time) chart {
+func draw(s overview.Series, now time.Time) chart {
 	first, last := s.Points[0], s.Points[len(s.Points)-1]
 	from := now.Add(-shown)
 	if first.At.After(from) {
@@ -59,10 +59,10 @@ func draw(s view.Series, now time.Time) chart {
 		current = "not known"
 	}
 	c := chart{Title: s.Title, Now: current, Says: "at most " + s.Text(most), From: ago(now.Sub(from)), Lines: []int{20, 40, 60}}
-	x := func(p view.Point) float64 {
+	x := func(p overview.Point) float64 {
 		return float64(p.At.Sub(from)) / float64(max(now.Sub(from), time.Second)) * chartWidth
 	}
-	y := func(p view.Point) float64 { return chartHeight - 1 - min(1, p.Value/top)*(chartHeight-4) }
+	y := func(p overview.Point) float64 { return chartHeight - 1 - min(1, p.Value/top)*(chartHeight-4) }
 	var curve, area strings.Builder
 	for i, p := range s.Points {
 		if p.At.Before(from) {

@@ -8,8 +8,8 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // fits is what fits now of a profile that is typed in.
@@ -17,25 +17,25 @@ func (s *Server) fits(c scope) *page {
 	typed := c.query.Get("profile")
 	var room g.Node
 	if typed != "" {
-		room = s.roomFor(view.RoomFor(c.Snapshot, typed))
+		room = s.roomFor(overview.RoomFor(c.Snapshot, typed))
 	}
 	return &page{title: "What fits now", nav: "What fits", blocks: []block{{whole: s.fitsForm(typed, offered(c.Snapshot))}, {whole: h.Section(blockID("fits"), room)}}}
 }
 
 // offered are the kinds without variants, for a short list.
-func offered(c *view.Snapshot) []view.Kind {
-	return slices.DeleteFunc(slices.Clone(c.Kinds), func(k view.Kind) bool { return cluster.BaseProfile(k.Label) != "" })
+func offered(c *overview.Snapshot) []overview.Kind {
+	return slices.DeleteFunc(slices.Clone(c.Kinds), func(k overview.Kind) bool { return cluster.BaseProfile(k.Label) != "" })
 }
 
-func (s *Server) fitsForm(typed string, kinds []view.Kind) g.Node {
+func (s *Server) fitsForm(typed string, kinds []overview.Kind) g.Node {
 	return h.Section(blockID("fitsform"), h.Class("head"), h.H1(g.Text("What fits now")),
 		h.Form(h.Class("ask"), h.Method("get"), h.Action(s.at("fits")),
 			h.Label(h.For("profile"), g.Text("Profile or share")),
 			h.Input(h.ID("profile"), h.Name("profile"), h.List("profiles"), h.Value(typed), h.Placeholder("1g.10gb"), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Required()),
-			h.DataList(h.ID("profiles"), g.Map(kinds, func(k view.Kind) g.Node { return h.Option(h.Value(k.Label)) })),
+			h.DataList(h.ID("profiles"), g.Map(kinds, func(k overview.Kind) g.Node { return h.Option(h.Value(k.Label)) })),
 			h.Button(h.Class("primary"), g.Text("Count")),
 		),
-		h.P(h.Class("suggest"), g.Map(kinds, func(k view.Kind) g.Node {
+		h.P(h.Class("suggest"), g.Map(kinds, func(k overview.Kind) g.Node {
 			return h.A(h.Href(s.fit(k.Label)), g.If(k.Label == typed, h.Aria("current", "true")), g.Text(k.Label))
 		})),
 		s.examples(kinds),
@@ -43,7 +43,7 @@ func (s *Server) fitsForm(typed string, kinds []view.Kind) g.Node {
 }
 
 // examples say how to type a share, if there are any.
-func (s *Server) examples(kinds []view.Kind) g.Node {
+func (s *Server) examples(kinds []overview.Kind) g.Node {
 	var typed []string
 	for _, k := range kinds {
 		example := map[gpu.Basis]string{gpu.ByMemory: "8Gi", gpu.ByFraction: "0.5"}[k.By]
@@ -62,7 +62,7 @@ func (s *Server) examples(kinds []view.Kind) g.Node {
 		between(" · ", g.Map(typed, func(t string) g.Node { return h.A(h.Href(s.fit(t)), g.Text(t)) })))
 }
 
-func (s *Server) roomFor(r view.Room) g.Node {
+func (s *Server) roomFor(r overview.Room) g.Node {
 	switch {
 	case r.Wrong != "":
 		return note("This is no share: " + r.Wrong + ".")
@@ -84,7 +84,7 @@ func (s *Server) roomFor(r view.Room) g.Node {
 }
 
 // noShares says how an administrator enables shares that no node publishes.
-func noShares(r view.Room) g.Node {
+func noShares(r overview.Room) g.Node {
 	none, enable := "No node publishes shares of GPUs.", "sharing.enabled of the PartitionProfile is false, or the API server lacks the feature gate DRAConsumableCapacity: the events of the nodes tell."
 	switch {
 	case r.Share.Profile != "" && r.Share.By == gpu.ByFraction:
@@ -98,7 +98,7 @@ func noShares(r view.Room) g.Node {
 }
 
 // places says how many more fit, and where.
-func (s *Server) places(r view.Room) g.Node {
+func (s *Server) places(r overview.Room) g.Node {
 	says, each := "more "+r.Kind.Label+" fit"+when(r.Count == 1, "s")+" now", ""
 	if r.Share != nil {
 		says, each = "more share"+plural(r.Count)+" fit"+when(r.Count == 1, "s")+" now", "A share: "+r.Share.String()+"."
@@ -113,7 +113,7 @@ func (s *Server) places(r view.Room) g.Node {
 		quiet("If no other kind is allocated. A taint or the pod's own rules can still keep it off a node."),
 		g.If(len(shown) > 0, h.Div(h.Class("scroll"), h.Table(h.Class("places"),
 			h.THead(h.Tr(h.Th(g.Text("Node")), right(h.Th, "Fits"))),
-			h.TBody(g.Map(shown, func(p view.Place) g.Node {
+			h.TBody(g.Map(shown, func(p overview.Place) g.Node {
 				return h.Tr(h.Td(h.A(h.Href(s.at("nodes", p.Node)), g.Text(p.Node))), right(h.Td, strconv.Itoa(p.Count)))
 			})),
 		))),

@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/text"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // fleet is the heat map.
@@ -33,7 +32,7 @@ func (s *Server) fleet(c scope) *page {
 	if density != "cards" {
 		p.blocks = append(p.blocks, block{whole: filter()})
 	}
-	for i, group := range view.GroupsOf(c.Snapshot) {
+	for i, group := range overview.GroupsOf(c.Snapshot) {
 		b := block{}
 		for _, n := range group.Nodes {
 			b.items = append(b.items, item{n.Version, s.tile(kind, draw, c.Viewer, n)})
@@ -51,7 +50,7 @@ func (s *Server) fleet(c scope) *page {
 
 // totals are the numbers at the top.
 func (s *Server) totals(c scope) g.Node {
-	t := view.TotalsOf(c.Viewer, c.Snapshot)
+	t := overview.TotalsOf(c.Viewer, c.Snapshot)
 	return h.Section(blockID("totals"), h.Class("totals"), h.Aria("label", "Summary"),
 		memory(t),
 		h.Div(h.Class("card stat"), number(t.GPUs, fmt.Sprintf("GPU%s on %s node%s", plural(t.GPUs), num(t.Nodes), plural(t.Nodes)))),
@@ -65,17 +64,17 @@ func (s *Server) totals(c scope) g.Node {
 func number(n int, of string) g.Node { return g.Group{h.B(g.Text(num(n))), h.Span(g.Text(of))} }
 
 // memory is how much memory is held, and of how many GPUs.
-func memory(t view.Totals) g.Node {
+func memory(t overview.Totals) g.Node {
 	circle := func(class string, more ...g.Node) g.Node {
 		return g.El("circle", h.Class(class), g.Attr("cx", "18"), g.Attr("cy", "18"), g.Attr("r", "15.9155"), g.Group(more))
 	}
-	percent := strconv.Itoa(t.Percent())
+	percent := strconv.Itoa(t.Memory.Percent())
 	return h.Div(h.Class("card stat wide"),
 		h.SVG(h.Class("ring"), g.Attr("viewBox", "0 0 36 36"), h.Role("img"), h.Aria("label", percent+" % of the memory of all GPUs is held"),
 			circle("track"), circle("value", g.Attr("pathLength", "100"), g.Attr("stroke-dasharray", percent+" 100")),
 			g.El("text", g.Attr("x", "18"), g.Attr("y", "19"), g.Text(percent+"%")),
 		),
-		h.Div(h.B(g.Text(text.Bytes(t.Held))), g.Text(" "), h.Span(g.Text("of "+text.Bytes(t.Memory)+" GPU memory is held")),
+		h.Div(h.B(g.Text(text.Bytes(t.Memory.HeldBytes))), g.Text(" "), h.Span(g.Text("of "+text.Bytes(t.Memory.TotalBytes)+" GPU memory is held")),
 			h.Div(h.Class("split"), h.Role("img"), h.Aria("label", fmt.Sprintf("%d GPUs are full, %d in part held, %d empty", t.Full, t.Part, t.Empty)),
 				strip(rect("full", "", share(t.Full, t.GPUs)), rect("part", share(t.Full, t.GPUs), share(t.Part, t.GPUs)))),
 			h.Small(h.I(h.Class("dot full")), g.Text(num(t.Full)+" full "), h.I(h.Class("dot part")), g.Text(num(t.Part)+" in part "), h.I(h.Class("dot")), g.Text(num(t.Empty)+" empty")),
@@ -99,27 +98,27 @@ func filter() g.Node {
 }
 
 // groupHead is what there is to say about all nodes of a group.
-func (s *Server) groupHead(id string, group view.Group) g.Node {
+func (s *Server) groupHead(id string, group overview.Group) g.Node {
 	n := len(group.Nodes)
 	return h.Header(blockID(id+"-head"),
 		h.H2(h.ID(id+"-title"), g.Text(group.Model)),
-		h.P(g.Text(fmt.Sprintf("%s node%s, %d %% of memory held", num(n), plural(n), group.Percent()))),
+		h.P(g.Text(fmt.Sprintf("%s node%s, %d %% of memory held", num(n), plural(n), group.Memory.Percent()))),
 		s.room("room for ", group.Fits),
 	)
 }
 
 // cells are a node of a large fleet: a cell for each GPU.
-func (s *Server) cells(n *view.Node) g.Node {
+func (s *Server) cells(n *overview.Node) g.Node {
 	return h.A(h.Class("n"), h.ID("n-"+n.Name), h.Href(s.at("nodes", n.Name)), h.Data("s", strings.Join(n.States(), " ")), h.Aria("label", n.Says()),
 		h.B(g.Text(n.Name)),
-		h.Span(g.Map(n.Cells, func(c view.Cell) g.Node {
+		h.Span(g.Map(n.Cells, func(c overview.Cell) g.Node {
 			return h.I(class("c", "l"+strconv.Itoa(c.Level), string(c.Mark), when(c.Open, "open")))
 		})),
 	)
 }
 
 // card is a node of a small fleet: a bar for each GPU.
-func (s *Server) card(n *view.Node) g.Node {
+func (s *Server) card(n *overview.Node) g.Node {
 	return h.Article(h.Class("card n node"), h.ID("n-"+n.Name), h.Data("s", strings.Join(n.States(), " ")),
 		h.Header(h.H3(h.A(h.Href(s.at("nodes", n.Name)), g.Text(n.Name))), nodeBadges(n)),
 		h.Ul(h.Class("gpus"), g.Map(n.GPUs, func(gpu cluster.GPU) g.Node {
@@ -130,7 +129,7 @@ func (s *Server) card(n *view.Node) g.Node {
 }
 
 // nodeBadges are the states of a node and of its profile.
-func nodeBadges(n *view.Node) g.Node {
+func nodeBadges(n *overview.Node) g.Node {
 	out := g.Group{some(n.State, func(state string) g.Node { return badge(state, "bad") })}
 	p := n.Profile
 	if p == nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/text"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // gpu is a GPU with its partitions and its last hour.
@@ -30,7 +29,7 @@ func (s *Server) gpu(c scope, node, name string) (*page, error) {
 	}, nil
 }
 
-func (s *Server) usage(node string) (map[string]view.Usage, error) {
+func (s *Server) usage(node string) (map[string]overview.Usage, error) {
 	if s.Usage == nil {
 		return nil, errNoUsage
 	}
@@ -54,7 +53,7 @@ func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
 	)
 }
 
-func partitions(held []cluster.Held, use view.Usage) g.Node {
+func partitions(held []cluster.Held, use overview.Usage) g.Node {
 	list := quiet("No claim holds a device of this GPU.")
 	if len(held) > 0 {
 		list = table("Partitions", th("Partition", "Device", "Holder", "Use now"), g.Map(held, func(d cluster.Held) g.Node {
@@ -71,7 +70,7 @@ func partitions(held []cluster.Held, use view.Usage) g.Node {
 
 // usesOf is what the holders of a device that the user may see use of it. Those that only watch use
 // nothing.
-func usesOf(d cluster.Held, use view.Usage) string {
+func usesOf(d cluster.Held, use overview.Usage) string {
 	var out []string
 	for _, o := range d.Holders {
 		if says := use.ByClaim[o.Namespace+"/"+o.Claim]; says != "" && !o.Admin && !o.Hidden {
@@ -130,22 +129,12 @@ func gpuBadges(gpu *cluster.GPU) g.Node {
 // gpuNotes are what keeps claims off a GPU, or soon will.
 func gpuNotes(gpu *cluster.GPU) g.Node {
 	return g.Group{
-		some(gpu.Problem, func(text string) g.Node { return note(cluster.Sentence(text), "bad") }),
-		some(gpu.Change, func(text string) g.Node { return note("Is being switched: "+text+".", "warn") }),
-		some(gpu.Pending, func(text string) g.Node { return note(cluster.Sentence(text)) }),
-		some(gpu.Incomplete, func(text string) g.Node {
-			return note("Not published in full: "+text+". The scheduler ignores the GPU until all are.", "warn")
+		g.Map(overview.NotesOf(gpu), func(n overview.Note) g.Node { return note(cluster.Sentence(n.About+n.Text), string(n.Tone)) }),
+		g.Map(gpu.Taints, func(t cluster.Taint) g.Node {
+			n, source := overview.TaintNote(&t)
+			return note(text.Capital(n.About)+n.Text+" ("+source+").", string(n.Tone))
 		}),
-		g.Map(gpu.Taints, func(t cluster.Taint) g.Node { return note(taintSays(t), "warn") }),
 	}
-}
-
-func taintSays(t cluster.Taint) string {
-	out := "Tainted: " + overview.Taint(&t) + ", " + overview.Extent(&t)
-	if len(t.Rules) > 0 {
-		out += " (DeviceTaintRule " + strings.Join(t.Rules, " ") + ")"
-	}
-	return out + "."
 }
 
 // key is the color of a held device.
@@ -157,15 +146,12 @@ func key(d cluster.Held) g.Node {
 func holders(all []cluster.Holder) g.Node {
 	return between("; ", g.Map(all, func(o cluster.Holder) g.Node {
 		out := g.Group{g.Text(when(o.Admin, "watched by "))}
-		switch {
-		case o.Hidden:
-			out = append(out, h.Em(g.Text("another namespace")))
-		case len(o.Pods) > 0:
-			out = append(out, g.Text(o.Namespace+"/"+strings.Join(o.Pods, ", "+o.Namespace+"/")), small("claim ", o.Claim))
-		default:
-			out = append(out, h.Em(g.Text("no pod")), small("claim ", o.Namespace+"/"+o.Claim))
+		names, claim := overview.Who(&o)
+		who := g.Text(strings.Join(names, ", "))
+		if len(o.Pods) == 0 {
+			who = h.Em(who)
 		}
-		return append(out, small("", amounts(o.Consumed)))
+		return append(out, who, small("claim ", claim), small("", amounts(o.Consumed)))
 	}))
 }
 

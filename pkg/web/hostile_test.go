@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -75,8 +75,8 @@ func filled[T any](yes bool) T {
 // enemy is a cluster in which everything is hostile.
 type enemy struct{ yes bool }
 
-func (e enemy) Snapshot() *view.Snapshot {
-	s := filled[view.Snapshot](e.yes)
+func (e enemy) Snapshot() *overview.Snapshot {
+	s := filled[overview.Snapshot](e.yes)
 	s.Complete, s.Partial = true, false
 	for i, state := range []v1alpha1.State{v1alpha1.Draining, v1alpha1.Failed} {
 		n := s.Nodes[i]
@@ -95,13 +95,13 @@ func (e enemy) Snapshot() *view.Snapshot {
 
 func (enemy) Subscribe() (<-chan struct{}, func()) { return nil, func() {} }
 
-func (e enemy) Node(string) (map[string]view.Usage, error) {
-	u := filled[view.Usage](e.yes)
+func (e enemy) Node(string) (map[string]overview.Usage, error) {
+	u := filled[overview.Usage](e.yes)
 	for i := range u.Series {
 		u.Series[i].Text = func(float64) string { return hostile }
 	}
 	u.ByClaim = map[string]string{hostile + "/" + hostile: hostile}
-	return map[string]view.Usage{hostile: u}, errors.New(hostile)
+	return map[string]overview.Usage{hostile: u}, errors.New(hostile)
 }
 
 // use is the enemy's Usage.
@@ -112,7 +112,7 @@ func (use) Subscribe(string) (<-chan struct{}, func()) { return nil, func() {} }
 func (e enemy) server(t *testing.T) *Server {
 	s, err := New(Options{
 		Base: "/base", Source: e, Usage: use{e}, Now: func() time.Time { return now }, User: func(*http.Request) string { return hostile },
-		Why: func(context.Context, view.Viewer, string, string) (*why.Explanation, error) {
+		Why: func(context.Context, overview.Viewer, string, string) (*why.Explanation, error) {
 			out := filled[why.Explanation](e.yes)
 			out.Nodes[0].Verdict = fit.Fits
 			return &out, nil
@@ -167,7 +167,7 @@ var plainAttributes = regexp.MustCompile(`^(aria-[a-z]+|autocomplete|autofocus|c
 // leads are attributes that lead to places of the page.
 var leads = []string{"href", "src", "action", "data-why"}
 
-// harmless tells whether an element is one of ours.
+// harmless reports whether an element is one of ours.
 func harmless(t *testing.T, path string, n *html.Node) {
 	script := false
 	for _, a := range n.Attr {

@@ -44,7 +44,7 @@ type Allowance struct {
 // NewAllowance returns an allowance of which nothing is in use.
 func NewAllowance(most int) *Allowance { return &Allowance{most: most, of: map[string]int{}} }
 
-// Begin tells whether who may have one more, which lasts until end is called.
+// Begin reports whether who may have one more, which lasts until end is called.
 func (a *Allowance) Begin(who string) (end func(), ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -83,7 +83,7 @@ func TestFewPagesAreDrawnAtOnce(t *testing.T) {
 func TestExplanationsDoNotWaitForEachOther(t *testing.T) {
 	asked, end := make(chan string, 10), make(chan struct{})
 	f := newFixture(t, 2, func(o *Options) {
-		o.Why = func(_ context.Context, _ view.Viewer, namespace, pod string) (*why.Explanation, error) {
+		o.Why = func(_ context.Context, _ overview.Viewer, namespace, pod string) (*why.Explanation, error) {
 			asked <- pod
 			if pod == "slow" {
 				<-end

@@ -8,7 +8,7 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 // node is a node with its GPUs.
@@ -28,7 +28,7 @@ func (s *Server) node(c scope, name string) (*page, error) {
 	return p, nil
 }
 
-func (s *Server) nodeHead(n *view.Node, now time.Time) g.Node {
+func (s *Server) nodeHead(n *overview.Node, now time.Time) g.Node {
 	return h.Section(blockID("nodehead"), h.Class("head"),
 		h.H1(g.Text(n.Name)), nodeBadges(n),
 		h.P(g.Text(n.Model), some(n.DriverVersion, func(version string) g.Node { return g.Text(", driver " + version) })),
@@ -71,7 +71,7 @@ func history(all []cluster.Switch) g.Node {
 		return h.Tr(
 			h.Td(g.Text(clock(w.Started))), h.Td(g.Text(cluster.ProfileName(w.From))), h.Td(g.Text(cluster.ProfileName(w.To))),
 			h.Td(g.Text(result), some(w.Message, func(m string) g.Node { return g.Group{h.Br(), h.Small(g.Text(m))} })),
-			right(h.Td, time.Duration(w.Seconds*float64(time.Second)).Round(time.Second).String()),
+			right(h.Td, overview.Took(&w)),
 			right(h.Td, strconv.Itoa(int(w.Evicted))),
 		)
 	})))

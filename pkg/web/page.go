@@ -12,7 +12,7 @@ import (
 
 	g "maragu.dev/gomponents"
 
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -38,8 +38,8 @@ type item struct {
 
 // scope is what pages are made of.
 type scope struct {
-	*view.Snapshot
-	view.Viewer
+	*overview.Snapshot
+	overview.Viewer
 	now   time.Time
 	query url.Values
 	// why is the explanation of the pod that the page is about.
@@ -110,12 +110,12 @@ type tiles struct {
 }
 
 type drawn struct {
-	node *view.Node
+	node *overview.Node
 	html string
 }
 
 // forget forgets nodes that are gone.
-func (t *tiles) forget(s *view.Snapshot) {
+func (t *tiles) forget(s *overview.Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.shape >= s.Shape {
@@ -127,7 +127,7 @@ func (t *tiles) forget(s *view.Snapshot) {
 
 // tile is a node of the heat map, as draw draws it. It is drawn when it is written, unless it has
 // been drawn before. What a tile shows depends on the viewer's rights to nodes and profiles only.
-func (s *Server) tile(kind string, draw func(*view.Node) g.Node, v view.Viewer, n *view.Node) g.Node {
+func (s *Server) tile(kind string, draw func(*overview.Node) g.Node, v overview.Viewer, n *overview.Node) g.Node {
 	return g.NodeFunc(func(w io.Writer) error {
 		key := fmt.Sprint(kind, v.NoProfiles, v.NoNodes, n.Name)
 		s.tiles.mu.Lock()

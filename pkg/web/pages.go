@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 // How many of a kind a page lists.
@@ -33,7 +33,7 @@ func (s *Server) prepare(ctx context.Context, c scope, path string) (scope, erro
 	parts := parts(path)
 	switch {
 	case parts[0] == "nodes" && len(parts) > 1:
-		c.Learn(ctx, view.HoldersOf(c.Find(parts[1])), nil)
+		c.Learn(ctx, overview.HoldersOf(c.Find(parts[1])), nil)
 	case path == "/pending":
 		waiting := c.WaitingIn()
 		c.Learn(ctx, waiting, waiting)

@@ -9,6 +9,7 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 // Parts of several pages. Texts and the values of attributes are escaped by gomponents, the parts
@@ -95,7 +96,7 @@ func bar(gpu *cluster.GPU) g.Node {
 	return h.Div(h.Class("bar"), h.Role("img"), h.Aria("label", barSays(gpu)), g.Map(gpu.Bar, func(seg cluster.Segment) g.Node {
 		title := seg.Label
 		if title == "" {
-			title = stateWords[seg.State]
+			title = overview.Position(seg.State)
 		}
 		return h.Span(class("seg", "w"+num(seg.Size), segmentClass(seg)), h.Title(title), g.Text(seg.Label))
 	}))

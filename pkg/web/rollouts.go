@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 // rollouts are the plans, and the nodes that are being switched.
@@ -23,19 +24,19 @@ func (s *Server) rollouts(c scope) *page {
 		g.Map(plans, s.plan),
 	)}}}
 	if !c.NoProfiles {
-		switching, failed := view.Moving(c.Snapshot)
+		switching, failed := overview.Moving(c.Snapshot)
 		p.blocks = append(p.blocks, block{whole: s.switches(switching, failed, c.now)})
 	}
 	return p
 }
 
-func (s *Server) plan(r view.Rollout) g.Node {
+func (s *Server) plan(r overview.Rollout) g.Node {
 	counts := r.Counts()
 	if r.Result == "" && r.Done != nil {
 		counts += ", done about " + clock(*r.Done)
 	}
 	return h.Article(h.Class("card plan"), h.ID("p-"+r.Plan),
-		h.Header(h.H2(g.Text(r.Plan)), badge("profile "+r.Profile), badge(word(r), tone(r)), g.If(r.Steps > 1, badge(fmt.Sprintf("step %d of %d", r.Step, r.Steps)))),
+		h.Header(h.H2(g.Text(r.Plan)), badge("profile "+r.Profile), badge(word(r), cmp.Or(string(overview.RolloutTone(&r.Rollout)), "warn")), g.If(r.Steps > 1, badge(fmt.Sprintf("step %d of %d", r.Step, r.Steps)))),
 		progress(r.Nodes),
 		h.P(g.Text(counts)),
 		some(r.Message, func(text string) g.Node { return quiet(cluster.Sentence(text)) }),
@@ -57,26 +58,19 @@ func (s *Server) planNodes(are string, all []v1alpha1.PlanNode) g.Node {
 		return nil
 	}
 	return h.Details(h.Summary(g.Text(fmt.Sprintf("%d %s", len(all), are))), h.Ul(g.Map(all, func(n v1alpha1.PlanNode) g.Node {
-		says := ""
-		if n.Reason != "" {
-			says = " (" + n.Reason + ")"
-		}
-		if n.Message != "" {
-			says += ": " + n.Message
-		}
-		return h.Li(h.A(h.Href(s.at("nodes", n.Node)), g.Text(n.Node)), g.Text(says))
+		return h.Li(h.A(h.Href(s.at("nodes", n.Node)), g.Text(n.Node)), g.Text(overview.Outcome(&n)))
 	})))
 }
 
 // switches are the nodes that are being switched, and those whose last switch failed.
-func (s *Server) switches(switching, failed []*view.Node, now time.Time) g.Node {
-	moving := func(n *view.Node) g.Node {
+func (s *Server) switches(switching, failed []*overview.Node, now time.Time) g.Node {
+	moving := func(n *overview.Node) g.Node {
 		return s.moving(n, badge(string(n.Profile.State), "warn"), stages(n.Profile.State), h.P(g.Text(n.Profile.Doings(now))))
 	}
-	stuck := func(n *view.Node) g.Node {
+	stuck := func(n *overview.Node) g.Node {
 		return s.moving(n, badge("Failed", "bad"), nil, h.P(g.Text(n.Profile.Failure(now))))
 	}
-	list := func(nodes []*view.Node, draw func(*view.Node) g.Node) g.Node {
+	list := func(nodes []*overview.Node, draw func(*overview.Node) g.Node) g.Node {
 		shown := nodes[:min(len(nodes), mostMoving)]
 		return g.Group{h.Ul(h.Class("moving"), g.Map(shown, draw)), moreNodes(len(nodes) - len(shown))}
 	}
@@ -89,7 +83,7 @@ func (s *Server) switches(switching, failed []*view.Node, now time.Time) g.Node 
 }
 
 // moving is a node with a switch.
-func (s *Server) moving(n *view.Node, state g.Node, more ...g.Node) g.Node {
+func (s *Server) moving(n *overview.Node, state g.Node, more ...g.Node) g.Node {
 	return h.Li(h.Class("card"),
 		h.Header(
 			h.H3(h.A(h.Href(s.at("nodes", n.Name)), g.Text(n.Name))), state,
@@ -130,18 +124,8 @@ func stages(now v1alpha1.State) g.Node {
 	return h.Ol(h.Class("steps"), h.Aria("label", "Progress"), out)
 }
 
-func tone(r view.Rollout) string {
-	switch r.Result {
-	case cluster.RolloutComplete:
-		return "ok"
-	case cluster.RolloutStopped, cluster.RolloutInvalid:
-		return "bad"
-	}
-	return "warn"
-}
-
 // word is how far a plan is, in a word.
-func word(r view.Rollout) string {
+func word(r overview.Rollout) string {
 	switch {
 	case !r.Known:
 		return "waiting for the controller"

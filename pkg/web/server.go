@@ -10,13 +10,13 @@ import (
 
 	g "maragu.dev/gomponents"
 
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
 // Source has the newest snapshot, and tells when there is another one.
 type Source interface {
-	Snapshot() *view.Snapshot
+	Snapshot() *overview.Snapshot
 	Subscribe() (changes <-chan struct{}, end func())
 }
 
@@ -24,7 +24,7 @@ type Source interface {
 type Usage interface {
 	// Node returns the use of a node's GPUs by their names, and why it is not known, or not any
 	// more. It does not wait. What it says of claims is for who may see these.
-	Node(node string) (map[string]view.Usage, error)
+	Node(node string) (map[string]overview.Usage, error)
 	// Subscribe returns a channel that gets a value when there is more to say of a node.
 	Subscribe(node string) (news <-chan struct{}, end func())
 }
@@ -36,12 +36,12 @@ type Options struct {
 	Source Source
 	// Viewer returns what the user of a request may see. A *RefusedError is shown to the user. nil:
 	// everything.
-	Viewer func(*http.Request) (view.Viewer, error)
+	Viewer func(*http.Request) (overview.Viewer, error)
 	// User is the name of the user of a request, who can sign out. nil: nobody can.
 	User func(*http.Request) string
 	// Why explains a pod, nil if there is none. The user may list pods and claims of its namespace. It
 	// may wait for the API server, as Viewer may.
-	Why func(ctx context.Context, v view.Viewer, namespace, pod string) (*why.Explanation, error)
+	Why func(ctx context.Context, v overview.Viewer, namespace, pod string) (*why.Explanation, error)
 	// Usage is nil if nothing is known.
 	Usage Usage
 	// Now is the clock.
@@ -118,9 +118,9 @@ func Protect(h http.Header) {
 }
 
 // viewer is what the user of a request may see.
-func (s *Server) viewer(r *http.Request) (view.Viewer, error) {
+func (s *Server) viewer(r *http.Request) (overview.Viewer, error) {
 	if s.Viewer == nil {
-		return view.Viewer{}, nil
+		return overview.Viewer{}, nil
 	}
 	return s.Viewer(r)
 }

@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
 // uses is a Usage in which all GPUs are equal.
 type uses struct {
 	mu     sync.Mutex
-	points []view.Point
+	points []overview.Point
 	err    error
 	claims map[string]string
 	// asked counts how often each node was asked for, followers are told of news.
@@ -28,23 +28,23 @@ type uses struct {
 func newUses(points int) *uses {
 	u := &uses{claims: map[string]string{}, asked: map[string]int{}, followers: map[string]chan struct{}{}}
 	for i := range points {
-		u.points = append(u.points, view.Point{At: now.Add(time.Duration(i-points+1) * 15 * time.Second), Value: 0.5})
+		u.points = append(u.points, overview.Point{At: now.Add(time.Duration(i-points+1) * 15 * time.Second), Value: 0.5})
 	}
 	return u
 }
 
-func (u *uses) Node(node string) (map[string]view.Usage, error) {
+func (u *uses) Node(node string) (map[string]overview.Usage, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.asked[node]++
 	if len(u.points) == 0 {
 		return nil, u.err
 	}
-	out := map[string]view.Usage{}
+	out := map[string]overview.Usage{}
 	for i := range 8 {
-		out[scenes.GPUOf(i)] = view.Usage{
+		out[scenes.GPUOf(i)] = overview.Usage{
 			Short: "compute 50 %", ByClaim: u.claims,
-			Series: []view.Series{{Title: "Compute", Points: u.points, Max: 1, Text: func(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }}, {Title: "Power"}},
+			Series: []overview.Series{{Title: "Compute", Points: u.points, Max: 1, Text: func(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }}, {Title: "Power"}},
 		}
 	}
 	return out, u.err

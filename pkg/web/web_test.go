@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/web/live"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/page/invent"
@@ -49,7 +49,7 @@ func newFixture(t testing.TB, nodes int, set ...func(*Options)) *fixture {
 	return f
 }
 
-func (f *fixture) why(ctx context.Context, _ view.Viewer, namespace, name string) (*why.Explanation, error) {
+func (f *fixture) why(ctx context.Context, _ overview.Viewer, namespace, name string) (*why.Explanation, error) {
 	in := why.Input{Objects: f.objects.Objects}
 	for i := range in.PendingPods {
 		if p := &in.PendingPods[i]; p.Namespace == namespace && p.Name == name {
@@ -171,8 +171,8 @@ func TestRedaction(t *testing.T) {
 	used := newUses(1)
 	f := newFixture(t, 6, func(o *Options) {
 		o.Usage = used
-		o.Viewer = func(*http.Request) (view.Viewer, error) {
-			return view.Viewer{Claims: may, Pods: may, NoProfiles: true, NoPlans: true, NoNodes: true, Key: "u"}, nil
+		o.Viewer = func(*http.Request) (overview.Viewer, error) {
+			return overview.Viewer{Claims: may, Pods: may, NoProfiles: true, NoPlans: true, NoNodes: true, Key: "u"}, nil
 		}
 	})
 	others := regexp.MustCompile(`\b(nlp|research|search)/|serve-llama|notebook-|embed-|inference|on-demand|Draining|NotReady|cordoned`)
@@ -205,8 +205,8 @@ func TestRedaction(t *testing.T) {
 
 func TestRefusedUser(t *testing.T) {
 	f := newFixture(t, 1, func(o *Options) {
-		o.Viewer = func(*http.Request) (view.Viewer, error) {
-			return view.Viewer{}, &RefusedError{Status: http.StatusForbidden, Title: "Not for you", Text: "Ask somebody."}
+		o.Viewer = func(*http.Request) (overview.Viewer, error) {
+			return overview.Viewer{}, &RefusedError{Status: http.StatusForbidden, Title: "Not for you", Text: "Ask somebody."}
 		}
 	})
 	w := f.get("/")
@@ -221,7 +221,7 @@ func TestAnswer(t *testing.T) {
 	assert.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
 	assert.Contains(t, w.Body.String(), "vision/train-9000")
 	assert.NotContains(t, w.Body.String(), "<")
-	f.Why = func(context.Context, view.Viewer, string, string) (*why.Explanation, error) {
+	f.Why = func(context.Context, overview.Viewer, string, string) (*why.Explanation, error) {
 		return nil, errors.New("asked twice")
 	}
 	assert.Equal(t, http.StatusOK, f.get("/pending/vision/train-9000").Code, "an answer is kept for a moment")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 // share is a part of 100, for a picture.
@@ -29,11 +30,6 @@ func num(n int) string {
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
-
-var stateWords = map[cluster.State]string{
-	cluster.Free: "free", cluster.Taken: "held", cluster.Blocked: "blocked by a taint",
-	cluster.Leftover: "left over: no piece fits here beside those that are held", cluster.Unknown: "not known",
-}
 
 // segmentClass is the style of a segment. GPUs of up to 8 parts and others have about the same
 // colors for the same fraction, which the label says, too.
@@ -71,7 +67,7 @@ func barSays(g *cluster.GPU) string {
 	}
 	for _, state := range []cluster.State{cluster.Free, cluster.Blocked, cluster.Leftover, cluster.Unknown} {
 		if n := counts[state]; n > 0 {
-			out = append(out, fmt.Sprintf("%d of %d parts %s", n, g.Positions, stateWords[state]))
+			out = append(out, fmt.Sprintf("%d of %d parts %s", n, g.Positions, overview.Position(state)))
 		}
 	}
 	return strings.Join(out, ", ")

@@ -18,9 +18,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/live"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/page/invent"
 )
@@ -97,8 +97,8 @@ func change(ctx context.Context, store *live.Store, claims []resourceapi.Resourc
 }
 
 // explain explains a pod by the nodes that come first, of which there are enough.
-func explain(o cluster.Objects) func(context.Context, view.Viewer, string, string) (*why.Explanation, error) {
-	return func(ctx context.Context, _ view.Viewer, namespace, name string) (*why.Explanation, error) {
+func explain(o cluster.Objects) func(context.Context, overview.Viewer, string, string) (*why.Explanation, error) {
+	return func(ctx context.Context, _ overview.Viewer, namespace, name string) (*why.Explanation, error) {
 		in := why.Input{Objects: o}
 		known := map[string]bool{}
 		in.Slices = nil
@@ -124,19 +124,19 @@ type usage struct{}
 
 func (usage) Subscribe(string) (<-chan struct{}, func()) { return nil, func() {} }
 
-func (usage) Node(string) (map[string]view.Usage, error) {
-	out := map[string]view.Usage{}
+func (usage) Node(string) (map[string]overview.Usage, error) {
+	out := map[string]overview.Usage{}
 	now := time.Now()
 	percent := func(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }
 	for slot := range 8 {
 		name := fmt.Sprintf("gpu-0000-%02x-00-0", 0x0f+slot*0x10)
-		sm, memory := view.Series{Title: "SM activity", Max: 1, Text: percent}, view.Series{Title: "Memory used", Max: 1, Text: percent}
+		sm, memory := overview.Series{Title: "SM activity", Max: 1, Text: percent}, overview.Series{Title: "Memory used", Max: 1, Text: percent}
 		for i := range 240 {
 			at := now.Add(time.Duration(i-239) * 15 * time.Second)
-			sm.Points = append(sm.Points, view.Point{At: at, Value: 0.55 + 0.35*math.Sin(float64(i)/17+float64(slot))*math.Sin(float64(i)/3)})
-			memory.Points = append(memory.Points, view.Point{At: at, Value: 0.6 + 0.1*math.Sin(float64(i)/60)})
+			sm.Points = append(sm.Points, overview.Point{At: at, Value: 0.55 + 0.35*math.Sin(float64(i)/17+float64(slot))*math.Sin(float64(i)/3)})
+			memory.Points = append(memory.Points, overview.Point{At: at, Value: 0.6 + 0.1*math.Sin(float64(i)/60)})
 		}
-		out[name] = view.Usage{Short: "SM 62 %, 49 GiB used", Series: []view.Series{sm, memory}}
+		out[name] = overview.Usage{Short: "SM 62 %, 49 GiB used", Series: []overview.Series{sm, memory}}
 	}
 	return out, nil
 }

@@ -139,14 +139,11 @@ func holds(g *cluster.GPU) []string {
 	var out []string
 	for _, h := range g.Held {
 		for _, o := range h.Holders {
-			who := o.Namespace + "/" + o.Claim
-			switch {
-			case o.Hidden:
-				who = "another namespace"
-			case len(o.Pods) > 0:
-				who = o.Namespace + "/" + strings.Join(o.Pods, "+")
+			who, claim := Who(&o)
+			if len(o.Pods) == 0 && !o.Hidden {
+				who = []string{claim}
 			}
-			out = append(out, fmt.Sprintf("%s (%s) by %s", h.Label, h.Device, who))
+			out = append(out, fmt.Sprintf("%s (%s) by %s", h.Label, h.Device, strings.Join(who, ", ")))
 		}
 	}
 	return out

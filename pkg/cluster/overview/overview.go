@@ -112,7 +112,7 @@ func Of(s *cluster.Summary) Overview {
 
 // usable is the GPU, without what is free if its node takes no pods.
 func usable(n *cluster.Node, g cluster.GPU) cluster.GPU {
-	if !n.NotReady && !n.Cordoned {
+	if n.TakesPods() {
 		return g
 	}
 	g.Fits, g.Bar = nil, slices.Clone(g.Bar)
@@ -186,6 +186,14 @@ func MemoryOf(g *cluster.GPU) Memory {
 		m.HeldBytes, m.FreeBytes = m.HeldBytes-left, m.FreeBytes+left
 	}
 	return m
+}
+
+// Percent is how much of the memory is held.
+func (m Memory) Percent() int {
+	if m.TotalBytes <= 0 {
+		return 0
+	}
+	return int(float64(m.HeldBytes)/float64(m.TotalBytes)*100 + 0.5)
 }
 
 func (m *Memory) add(o Memory) {

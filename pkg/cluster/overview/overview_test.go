@@ -58,7 +58,7 @@ func TestPartialOverview(t *testing.T) {
 // A node that does not publish a GPU that is held, and has other problems too, is one in trouble.
 func TestTroubleNamesANodeOnce(t *testing.T) {
 	s := &cluster.Summary{
-		Nodes: []cluster.Node{{Name: "node-a", NotReady: true, GPUs: []cluster.GPU{{Name: "gpu-a", Problem: "it does not answer"}}}},
+		Nodes: []cluster.Node{{Name: "node-a", NotReady: true, GPUs: []cluster.GPU{{Name: "gpu-a", GPUState: cluster.GPUState{Problem: "it does not answer"}}}}},
 		Lost:  []cluster.Held{{Pool: names.PoolName("node-a")}},
 	}
 	assert.Equal(t, []overview.Trouble{{Node: "node-a", State: overview.Gone, Reasons: []string{
@@ -169,7 +169,7 @@ func TestChanges(t *testing.T) {
 
 func TestChangesOfTaints(t *testing.T) {
 	was := &cluster.Summary{Nodes: []cluster.Node{{Name: "a", GPUs: []cluster.GPU{{Name: "g"}, {Name: "h"}}}}}
-	is := &cluster.Summary{Nodes: []cluster.Node{{Name: "a", GPUs: []cluster.GPU{{Name: "g", Taints: []cluster.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}}, {Name: "i", Problem: "x"}}}}}
+	is := &cluster.Summary{Nodes: []cluster.Node{{Name: "a", GPUs: []cluster.GPU{{Name: "g", Taints: []cluster.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}}, {Name: "i", GPUState: cluster.GPUState{Problem: "x"}}}}}}
 	assert.Equal(t, []string{"a: g: tainted: k=v:NoSchedule", "a: i: published", "a: h: not published any more"}, overview.Changes(was, is))
 	assert.Equal(t, "a: g: no longer tainted: k=v:NoSchedule", overview.Changes(is, was)[0])
 }

@@ -47,7 +47,7 @@ const (
 // order has the states from the best to the worst.
 var order = []State{Ready, Waiting, Cordoned, Switching, Tainted, NotApplied, Overdue, Failed, Incomplete, Unhealthy, NotReady, Gone}
 
-// Trouble tells whether somebody should look at a node in this state.
+// Trouble reports whether somebody should look at a node in this state.
 func (s State) Trouble() bool { return slices.Index(order, s) > slices.Index(order, Switching) }
 
 // Trouble is a node in a state of trouble.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -35,6 +36,18 @@ type Clients struct {
 }
 
 var _ Source = Clients{}
+
+// NewClients returns clients for an API server. Kubernetes' own kinds are read in a shorter form than
+// JSON: the ResourceSlices of a thousand nodes are a hundred megabytes of that.
+func NewClients(config *rest.Config) (c Clients, err error) {
+	compact := rest.CopyConfig(config)
+	compact.ContentType, compact.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	if c.Kubernetes, err = kubernetes.NewForConfig(compact); err != nil {
+		return c, fmt.Errorf("client for the API server: %w", err)
+	}
+	c.Ours, err = client.New(config)
+	return c, err
+}
 
 // ListWatch implements Source. It panics for a kind that no program reads.
 func (c Clients) ListWatch(example runtime.Object, namespace string, only metav1.ListOptions) cache.ListerWatcher {

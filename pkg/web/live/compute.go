@@ -15,20 +15,20 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // work is what is to be computed again, with all that is needed for it.
 type work struct {
 	nodes []input
-	// waiting, plans and gaps are nil if they are as they were.
+	// waiting is nil if what waits is as it was.
 	waiting *cluster.Objects
-	plans   []*v1alpha1.PartitionPlan
+	plans   []v1alpha1.PartitionPlan
 	classes []resourceapi.DeviceClass
 	gaps    []read.Gap
 
-	stalePlans, staleKinds, staleGaps, partial, podsKnown bool
+	staleKinds, partial, podsKnown bool
 }
 
 // input has the objects of a node.
@@ -52,7 +52,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Step computes a snapshot of what has changed, and tells whether it differs. The first has to
+// Step computes a snapshot of what has changed, and reports whether it differs. The first has to
 // wait until every kind was read or refused.
 func (s *Store) Step(ctx context.Context) bool {
 	w, ok := s.take()
@@ -62,7 +62,8 @@ func (s *Store) Step(ctx context.Context) bool {
 	before := s.Snapshot()
 	now := *before
 	now.Version, now.Complete, now.Partial, now.PodsKnown = before.Version+1, true, w.partial, w.podsKnown
-	changed := !before.Complete || w.staleGaps
+	now.Gaps, now.Rollouts = w.gaps, rollouts(w.plans)
+	changed := !before.Complete || !reflect.DeepEqual(now.Gaps, before.Gaps) || !reflect.DeepEqual(now.Rollouts, before.Rollouts)
 	if nodes, shape, any := s.renew(ctx, before, w.nodes, now.Version); any {
 		changed, now.Nodes = true, nodes
 		if shape {
@@ -74,14 +75,8 @@ func (s *Store) Step(ctx context.Context) bool {
 		changed = changed || !reflect.DeepEqual(waiting, now.Waiting)
 		now.Waiting = waiting
 	}
-	if w.stalePlans {
-		now.Rollouts, changed = rollouts(w.plans), true
-	}
 	if w.staleKinds || s.samples.fresh {
 		now.Kinds, now.System, changed = s.samples.kinds(ctx, w.classes), cluster.SystemNamespace(w.classes), true
-	}
-	if w.staleGaps {
-		now.Gaps = w.gaps
 	}
 	if changed {
 		s.snapshot.Store(&now)
@@ -106,7 +101,7 @@ func (s *Store) take() (*work, bool) {
 	}
 	_, noClaims := s.gaps[read.Claims.Name]
 	_, noPods := s.gaps[read.Pods.Name]
-	w := &work{stalePlans: s.stalePlans, staleKinds: s.staleKinds, staleGaps: s.staleGap, partial: noClaims, podsKnown: !noPods}
+	w := &work{staleKinds: s.staleKinds, partial: noClaims, podsKnown: !noPods, plans: values(s.plans.all)}
 	rules := values(s.rules.all)
 	for name := range s.stale {
 		w.nodes = append(w.nodes, s.input(name, rules, noClaims))
@@ -121,13 +116,8 @@ func (s *Store) take() (*work, bool) {
 		}
 		w.waiting = &o
 	}
-	if s.stalePlans {
-		w.plans = slices.Collect(maps.Values(s.plans.all))
-	}
-	if s.staleGap {
-		w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b read.Gap) int { return cmp.Compare(a.What, b.What) })
-	}
-	s.stale, s.allStale, s.staleWaiting, s.stalePlans, s.staleKinds, s.staleGap = map[string]bool{}, false, false, false, false, false
+	w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b read.Gap) int { return cmp.Compare(a.What, b.What) })
+	s.stale, s.allStale, s.staleWaiting, s.staleKinds = map[string]bool{}, false, false, false
 	return w, true
 }
 
@@ -156,8 +146,8 @@ func values[T any](all map[string]*T) []T {
 }
 
 // renew computes nodes again. Those that turn out to be as they were keep their version.
-func (s *Store) renew(ctx context.Context, before *view.Snapshot, stale []input, version uint64) (nodes []*view.Node, shape, any bool) {
-	made := make([]*view.Node, len(stale))
+func (s *Store) renew(ctx context.Context, before *overview.Snapshot, stale []input, version uint64) (nodes []*overview.Node, shape, any bool) {
+	made := make([]*overview.Node, len(stale))
 	seen := make([]samples, len(stale))
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
@@ -168,7 +158,7 @@ func (s *Store) renew(ctx context.Context, before *view.Snapshot, stale []input,
 		})
 	}
 	_ = group.Wait() // nothing fails
-	all := map[string]*view.Node{}
+	all := map[string]*overview.Node{}
 	for _, n := range before.Nodes {
 		all[n.Name] = n
 	}
@@ -190,11 +180,11 @@ func (s *Store) renew(ctx context.Context, before *view.Snapshot, stale []input,
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b *view.Node) int { return cmp.Compare(a.Name, b.Name) }), shape, any
+	return slices.SortedFunc(maps.Values(all), func(a, b *overview.Node) int { return cmp.Compare(a.Name, b.Name) }), shape, any
 }
 
 // compute makes the model of one node, nil if it has no GPUs to show.
-func (in *input) compute(ctx context.Context) (*view.Node, samples) {
+func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 	for _, p := range in.slices {
 		slice, err := p.unpack()
 		if err != nil {
@@ -212,7 +202,7 @@ func (in *input) compute(ctx context.Context) (*view.Node, samples) {
 	case len(summary.Lost) == 0:
 		return nil, samples{}
 	}
-	out := view.NewNode(node)
+	out := overview.NewNode(node)
 	out.Lost, out.Known = summary.Lost, len(in.Nodes) > 0
 	if len(in.GPUNodes) > 0 {
 		out.History = cluster.SwitchesOf(&in.GPUNodes[0]).History
@@ -221,15 +211,15 @@ func (in *input) compute(ctx context.Context) (*view.Node, samples) {
 }
 
 // rollouts are the plans: those under way first, then by name.
-func rollouts(plans []*v1alpha1.PartitionPlan) []view.Rollout {
-	out := make([]view.Rollout, 0, len(plans))
-	for _, p := range plans {
-		r := view.Rollout{Paused: p.Spec.Paused}
-		r.Rollout, r.Known = cluster.RolloutOf(p)
+func rollouts(plans []v1alpha1.PartitionPlan) []overview.Rollout {
+	out := make([]overview.Rollout, 0, len(plans))
+	for i := range plans {
+		r := overview.Rollout{Paused: plans[i].Spec.Paused}
+		r.Rollout, r.Known = cluster.RolloutOf(&plans[i])
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b view.Rollout) int {
-		over := func(r view.Rollout) int {
+	slices.SortFunc(out, func(a, b overview.Rollout) int {
+		over := func(r overview.Rollout) int {
 			if r.Result == cluster.RolloutComplete || r.Result == cluster.RolloutUndone {
 				return 1
 			}

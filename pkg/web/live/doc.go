@@ -1,6 +1,6 @@
 // Package live keeps what the page shows up to date.
 //
-// Store has the Snapshot of pkg/web/view: it follows the API server with the rights that it is
+// Store has the Snapshot of pkg/cluster/overview: it follows the API server with the rights that it is
 // given, and computes again only the nodes that have changed.
 //
 // ResourceSlices are kept packed, a node's are unpacked when the node changes: of a thousand nodes

@@ -11,8 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -21,7 +21,7 @@ const mostExplained = 64
 
 // Explain explains why a pending pod does not run, as a viewer may know it, by what the store has.
 // It is nil if there is no such pod. One explanation is made at a time: it copies all claims.
-func (s *Store) Explain(ctx context.Context, v view.Viewer, namespace, name string) (*why.Explanation, error) {
+func (s *Store) Explain(ctx context.Context, v overview.Viewer, namespace, name string) (*why.Explanation, error) {
 	holders, found := s.holders(namespace, name)
 	if !found {
 		return nil, nil //nolint:nilnil // there is no such pod
@@ -69,7 +69,7 @@ func (s *Store) holders(namespace, name string) (namespaces []string, found bool
 }
 
 // inputFor collects what explains a pod, without what the viewer may not see.
-func (s *Store) inputFor(v view.Viewer, namespace, name string, nodes []string) (*why.Input, []*packed) {
+func (s *Store) inputFor(v overview.Viewer, namespace, name string, nodes []string) (*why.Input, []*packed) {
 	in, packs, claims := s.objectsFor(namespace, name, nodes)
 	if in == nil {
 		return nil, nil
@@ -131,11 +131,13 @@ func anonymous(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 }
 
 // candidates are the nodes with the most free memory of each model, and how many others there are.
-func candidates(s *view.Snapshot) (names []string, left int) {
-	groups := view.GroupsOf(s)
+func candidates(s *overview.Snapshot) (names []string, left int) {
+	groups := overview.GroupsOf(s)
 	for _, g := range groups {
 		nodes := slices.Clone(g.Nodes)
-		slices.SortStableFunc(nodes, func(a, b *view.Node) int { return cmp.Compare(b.Memory-b.Held, a.Memory-a.Held) })
+		slices.SortStableFunc(nodes, func(a, b *overview.Node) int {
+			return cmp.Compare(b.Memory.TotalBytes-b.Memory.HeldBytes, a.Memory.TotalBytes-a.Memory.HeldBytes)
+		})
 		for _, n := range nodes[:min(len(nodes), max(1, mostExplained/len(groups)))] {
 			names = append(names, n.Name)
 		}

@@ -15,11 +15,11 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/short"
 )
@@ -67,7 +67,7 @@ func claimOf(t *testing.T, page string) *resourceapi.ResourceClaim {
 }
 
 // beside is what the page knows when claims are allocated.
-func beside(t *testing.T, classes []*resourceapi.DeviceClass, published []*resourceapi.ResourceSlice, held []*allocator.Grant) *view.Snapshot {
+func beside(t *testing.T, classes []*resourceapi.DeviceClass, published []*resourceapi.ResourceSlice, held []*allocator.Grant) *overview.Snapshot {
 	var o cluster.Objects
 	for _, s := range published {
 		o.Slices = append(o.Slices, *s)
@@ -102,14 +102,14 @@ func TestClaimsFitAsOftenAsThePageSays(t *testing.T) {
 		scheduler.Compiled = compiled
 		nodes := []string{"node-a", "node-b"}
 		for range int(seed) * 4 {
-			claim := claimOf(t, view.RoomFor(empty, wishes[random.IntN(len(wishes))]).Claim)
+			claim := claimOf(t, overview.RoomFor(empty, wishes[random.IntN(len(wishes))]).Claim)
 			_, err := scheduler.Allocate(t.Context(), nodes[random.IntN(2)], claim)
 			require.NoError(t, err)
 		}
 		before := scheduler.Held()
 		known := beside(t, classes, published, before)
 		for _, typed := range wishes {
-			said := view.RoomFor(known, typed)
+			said := overview.RoomFor(known, typed)
 			require.True(t, said.Known, typed)
 			require.Empty(t, said.Never, typed)
 			at := map[string]int{}
@@ -144,9 +144,9 @@ func TestSharesThatNeverFit(t *testing.T) {
 		"10Gi of 3g.40gb, 40% of compute": "No such share has compute. Claims can ask for it where MPS limits shares: of whole NVIDIA GPUs, on nodes where MPS works.",
 		"180Gi, 40% of compute":           "No GPU could ever give all of it at once.",
 	} {
-		assert.Equal(t, want, view.RoomFor(known, typed).Never, typed)
+		assert.Equal(t, want, overview.RoomFor(known, typed).Never, typed)
 	}
-	r := view.RoomFor(known, "8Gi of 2g.20gb")
+	r := overview.RoomFor(known, "8Gi of 2g.20gb")
 	assert.False(t, r.Known)
 	assert.True(t, r.Shared)
 	assert.NotNil(t, r.Share)

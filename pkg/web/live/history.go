@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/usage"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 const (
@@ -62,7 +62,7 @@ func NewHistory(read UsageReader) *History {
 
 // Node returns the use of a node's GPUs by their names, and why it is not known, or not any more.
 // It does not wait: the node is read in the background.
-func (k *History) Node(name string) (map[string]view.Usage, error) {
+func (k *History) Node(name string) (map[string]overview.Usage, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n := k.nodes[name]
@@ -80,14 +80,14 @@ func (k *History) Node(name string) (map[string]view.Usage, error) {
 		default: // Run is awake already
 		}
 	}
-	out := map[string]view.Usage{}
+	out := map[string]overview.Usage{}
 	for gpu, s := range n.gpus {
 		out[gpu] = s.use(n.reason == nil)
 	}
 	return out, n.reason
 }
 
-// room tells whether there is room for another node, or makes some. The lock is held.
+// room reports whether there is room for another node, or makes some. The lock is held.
 func (k *History) room() bool {
 	if len(k.nodes) < mostNodes {
 		return true

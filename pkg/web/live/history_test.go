@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/usage"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // plugins count how often each node is read.
@@ -115,7 +115,7 @@ func TestLastHour(t *testing.T) {
 		require.NoError(t, err)
 		points := before["gpu-0"].Series[0].Points
 		assert.InDelta(t, 120, len(points), 2)
-		was := append([]view.Point{}, points...)
+		was := append([]overview.Point{}, points...)
 		look(k, "node-1", time.Hour)
 		assert.Equal(t, was, points, "what a page draws stays as it is")
 		now, err := k.Node("node-1")

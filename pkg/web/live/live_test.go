@@ -21,8 +21,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/page/invent"
@@ -153,7 +153,7 @@ func follow(t *testing.T, kube *fake.Clientset) *Store {
 	return s
 }
 
-func await(t *testing.T, s *Store, what string, is func(*view.Snapshot) bool) *view.Snapshot {
+func await(t *testing.T, s *Store, what string, is func(*overview.Snapshot) bool) *overview.Snapshot {
 	t.Helper()
 	changes, end := s.Subscribe()
 	defer end()
@@ -186,19 +186,21 @@ func TestFollow(t *testing.T) {
 	kube := fake.NewClientset(append(append(asObjects(o.Slices), asObjects(o.Claims)...), asObjects(o.Classes)...)...)
 	clientfake.Serve(&kube.Fake, kube.Tracker())
 	s := follow(t, kube)
-	first := await(t, s, "two nodes", func(s *view.Snapshot) bool { return len(s.Nodes) == 2 })
+	first := await(t, s, "two nodes", func(s *overview.Snapshot) bool { return len(s.Nodes) == 2 })
 	assert.Empty(t, first.Gaps)
-	held := first.Nodes[0].Held
+	held := first.Nodes[0].Memory.HeldBytes
 	claim := scenes.Claim("team-a", "new", "node-0001", 0, scenes.GPUOf(0))
 	for i := range o.Claims {
 		if err := kube.ResourceV1().ResourceClaims(o.Claims[i].Namespace).Delete(t.Context(), o.Claims[i].Name, metav1.DeleteOptions{}); err != nil {
 			require.NoError(t, err)
 		}
 	}
-	await(t, s, "nothing is held", func(s *view.Snapshot) bool { return s.Nodes[0].Held == 0 && s.Nodes[1].Held == 0 })
+	await(t, s, "nothing is held", func(s *overview.Snapshot) bool {
+		return s.Nodes[0].Memory.HeldBytes == 0 && s.Nodes[1].Memory.HeldBytes == 0
+	})
 	_, err := kube.ResourceV1().ResourceClaims("team-a").Create(t.Context(), &claim, metav1.CreateOptions{})
 	require.NoError(t, err)
-	await(t, s, "a GPU is held", func(s *view.Snapshot) bool { return s.Nodes[0].Held > 0 })
+	await(t, s, "a GPU is held", func(s *overview.Snapshot) bool { return s.Nodes[0].Memory.HeldBytes > 0 })
 	assert.Positive(t, held)
 }
 
@@ -234,7 +236,7 @@ func TestWhatMayNotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kube := fake.NewClientset(asObjects(o.Slices)...)
 			tt.refuse(kube)
-			s := await(t, follow(t, kube), "the node", func(s *view.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Gaps) == len(tt.gaps) })
+			s := await(t, follow(t, kube), "the node", func(s *overview.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Gaps) == len(tt.gaps) })
 			var reasons []string
 			for _, g := range s.Gaps {
 				reasons = append(reasons, g.Reason)
@@ -269,7 +271,7 @@ func TestPutRefusesOthers(t *testing.T) {
 // A viewer is told why a pod waits, without the names of others.
 func TestExplain(t *testing.T) {
 	s := loaded(t, invent.Cluster(4, now))
-	all, err := s.Explain(t.Context(), view.Viewer{}, "vision", "train-9000")
+	all, err := s.Explain(t.Context(), overview.Viewer{}, "vision", "train-9000")
 	require.NoError(t, err)
 	require.NotNil(t, all)
 	assert.NotEmpty(t, all.Nodes)
@@ -279,7 +281,7 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, string(text), "7g.80gb")
 
 	only := func(namespace string) bool { return namespace == "vision" }
-	e, err := s.Explain(t.Context(), view.Viewer{Claims: only, Pods: only, NoNodes: true, NoProfiles: true}, "vision", "train-9000")
+	e, err := s.Explain(t.Context(), overview.Viewer{Claims: only, Pods: only, NoNodes: true, NoProfiles: true}, "vision", "train-9000")
 	require.NoError(t, err)
 	text, err = json.Marshal(e)
 	require.NoError(t, err)
@@ -289,7 +291,7 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, string(text), "another namespace: a pod")
 	assert.Equal(t, why.Unknown, e.State, "nodes and their switches are not known")
 
-	none, err := s.Explain(t.Context(), view.Viewer{}, "vision", "nobody")
+	none, err := s.Explain(t.Context(), overview.Viewer{}, "vision", "nobody")
 	assert.NoError(t, err)
 	assert.Nil(t, none)
 }

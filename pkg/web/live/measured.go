@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/usage"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // What a plugin can make this program keep: mostGPUs of a node, with names up to longestName.
@@ -18,7 +18,7 @@ const mostGPUs, longestName = 32, 253
 type measured struct {
 	// at is when the plugin last told of the GPU.
 	at                  time.Time
-	busy, memory, power []view.Point
+	busy, memory, power []overview.Point
 	busyTitle, short    string
 	memoryTotal         float64
 	byClaim             map[string]string
@@ -86,8 +86,8 @@ func (s *measured) claims(users []usage.User, of usage.Values) {
 }
 
 // use is what a page shows. current: the last sample is of now.
-func (s *measured) use(current bool) view.Usage {
-	u := view.Usage{Series: []view.Series{
+func (s *measured) use(current bool) overview.Usage {
+	u := overview.Usage{Series: []overview.Series{
 		{Title: s.busyTitle, Points: s.busy, Max: 1, Text: percent},
 		{Title: "Memory used", Points: s.memory, Max: s.memoryTotal, Text: size},
 		{Title: "Power", Points: s.power, Text: watts},
@@ -99,9 +99,9 @@ func (s *measured) use(current bool) view.Usage {
 }
 
 // add adds a point if the value is known, and cuts off those that are too old.
-func add(points []view.Point, now time.Time, value *float64) []view.Point {
+func add(points []overview.Point, now time.Time, value *float64) []overview.Point {
 	if value != nil {
-		points = append(points, view.Point{At: now, Value: *value})
+		points = append(points, overview.Point{At: now, Value: *value})
 	}
 	for len(points) > 0 && now.Sub(points[0].At) > kept {
 		points = points[1:]

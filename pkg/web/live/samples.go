@@ -13,8 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // samples has published devices of each kind: one for each combination of what classes tell
@@ -70,12 +70,12 @@ func (s *samples) add(more samples) {
 
 // kinds finds the class of each kind: one that selects all devices of the kind and no others, by
 // the scheduler's CEL.
-func (s *samples) kinds(ctx context.Context, classes []resourceapi.DeviceClass) []view.Kind {
+func (s *samples) kinds(ctx context.Context, classes []resourceapi.DeviceClass) []overview.Kind {
 	s.fresh = false
 	if s.selectors == nil {
 		s.selectors = allocation.NewCache(len(classes) + 1)
 	}
-	kinds := map[string]*view.Kind{}
+	kinds := map[string]*overview.Kind{}
 	for of, d := range s.all {
 		if kinds[of.label] == nil {
 			kinds[of.label] = kindOf(of.label, d)
@@ -87,7 +87,7 @@ func (s *samples) kinds(ctx context.Context, classes []resourceapi.DeviceClass) 
 			best[label], kinds[label].Class = &classes[i], classes[i].Name
 		}
 	}
-	out := make([]view.Kind, 0, len(kinds))
+	out := make([]overview.Kind, 0, len(kinds))
 	for _, label := range slices.Sorted(maps.Keys(kinds)) {
 		out = append(out, *kinds[label])
 	}
@@ -127,14 +127,14 @@ func ofOtherProfile(d cel.Device) cel.Device {
 	return d
 }
 
-func kindOf(label string, d cel.Device) *view.Kind {
+func kindOf(label string, d cel.Device) *overview.Kind {
 	text := func(name resourceapi.QualifiedName) string {
 		if v := d.Attributes[name].StringValue; v != nil {
 			return *v
 		}
 		return ""
 	}
-	k := &view.Kind{Label: label, Attribute: "profile", Value: label}
+	k := &overview.Kind{Label: label, Attribute: "profile", Value: label}
 	switch {
 	case label == cluster.WholeGPU:
 		k.Attribute, k.Value = "type", string(gpu.TypeGPU)

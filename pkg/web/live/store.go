@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -12,8 +13,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // Store has the objects, and the newest snapshot.
@@ -22,27 +23,27 @@ type Store struct {
 
 	// mu protects what follows.
 	mu       sync.Mutex
-	slices   *kind[*packed]
-	claims   *kind[*resourceapi.ResourceClaim]
-	classes  *kind[*resourceapi.DeviceClass]
-	rules    *kind[*resourceapi.DeviceTaintRule]
-	nodes    *kind[*corev1.Node]
-	gpuNodes *kind[*v1alpha1.GPUNode]
-	plans    *kind[*v1alpha1.PartitionPlan]
-	pods     *kind[*corev1.Pod]
+	slices   *kind[packed]
+	claims   *kind[resourceapi.ResourceClaim]
+	classes  *kind[resourceapi.DeviceClass]
+	rules    *kind[resourceapi.DeviceTaintRule]
+	nodes    *kind[corev1.Node]
+	gpuNodes *kind[v1alpha1.GPUNode]
+	plans    *kind[v1alpha1.PartitionPlan]
+	pods     *kind[corev1.Pod]
 	// slicesOf and claimsOf are those of a node, by their keys.
 	slicesOf map[string]map[string]*packed
 	claimsOf map[string]map[string]*resourceapi.ResourceClaim
-	// stale are nodes to compute again; allStale: all of them. staleWaiting, stalePlans and
-	// staleKinds are the same of other parts. staleGaps: the gaps have changed.
-	stale                                                    map[string]bool
-	allStale, staleWaiting, stalePlans, staleKinds, staleGap bool
-	gaps                                                     map[string]read.Gap
+	// stale are nodes to compute again; allStale: all of them. staleWaiting and staleKinds are the
+	// same of other parts. What takes no time is always computed again.
+	stale                              map[string]bool
+	allStale, staleWaiting, staleKinds bool
+	gaps                               map[string]read.Gap
 	// unread are the kinds that were neither read nor refused yet.
 	unread map[string]bool
 
 	wake     chan struct{}
-	snapshot atomic.Pointer[view.Snapshot]
+	snapshot atomic.Pointer[overview.Snapshot]
 
 	// listeners are told of new snapshots.
 	listeners listeners
@@ -61,62 +62,53 @@ func New(now func() time.Time) *Store {
 		stale: map[string]bool{}, gaps: map[string]read.Gap{}, unread: map[string]bool{},
 		wake: make(chan struct{}, 1), explaining: make(chan struct{}, 1),
 	}
-	s.slices = newKind(s, func(o any) (*packed, bool) {
-		o, err := pack(o)
-		p, ok := o.(*packed)
-		return p, ok && err == nil
+	s.slices = newKind(s, func(o any) *packed {
+		o, _ = pack(o) // what cannot be packed is left out
+		return whole[packed](o)
 	}, s.sliceChanged)
-	s.claims = newKind(s, objects(trimClaim), s.claimChanged)
-	s.classes = newKind(s, objects[resourceapi.DeviceClass](nil), func(_, _ **resourceapi.DeviceClass) { s.staleWaiting, s.staleKinds = true, true })
-	s.rules = newKind(s, objects[resourceapi.DeviceTaintRule](nil), func(_, _ **resourceapi.DeviceTaintRule) { s.allStale = true })
-	s.nodes = newKind(s, objects(trimNode), func(before, now **corev1.Node) { s.stale[either(before, now).Name] = true })
-	s.gpuNodes = newKind(s, objects[v1alpha1.GPUNode](nil), func(before, now **v1alpha1.GPUNode) { s.stale[either(before, now).Name] = true })
-	s.plans = newKind(s, objects[v1alpha1.PartitionPlan](nil), func(_, _ **v1alpha1.PartitionPlan) { s.stalePlans = true })
-	s.pods = newKind(s, objects(trimPod), func(_, _ **corev1.Pod) { s.staleWaiting = true })
-	s.snapshot.Store(&view.Snapshot{})
+	s.claims = newKind(s, trimmed(trimClaim), s.claimChanged)
+	s.classes = newKind(s, whole[resourceapi.DeviceClass], func(_, _ *resourceapi.DeviceClass) { s.staleWaiting, s.staleKinds = true, true })
+	s.rules = newKind(s, whole[resourceapi.DeviceTaintRule], func(_, _ *resourceapi.DeviceTaintRule) { s.allStale = true })
+	s.nodes = newKind(s, trimmed(trimNode), func(before, now *corev1.Node) { s.stale[cmp.Or(now, before).Name] = true })
+	s.gpuNodes = newKind(s, whole[v1alpha1.GPUNode], func(before, now *v1alpha1.GPUNode) { s.stale[cmp.Or(now, before).Name] = true })
+	s.plans = newKind(s, whole[v1alpha1.PartitionPlan], func(_, _ *v1alpha1.PartitionPlan) {})
+	s.pods = newKind(s, trimmed(trimPod), func(_, _ *corev1.Pod) { s.staleWaiting = true })
+	s.snapshot.Store(&overview.Snapshot{})
 	return s
 }
 
-// either is the newer of two, of which one is nil if the object has come or gone.
-func either[T any](before, now *T) T {
-	if now != nil {
-		return *now
-	}
-	return *before
-}
-
-func (s *Store) sliceChanged(before, now **packed) {
+func (s *Store) sliceChanged(before, now *packed) {
 	if before != nil {
-		delete(s.slicesOf[(*before).node], (*before).Name)
-		s.stale[(*before).node] = true
+		delete(s.slicesOf[before.node], before.Name)
+		s.stale[before.node] = true
 	}
 	if now != nil {
-		put(s.slicesOf, (*now).node, (*now).Name, *now)
-		s.stale[(*now).node] = true
+		put(s.slicesOf, now.node, now.Name, now)
+		s.stale[now.node] = true
 	}
 }
 
-func (s *Store) claimChanged(before, now **resourceapi.ResourceClaim) {
+func (s *Store) claimChanged(before, now *resourceapi.ResourceClaim) {
 	s.staleWaiting = s.staleWaiting || waits(before) || waits(now)
 	for _, node := range nodesOf(before) {
-		delete(s.claimsOf[node], (*before).Namespace+"/"+(*before).Name)
+		delete(s.claimsOf[node], before.Namespace+"/"+before.Name)
 		s.stale[node] = true
 	}
 	for _, node := range nodesOf(now) {
-		put(s.claimsOf, node, (*now).Namespace+"/"+(*now).Name, *now)
+		put(s.claimsOf, node, now.Namespace+"/"+now.Name, now)
 		s.stale[node] = true
 	}
 }
 
-func waits(c **resourceapi.ResourceClaim) bool { return c != nil && (*c).Status.Allocation == nil }
+func waits(c *resourceapi.ResourceClaim) bool { return c != nil && c.Status.Allocation == nil }
 
 // nodesOf are the nodes whose devices a claim holds.
-func nodesOf(c **resourceapi.ResourceClaim) []string {
+func nodesOf(c *resourceapi.ResourceClaim) []string {
 	if c == nil || waits(c) {
 		return nil
 	}
 	var out []string
-	for _, r := range (*c).Status.Allocation.Devices.Results {
+	for _, r := range c.Status.Allocation.Devices.Results {
 		out = append(out, names.NodeOfPool(r.Pool))
 	}
 	return out
@@ -138,7 +130,7 @@ func (s *Store) stir() {
 }
 
 // Snapshot returns the newest snapshot.
-func (s *Store) Snapshot() *view.Snapshot { return s.snapshot.Load() }
+func (s *Store) Snapshot() *overview.Snapshot { return s.snapshot.Load() }
 
 // Unread are the kinds that were neither read nor refused yet.
 func (s *Store) Unread() []string {
@@ -155,21 +147,16 @@ func (s *Store) Subscribe() (changes <-chan struct{}, end func()) { return s.lis
 func (s *Store) gap(g read.Gap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, was := s.gaps[g.What]
+	defer s.stir() // also if nothing changes: the last kind may have been read
+	before := s.gaps[g.What]
 	delete(s.unread, g.What)
-	switch {
-	case g.Reason == "" && was:
-		delete(s.gaps, g.What)
-	case g.Reason != "" && before != g:
+	delete(s.gaps, g.What)
+	if g.Reason != "" {
 		s.gaps[g.What] = g
-	default:
-		s.stir() // the last kind may have been read
+	}
+	if before == s.gaps[g.What] {
 		return
 	}
-	s.staleGap = true
-	if g.What == read.Claims.Name {
-		s.allStale, s.staleWaiting = true, true
-	}
-	s.staleWaiting = s.staleWaiting || g.What == read.Pods.Name
-	s.stir()
+	s.allStale = s.allStale || g.What == read.Claims.Name
+	s.staleWaiting = s.staleWaiting || g.What == read.Claims.Name || g.What == read.Pods.Name
 }

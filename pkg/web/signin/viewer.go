@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/web"
-	"github.com/tranche-dev/tranche/pkg/web/view"
 )
 
 // User is the name of the user of a request.
@@ -27,28 +27,28 @@ func (g *Guard) User(r *http.Request) string {
 }
 
 // Viewer is what the user of a request may see: of nodes and namespaces what they may list.
-func (g *Guard) Viewer(r *http.Request) (view.Viewer, error) {
+func (g *Guard) Viewer(r *http.Request) (overview.Viewer, error) {
 	user, err := g.user(r.Context(), tokenOf(r))
 	if err != nil {
-		return view.Viewer{}, fmt.Errorf("find out who you are: %w", err)
+		return overview.Viewer{}, fmt.Errorf("find out who you are: %w", err)
 	}
 	identity, err := json.Marshal(user)
 	if err != nil {
-		return view.Viewer{}, fmt.Errorf("find out who you are: %w", err)
+		return overview.Viewer{}, fmt.Errorf("find out who you are: %w", err)
 	}
 	u := asked{Guard: g, user: user, key: string(identity)}
 	may, err := u.all(r.Context(), slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf)
 	if err != nil {
-		return view.Viewer{}, err
+		return overview.Viewer{}, err
 	}
 	if !may[slicesOf] {
-		return view.Viewer{}, &web.RefusedError{
+		return overview.Viewer{}, &web.RefusedError{
 			Status: http.StatusForbidden, Title: "You may not see the GPUs",
 			Text:    "You are " + user.Username + ", who is not allowed to list ResourceSlices. Ask an administrator for the ClusterRole tranche-user.",
 			Command: "kubectl auth can-i list resourceslices.resource.k8s.io --as=" + user.Username,
 		}
 	}
-	v := view.Viewer{NoNodes: !may[nodesOf], NoProfiles: !may[gpuNodesOf], NoPlans: !may[plansOf], Key: u.key}
+	v := overview.Viewer{NoNodes: !may[nodesOf], NoProfiles: !may[gpuNodesOf], NoPlans: !may[plansOf], Key: u.key}
 	claims, pods := map[string]bool{}, map[string]bool{}
 	if !may[claimsOf] {
 		v.Claims = func(namespace string) bool { return claims[namespace] }

@@ -1,4 +1,4 @@
-package view
+package overview
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
 // Levels is how many levels a cell of the heat map has, beside empty.
@@ -31,59 +30,39 @@ type Mark string
 
 // The marks, the most important first.
 const (
-	// Problem: the GPU is out of service, or its plugin reports a problem.
-	Problem Mark = "problem"
-	// Switching: the switch of the node changes it.
-	Switching Mark = "switching"
-	// Blocked: a taint keeps new claims away, or the node takes no pods.
-	Blocked Mark = "blocked"
-	// Unknown: its free capacity is not known.
-	Unknown Mark = "unknown"
-	// Plain: nothing.
-	Plain Mark = ""
+	// MarkProblem: the GPU is out of service, or its plugin reports a problem.
+	MarkProblem Mark = "problem"
+	// MarkSwitching: the switch of the node changes it.
+	MarkSwitching Mark = "switching"
+	// MarkBlocked: a taint keeps new claims away, or the node takes no pods.
+	MarkBlocked Mark = "blocked"
+	// MarkUnknown: its free capacity is not known.
+	MarkUnknown Mark = "unknown"
+	// MarkPlain: nothing.
+	MarkPlain Mark = ""
 )
 
 // NewNode adds what the heat map shows.
 func NewNode(n cluster.Node) *Node {
-	out := &Node{Node: n, Model: model(n), Fits: cluster.Sum(n.GPUs)}
+	out := &Node{Node: n, Model: ModelOf(&n), Fits: cluster.Sum(n.GPUs)}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		full := Fullness(g)
-		out.Memory += g.MemoryBytes
-		out.Held += int64(full * float64(g.MemoryBytes))
-		out.Cells = append(out.Cells, Cell{GPU: g.Name, Level: level(full), Mark: mark(&n, g), Open: len(g.Fits) > 0 && out.TakesPods()})
+		out.Memory.add(MemoryOf(g))
+		out.Cells = append(out.Cells, Cell{GPU: g.Name, Level: levelOf(g), Mark: mark(&n, g), Open: len(g.Fits) > 0 && n.TakesPods()})
 	}
 	return out
 }
 
-// TakesPods tells whether the scheduler puts pods on the node.
-func (n *Node) TakesPods() bool { return !n.NotReady && !n.Cordoned }
-
-// model names the GPUs of a node.
-func model(n cluster.Node) string {
-	if len(n.GPUs) == 0 {
-		return "no GPUs are published"
-	}
-	var products []string
-	for _, p := range overview.ProductsOf(&n) {
-		products = append(products, p.String())
-	}
-	return strings.Join(products, ", ")
-}
-
-// Fullness is how much of the memory of a GPU claims hold, from 0 to 1. A shared device counts
-// with what its claims have of it, if that is known.
-func Fullness(g *cluster.GPU) float64 {
+// levelOf says how full a GPU is. A shared device counts with what its claims have of it, if that is
+// known.
+func levelOf(g *cluster.GPU) int {
 	of := *g
 	of.MemoryBytes = cmp.Or(of.MemoryBytes, 1<<40) // the fraction is the same for any
-	return float64(overview.MemoryOf(&of).HeldBytes) / float64(of.MemoryBytes)
-}
-
-func level(full float64) int {
-	if full <= 0 {
+	held := float64(MemoryOf(&of).HeldBytes) / float64(of.MemoryBytes)
+	if held <= 0 {
 		return 0
 	}
-	return min(Levels, max(1, int(full*Levels+0.5)))
+	return min(Levels, max(1, int(held*Levels+0.5)))
 }
 
 // mark is the most important thing to say about a GPU.
@@ -96,16 +75,16 @@ func mark(n *cluster.Node, g *cluster.GPU) Mark {
 		return slices.ContainsFunc(g.Taints, func(t cluster.Taint) bool { return t.Key == key })
 	}
 	switch {
-	case g.Problem != "", tainted(names.DriverName + "/unhealthy"):
-		return Problem
+	case g.Problem != "", tainted(names.TaintUnhealthy):
+		return MarkProblem
 	case p != nil && p.Switching() && (g.Change != "" || p.KeepsOff(g.Name)), tainted(names.TaintRepartitioning):
-		return Switching
+		return MarkSwitching
 	case g.Incomplete != "", has(cluster.Unknown):
-		return Unknown
-	case n.NotReady || n.Cordoned, has(cluster.Blocked) && !has(cluster.Free):
-		return Blocked
+		return MarkUnknown
+	case !n.TakesPods(), has(cluster.Blocked) && !has(cluster.Free):
+		return MarkBlocked
 	}
-	return Plain
+	return MarkPlain
 }
 
 // States are the words by which the node is found: free, full, switching, problem, blocked,
@@ -118,10 +97,10 @@ func (n *Node) States() []string {
 		}
 	}
 	open := slices.ContainsFunc(n.Cells, func(c Cell) bool { return c.Open })
-	unknown := slices.ContainsFunc(n.Cells, func(c Cell) bool { return c.Mark == Unknown })
+	unknown := slices.ContainsFunc(n.Cells, func(c Cell) bool { return c.Mark == MarkUnknown })
 	add("free", open)
 	add("full", !open && !unknown && len(n.Cells) > 0)
-	for _, m := range []Mark{Problem, Switching, Blocked, Unknown} {
+	for _, m := range []Mark{MarkProblem, MarkSwitching, MarkBlocked, MarkUnknown} {
 		add(string(m), slices.ContainsFunc(n.Cells, func(c Cell) bool { return c.Mark == m }))
 	}
 	if p := n.Profile; p != nil {
@@ -134,8 +113,33 @@ func (n *Node) States() []string {
 
 // Says describes the node in a line, for those who do not see the cells.
 func (n *Node) Says() string {
-	full, part, empty := 0, 0, 0
-	marks := map[Mark]int{}
+	full, part, empty, marks := n.count()
+	var facts []string
+	add := func(count int, what string) {
+		if count > 0 {
+			facts = append(facts, fmt.Sprintf("%d %s", count, what))
+		}
+	}
+	add(full, "full")
+	add(part, "in part held")
+	add(empty, "empty")
+	add(marks[MarkProblem], "with a problem")
+	add(marks[MarkSwitching], "being switched")
+	add(marks[MarkBlocked], "blocked")
+	add(marks[MarkUnknown], "not known")
+	text := n.Name + ": " + n.Model
+	if len(facts) > 0 {
+		text += "; " + strings.Join(facts, ", ")
+	}
+	if n.State != "" {
+		text += " (" + n.State + ")"
+	}
+	return text
+}
+
+// count counts the GPUs by how full they are, and by their marks.
+func (n *Node) count() (full, part, empty int, marks map[Mark]int) {
+	marks = map[Mark]int{}
 	for _, c := range n.Cells {
 		switch c.Level {
 		case 0:
@@ -147,25 +151,5 @@ func (n *Node) Says() string {
 		}
 		marks[c.Mark]++
 	}
-	var facts []string
-	add := func(count int, what string) {
-		if count > 0 {
-			facts = append(facts, fmt.Sprintf("%d %s", count, what))
-		}
-	}
-	add(full, "full")
-	add(part, "in part held")
-	add(empty, "empty")
-	add(marks[Problem], "with a problem")
-	add(marks[Switching], "being switched")
-	add(marks[Blocked], "blocked")
-	add(marks[Unknown], "not known")
-	text := fmt.Sprintf("%s: %s", n.Name, n.Model)
-	if len(facts) > 0 {
-		text += "; " + strings.Join(facts, ", ")
-	}
-	if n.State != "" {
-		text += " (" + n.State + ")"
-	}
-	return text
+	return full, part, empty, marks
 }

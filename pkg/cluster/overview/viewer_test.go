@@ -1,4 +1,4 @@
-package view_test
+package overview_test
 
 import (
 	"testing"
@@ -7,16 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/web/view"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
 // snapshot is that of a scene.
-func snapshot(s scenes.Scene) *view.Snapshot {
-	out := &view.Snapshot{Complete: true, Version: 1}
+func snapshot(s scenes.Scene) *overview.Snapshot {
+	out := &overview.Snapshot{Complete: true, Version: 1}
 	summary := s.Summary()
 	for _, n := range summary.Nodes {
-		out.Nodes = append(out.Nodes, view.NewNode(n))
+		out.Nodes = append(out.Nodes, overview.NewNode(n))
 	}
 	out.Waiting, out.Partial = summary.Waiting, summary.Partial
 	return out
@@ -25,13 +25,13 @@ func snapshot(s scenes.Scene) *view.Snapshot {
 func TestCells(t *testing.T) {
 	for name, tt := range map[string]struct {
 		scene  scenes.Scene
-		cells  []view.Cell
+		cells  []overview.Cell
 		states []string
 	}{
 		"held in part and whole": {scenes.WholeGPUs(), nil, nil},
 		"tainted":                {scenes.Tainted(), nil, nil},
-		"seven of eight":         {scenes.FullOfSmall(), []view.Cell{{GPU: scenes.GPUOf(0), Level: 7}}, []string{"full"}},
-		"not all claims known":   {scenes.Partial(), []view.Cell{{GPU: scenes.GPUOf(0), Level: 4, Mark: view.Unknown}}, []string{"unknown"}},
+		"seven of eight":         {scenes.FullOfSmall(), []overview.Cell{{GPU: scenes.GPUOf(0), Level: 7}}, []string{"full"}},
+		"not all claims known":   {scenes.Partial(), []overview.Cell{{GPU: scenes.GPUOf(0), Level: 4, Mark: overview.MarkUnknown}}, []string{"unknown"}},
 		"being switched":         {scenes.Switching(), nil, []string{"free", "problem", "switching"}},
 		"switch failed":          {scenes.SwitchFailed(), nil, []string{"free", "problem"}},
 	} {
@@ -61,7 +61,7 @@ func TestModels(t *testing.T) {
 		for _, product := range products {
 			n.GPUs = append(n.GPUs, cluster.GPU{ProductName: product})
 		}
-		assert.Equal(t, want, view.NewNode(n).Model)
+		assert.Equal(t, want, overview.NewNode(n).Model)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestSharesAreHeldByAmount(t *testing.T) {
 	for _, n := range snapshot(scenes.Shared()).Nodes {
 		for i := range n.GPUs {
 			if g := &n.GPUs[i]; len(g.Held) > 0 && g.Held[0].Left != nil {
-				assert.Less(t, view.Fullness(g), 1.0, g.Name)
+				assert.Less(t, overview.MemoryOf(g).HeldBytes, g.MemoryBytes, g.Name)
 				return
 			}
 		}
@@ -84,7 +84,7 @@ func TestViewerHidesNames(t *testing.T) {
 	s := snapshot(scenes.Mixed())
 	s.Waiting = []cluster.Waiting{{Namespace: "default", Pod: "mine"}, {Namespace: "team-b", Pod: "theirs"}}
 	only := func(namespace string) bool { return namespace == "default" }
-	v := view.Viewer{Claims: only, Pods: only}
+	v := overview.Viewer{Claims: only, Pods: only}
 	n, full := v.Node(s.Nodes[0]), s.Nodes[0]
 	named, hidden := 0, 0
 	for i, g := range n.GPUs {
@@ -119,32 +119,32 @@ func TestViewerHidesNames(t *testing.T) {
 
 func TestViewerWithoutProfiles(t *testing.T) {
 	s := snapshot(scenes.Switching())
-	s.Rollouts = []view.Rollout{{}}
-	v := view.Viewer{NoProfiles: true, NoPlans: true, NoNodes: true}
+	s.Rollouts = []overview.Rollout{{}}
+	v := overview.Viewer{NoProfiles: true, NoPlans: true, NoNodes: true}
 	n := v.Node(s.Nodes[0])
 	assert.Nil(t, n.Profile)
 	assert.NotContains(t, n.States(), "switching")
 	assert.Empty(t, v.Rollouts(s))
-	assert.Zero(t, view.TotalsOf(v, s).Switching)
-	assert.Positive(t, view.TotalsOf(view.Viewer{}, s).Switching)
+	assert.Zero(t, overview.TotalsOf(v, s).Switching)
+	assert.Positive(t, overview.TotalsOf(overview.Viewer{}, s).Switching)
 	assert.Len(t, v.Gaps(s), 3)
-	assert.Empty(t, view.Viewer{}.Gaps(s))
+	assert.Empty(t, overview.Viewer{}.Gaps(s))
 }
 
 func TestGroupsAndTotals(t *testing.T) {
 	s := snapshot(scenes.BothVendors())
-	groups := view.GroupsOf(s)
+	groups := overview.GroupsOf(s)
 	require.Len(t, groups, 2)
-	totals := view.TotalsOf(view.Viewer{}, s)
+	totals := overview.TotalsOf(overview.Viewer{}, s)
 	assert.Equal(t, totals.GPUs, groups[0].GPUs+groups[1].GPUs)
-	assert.Equal(t, totals.Memory, groups[0].Memory+groups[1].Memory)
+	assert.Equal(t, totals.Memory.TotalBytes, groups[0].Memory.TotalBytes+groups[1].Memory.TotalBytes)
 	assert.Equal(t, totals.GPUs, totals.Full+totals.Part+totals.Empty)
 	for _, g := range groups {
 		assert.Equal(t, cluster.Plain(cluster.Sum(gpus(g))), g.Fits)
 	}
 }
 
-func gpus(g view.Group) (all []cluster.GPU) {
+func gpus(g overview.Group) (all []cluster.GPU) {
 	for _, n := range g.Nodes {
 		all = append(all, n.GPUs...)
 	}
@@ -153,8 +153,8 @@ func gpus(g view.Group) (all []cluster.GPU) {
 
 func TestRoomFor(t *testing.T) {
 	s := snapshot(scenes.TwoNodes())
-	s.Kinds = []view.Kind{{Label: "1g.10gb", Class: "gpu-mig-1g-10gb.tranche.dev"}, {Label: "2g.20gb", Attribute: "profile", Value: "2g.20gb"}, {Label: cluster.WholeGPU, Class: "gpu.tranche.dev"}}
-	r := view.RoomFor(s, " 1G.10gb ")
+	s.Kinds = []overview.Kind{{Label: "1g.10gb", Class: "gpu-mig-1g-10gb.tranche.dev"}, {Label: "2g.20gb", Attribute: "profile", Value: "2g.20gb"}, {Label: cluster.WholeGPU, Class: "gpu.tranche.dev"}}
+	r := overview.RoomFor(s, " 1G.10gb ")
 	require.True(t, r.Known)
 	sum := 0
 	for _, p := range r.Places {
@@ -164,11 +164,11 @@ func TestRoomFor(t *testing.T) {
 	assert.Equal(t, r.Count, sum)
 	assert.Positive(t, sum)
 	assert.Contains(t, r.Claim, "deviceClassName: gpu-mig-1g-10gb.tranche.dev")
-	assert.Contains(t, view.RoomFor(s, "2g.20gb").Claim, `device.attributes["gpu.tranche.dev"].?profile.orValue("") == "2g.20gb"`)
-	assert.Equal(t, cluster.WholeGPU, view.RoomFor(s, "gpu").Kind.Label)
-	assert.False(t, view.RoomFor(s, "9g.90gb").Known)
+	assert.Contains(t, overview.RoomFor(s, "2g.20gb").Claim, `device.attributes["gpu.tranche.dev"].?profile.orValue("") == "2g.20gb"`)
+	assert.Equal(t, cluster.WholeGPU, overview.RoomFor(s, "gpu").Kind.Label)
+	assert.False(t, overview.RoomFor(s, "9g.90gb").Known)
 
-	before := view.RoomFor(s, "1g.10gb").Count
+	before := overview.RoomFor(s, "1g.10gb").Count
 	s.Nodes[0].Cordoned = true
-	assert.Less(t, view.RoomFor(s, "1g.10gb").Count, before, "a cordoned node has no room")
+	assert.Less(t, overview.RoomFor(s, "1g.10gb").Count, before, "a cordoned node has no room")
 }

@@ -1,4 +1,4 @@
-package view
+package overview
 
 import (
 	"cmp"
@@ -13,35 +13,21 @@ type Totals struct {
 	Nodes, GPUs int
 	// Full, Part and Empty count GPUs by how much of their memory is held.
 	Full, Part, Empty int
-	Memory, Held      int64
+	Memory            Memory
 	// Switching and Failed count nodes, Problems GPUs.
 	Switching, Failed, Problems int
 	Waiting                     int
 }
 
-// Percent is how much of the memory is held.
-func (t Totals) Percent() int { return percent(t.Held, t.Memory) }
-
-func percent(part, of int64) int {
-	if of <= 0 {
-		return 0
-	}
-	return int(float64(part)/float64(of)*100 + 0.5)
-}
-
 // Group is the nodes with the same GPUs.
 type Group struct {
-	Model string
-	Nodes []*Node
-	GPUs  int
-	// Memory is that of all GPUs in bytes, Held what claims hold of it.
-	Memory, Held int64
+	Model  string
+	Nodes  []*Node
+	GPUs   int
+	Memory Memory
 	// Fits is how much more fits on all nodes, each kind counted alone.
 	Fits []cluster.Fit
 }
-
-// Percent is how much of the memory is held.
-func (g Group) Percent() int { return percent(g.Held, g.Memory) }
 
 // TotalsOf sums up the nodes.
 func TotalsOf(v Viewer, s *Snapshot) Totals {
@@ -49,29 +35,13 @@ func TotalsOf(v Viewer, s *Snapshot) Totals {
 	for _, n := range s.Nodes {
 		n = v.Outline(n)
 		t.GPUs += len(n.Cells)
-		t.Memory += n.Memory
-		t.Held += n.Held
-		if p := n.Profile; p != nil {
-			if p.Switching() {
-				t.Switching++
-			}
-			if p.State == v1alpha1.Failed {
-				t.Failed++
-			}
-		}
-		for _, c := range n.Cells {
-			switch c.Level {
-			case 0:
-				t.Empty++
-			case Levels:
-				t.Full++
-			default:
-				t.Part++
-			}
-			if c.Mark == Problem {
-				t.Problems++
-			}
-		}
+		t.Memory.add(n.Memory)
+		full, part, empty, marks := n.count()
+		t.Full, t.Part, t.Empty, t.Problems = t.Full+full, t.Part+part, t.Empty+empty, t.Problems+marks[MarkProblem]
+	}
+	if !v.NoProfiles {
+		switching, failed := Moving(s)
+		t.Switching, t.Failed = len(switching), len(failed)
 	}
 	return t
 }
@@ -91,8 +61,7 @@ func GroupsOf(s *Snapshot) []Group {
 		g := &out[i]
 		g.Nodes = append(g.Nodes, n)
 		g.GPUs += len(n.Cells)
-		g.Memory += n.Memory
-		g.Held += n.Held
+		g.Memory.add(n.Memory)
 		if n.TakesPods() {
 			fits[n.Model] = append(fits[n.Model], cluster.GPU{Fits: n.Fits})
 		}

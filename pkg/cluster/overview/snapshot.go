@@ -1,4 +1,4 @@
-package view
+package overview
 
 import (
 	"cmp"
@@ -45,8 +45,8 @@ type Node struct {
 	Cells []Cell
 	// Fits is how much more fits on all GPUs, each kind counted alone.
 	Fits []cluster.Fit
-	// Memory is that of all GPUs in bytes, Held what claims hold of it.
-	Memory, Held int64
+	// Memory is that of all GPUs.
+	Memory Memory
 	// Known: the node itself could be read, not only what it publishes.
 	Known bool
 	// Lost are devices that claims hold, of GPUs that the node does not publish.

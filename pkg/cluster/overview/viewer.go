@@ -1,10 +1,11 @@
-package view
+package overview
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
@@ -12,7 +13,7 @@ import (
 
 // Viewer is what a user may see of a snapshot. The zero Viewer sees everything.
 type Viewer struct {
-	// Claims and Pods tell whether the user may list the objects of a namespace. nil: of all. They do
+	// Claims and Pods report whether the user may list the objects of a namespace. nil: of all. They do
 	// not wait: of a namespace that Ask was not asked about, the user may list nothing.
 	Claims, Pods func(namespace string) bool
 	// Ask finds out for Claims and Pods what the user may list in namespaces. It waits for the API
@@ -33,33 +34,32 @@ func (v Viewer) Learn(ctx context.Context, claims, pods []string) {
 
 // HoldersOf are the namespaces of those who hold devices of a node, which may be nil.
 func HoldersOf(n *Node) []string {
-	found := map[string]bool{}
-	add := func(all []cluster.Held) {
-		for _, d := range all {
-			for _, h := range d.Holders {
-				found[h.Namespace] = true
-			}
+	if n == nil {
+		return nil
+	}
+	found := sets.New[string]()
+	held := n.Lost
+	for i := range n.GPUs {
+		held = append(slices.Clip(held), n.GPUs[i].Held...)
+	}
+	for _, d := range held {
+		for _, h := range d.Holders {
+			found.Insert(h.Namespace)
 		}
 	}
-	if n != nil {
-		for i := range n.GPUs {
-			add(n.GPUs[i].Held)
-		}
-		add(n.Lost)
-	}
-	return slices.Sorted(maps.Keys(found))
+	return sets.List(found)
 }
 
 // WaitingIn are the namespaces of what waits.
 func (s *Snapshot) WaitingIn() []string {
-	found := map[string]bool{}
+	found := sets.New[string]()
 	for _, w := range s.Waiting {
-		found[w.Namespace] = true
+		found.Insert(w.Namespace)
 	}
-	return slices.Sorted(maps.Keys(found))
+	return sets.List(found)
 }
 
-// Sees tells whether the user may list the claims and the pods of a namespace.
+// Sees reports whether the user may list the claims and the pods of a namespace.
 func (v Viewer) Sees(namespace string) bool {
 	return sees(v.Claims, namespace) && sees(v.Pods, namespace)
 }
@@ -94,7 +94,7 @@ func (v Viewer) Outline(n *Node) *Node {
 		node.Profile, node.GPUs = nil, slices.Clone(node.GPUs)
 		for i := range node.GPUs {
 			g := &node.GPUs[i]
-			g.HardwareMode, g.Change, g.Pending, g.Problem = "", "", "", ""
+			g.HardwareMode, g.GPUState = "", cluster.GPUState{}
 		}
 	}
 	out := NewNode(node)

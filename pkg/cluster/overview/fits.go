@@ -1,4 +1,4 @@
-package view
+package overview
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ type Room struct {
 	Kind Kind
 	// Share is the share that was asked for, nil if it is another kind.
 	Share *Ask
-	// Known: some GPU offers the kind, or a class selects it. If not, Shared tells whether any GPU
+	// Known: some GPU offers the kind, or a class selects it. If not, Shared reports whether any GPU
 	// has shares.
 	Known, Shared bool
 	// Wrong is why what was typed is no share, Never why no GPU could give it.

@@ -270,7 +270,7 @@ func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 	if err != nil || !slices.Contains(m.foreign(live), p) {
 		return err
 	}
-	return driver.Destroy(ctx, gpu.Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size})
+	return driver.Destroy(ctx, p.Placement())
 }
 
 // foreign returns the partitions that belong neither to a record nor to a profile. The caller

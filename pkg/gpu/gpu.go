@@ -211,7 +211,12 @@ type Partition struct {
 
 // Name is the name of the device that the partition is, or would be.
 func (p Partition) Name() string {
-	return Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start}.Name()
+	return p.Placement().Name()
+}
+
+// Placement returns where the partition is.
+func (p Partition) Placement() Placement {
+	return Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size}
 }
 
 // Label names the partition within what the API takes as a taint's value:

@@ -24,7 +24,7 @@ var namesVendors = map[string]string{
 	"pkg/claimtemplate/convert/plain.go": "an extended resource is one vendor's",
 	"pkg/cluster/device.go":              "a device's profile is a mode on AMD's GPUs only, and a ResourceSlice does not say so otherwise",
 	"pkg/profile/partitions.go":          "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/publish/preview/machine.go":     "the tables of models are by vendor",
+	"pkg/publish/preview/release.go":     "the tables of models are by vendor",
 	"pkg/profile/profile.go":             "the spelling of a partition's profile tells its vendor",
 	"pkg/profile/resolve.go":             "a PartitionProfile has a field for each vendor: mig and amd",
 	"pkg/profile/rules.go":               "a PartitionProfile has a field for each vendor: mig and amd",

@@ -6,32 +6,33 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// Changes returns the plan as the controller reads it.
-func (plan Plan) Changes() []v1alpha1.GPUChange {
+// changesOf returns the plan as the controller reads it.
+func changesOf(plan profile.Plan) []v1alpha1.GPUChange {
 	changes := make([]v1alpha1.GPUChange, len(plan.GPUs))
 	for i, c := range plan.GPUs {
-		changes[i] = v1alpha1.GPUChange{GPU: c.Name(), What: c.what(), Keeps: c.Keeps}
+		changes[i] = v1alpha1.GPUChange{GPU: c.Name(), What: whatChanges(c.Steps), Keeps: c.Keeps}
 	}
 	return changes
 }
 
-// what describes the changes: "removal of 3g.40gb x 2, partitions 1g.10gb x 7".
-func (c GPUPlan) what() string {
+// whatChanges describes steps: "removal of 3g.40gb x 2, partitions 1g.10gb x 7".
+func whatChanges(steps []profile.Step) string {
 	var texts []string
 	var made, removed []gpu.Placement
-	for _, s := range c.Steps {
+	for _, s := range steps {
 		switch s.Op {
-		case OpMemory:
+		case profile.OpMemory:
 			texts = append(texts, "memory mode "+s.Mode)
-		case OpCompute:
+		case profile.OpCompute:
 			texts = append(texts, "compute mode "+s.Mode)
-		case OpMIG:
+		case profile.OpMIG:
 			texts = append(texts, "MIG mode "+s.Mode)
-		case OpDestroy:
+		case profile.OpDestroy:
 			removed = append(removed, s.Placement)
-		case OpCreate:
+		case profile.OpCreate:
 			made = append(made, s.Placement)
 		}
 	}
@@ -57,8 +58,8 @@ func count(placements []gpu.Placement) string {
 		}
 	}
 	texts := make([]string, len(order))
-	for i, profile := range order {
-		texts[i] = fmt.Sprintf("%s x %d", profile, n[profile])
+	for i, name := range order {
+		texts[i] = fmt.Sprintf("%s x %d", name, n[name])
 	}
 	return strings.Join(texts, ", ")
 }

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,14 +14,14 @@ import (
 // choose resolves a profile on the GPUs of the node; seen are those that answered. If it
 // was resolved before, those layouts still hold: partitions keep their positions, and a
 // removed GPU changes nothing for the others.
-func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []GPU) (resolvedProfile, error) {
+func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []profile.NodeGPU) (resolvedProfile, error) {
 	before := n.before(to)
 	gpus := n.GPUs()
 	resolved, err := n.resolve(to, gpus, seen)
 	if err != nil && before.Layouts == nil {
 		return resolvedProfile{}, err
 	}
-	desired := resolvedProfile{Snapshot: to, Layouts: map[string]profile.Layout{}, Vendors: vendorsOf(seen)}
+	desired := resolvedProfile{Snapshot: to, Layouts: map[string]profile.Layout{}, Vendors: profile.Vendors(seen)}
 	in := n.journal()
 	// An unfinished change may have begun to change any GPU.
 	first := in.Applying == nil && in.Applied.Snapshot.Hash != to.Hash
@@ -62,31 +63,22 @@ func canHave(g *gpu.GPU, layout profile.Layout) bool {
 	if layout.Partitioning == profile.PartitioningStatic && len(profile.MIGProfiles(g)) == 0 {
 		return false
 	}
-	isWhole := layout.Compute == "" || ofMode(gpu.Placement{Profile: layout.Compute}, "spx")
+	isWhole := layout.Compute == "" || profile.OfMode(gpu.Placement{Profile: layout.Compute}, "spx")
 	return isWhole && layout.Memory == "" && !slices.ContainsFunc(layout.Static, func(p gpu.Placement) bool {
 		_, ok := inMIG.Placement(p.Name())
 		return !ok
 	})
 }
 
-func vendorsOf(gpus []GPU) []gpu.Vendor {
-	var all []gpu.Vendor
-	for i := range gpus {
-		all = append(all, gpus[i].Vendor)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // allThere returns an error if a change has begun and all GPUs of a vendor are missing:
 // its driver was unloaded for the memory mode, or does not answer yet.
-func (n *Node) allThere(seen []GPU) error {
+func (n *Node) allThere(seen []profile.NodeGPU) error {
 	applying := n.journal().Applying
 	if applying == nil {
 		return nil
 	}
 	var errs []error
-	there := vendorsOf(seen)
+	there := profile.Vendors(seen)
 	for _, v := range applying.Vendors {
 		if !slices.Contains(there, v) {
 			errs = append(errs, fmt.Errorf("the node had %s GPUs when its profile was to be changed, and has none now: is their driver loaded?", v.Title()))
@@ -97,12 +89,12 @@ func (n *Node) allThere(seen []GPU) error {
 
 // resolve returns the desired state of GPUs by a profile. As many partitions as possible
 // keep their positions, first of all those that claims hold.
-func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) (map[string]profile.Desired, error) {
+func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []profile.NodeGPU) (map[string]profile.Desired, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
 		g := &seen[i]
 		live[g.PCIAddress] = g.Live
-		if parts := slices.DeleteFunc(slices.Clone(g.Live), func(q gpu.Partition) bool { return !g.holds(q) }); len(parts) > 0 {
+		if parts := slices.DeleteFunc(slices.Clone(g.Live), func(q gpu.Partition) bool { return !g.Holds(q) }); len(parts) > 0 {
 			held[g.PCIAddress] = parts
 		}
 	}
@@ -133,11 +125,6 @@ func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) 
 	return resolved, nil
 }
 
-// holds reports whether a claim holds a partition.
-func (g *GPU) holds(q gpu.Partition) bool {
-	return slices.ContainsFunc(g.Held, func(h Holder) bool { return q.Is(h.Placement) })
-}
-
 // kept counts the partitions that the GPU's layout keeps.
 func kept(parts []gpu.Partition, g profile.Desired) int {
 	n := 0
@@ -147,4 +134,19 @@ func kept(parts []gpu.Partition, g profile.Desired) int {
 		}
 	}
 	return n
+}
+
+// Layouts returns the layouts of some GPUs by a profile, by PCI address, as Plan would choose
+// them. It changes nothing. An error says why the profile does not fit the node.
+func (n *Node) Layouts(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Layout, error) {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	gpus := slices.DeleteFunc(n.present(), func(g gpu.GPU) bool { return !slices.Contains(of, g.PCIAddress) })
+	// A GPU that does not answer is planned as if it had no partitions.
+	seen, _ := n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
+	desired, err := n.choose(to, seen)
+	if err != nil {
+		return nil, err
+	}
+	return desired.Layouts, nil
 }

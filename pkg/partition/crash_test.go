@@ -86,7 +86,7 @@ func TestCrashDuringApply(t *testing.T) {
 				node := p.start()
 				for _, c := range p.hardware.gpus {
 					for _, part := range c.live {
-						assert.True(t, node.Static(placementOf(part)), "%s is foreign", part.Name())
+						assert.True(t, node.Static(part.Placement()), "%s is foreign", part.Name())
 					}
 				}
 				switch then {

@@ -9,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 var (
@@ -134,14 +135,14 @@ func failed(err error) v1alpha1.Task {
 }
 
 // refusal says why a plan must not be performed.
-func (n *Node) refusal(plan Plan) error {
+func (n *Node) refusal(plan profile.Plan) error {
 	var errs []error
 	for _, r := range plan.Refused {
 		errs = append(errs, about(unfit(r.Why), r.GPU))
 	}
 	if step := memoryStep(plan); step != nil && !n.MemoryModes {
 		err := unfit(fmt.Sprintf("%s: this needs a driver reload, which the chart's value amd.memoryModes=true allows", step))
-		errs = append(errs, about(err, plan.withMemoryStep()...))
+		errs = append(errs, about(err, withMemoryStep(plan)...))
 	}
 	for _, p := range plan.Foreign {
 		how := "; remove it with the tool that created it"
@@ -156,7 +157,7 @@ func (n *Node) refusal(plan Plan) error {
 }
 
 // inTheWay names the claims that hold devices that have to change.
-func inTheWay(plan Plan) error {
+func inTheWay(plan profile.Plan) error {
 	var errs []error
 	for _, c := range plan.GPUs {
 		if len(c.InTheWay) > 0 {
@@ -168,7 +169,7 @@ func inTheWay(plan Plan) error {
 
 // lostInTheWay names the claims that hold devices of GPUs that do not answer, if their
 // driver is to be reloaded.
-func (n *Node) lostInTheWay(plan Plan) error {
+func (n *Node) lostInTheWay(plan profile.Plan) error {
 	step := memoryStep(plan)
 	if step == nil || n.Lost == nil {
 		return nil
@@ -180,13 +181,13 @@ func (n *Node) lostInTheWay(plan Plan) error {
 		}
 		if holders := holdersOf(g.PCIAddress, n.Claims.Held([]string{g.PCIAddress})); len(holders) > 0 {
 			err := fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, g.Name(), gpu.ErrInUse, byClaims(holders))
-			errs = append(errs, about(err, append(plan.withMemoryStep(), g.PCIAddress)...))
+			errs = append(errs, about(err, append(withMemoryStep(plan), g.PCIAddress)...))
 		}
 	}
 	return join(errs...)
 }
 
-func byClaims(holders []Holder) string {
+func byClaims(holders []profile.Holder) string {
 	texts := make([]string, len(holders))
 	for i, h := range holders {
 		texts[i] = fmt.Sprintf("claim %s (%s)", h.Claim, h.Device)
@@ -195,7 +196,7 @@ func byClaims(holders []Holder) string {
 }
 
 // leftOver describes what remains to be done.
-func leftOver(plan Plan) string {
+func leftOver(plan profile.Plan) string {
 	var texts []string
 	for _, c := range plan.GPUs {
 		for _, s := range c.Steps {

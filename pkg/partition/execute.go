@@ -98,7 +98,7 @@ func (n *Node) isBack(to v1alpha1.ProfileSnapshot) bool {
 }
 
 // begin records in the journal what is about to change.
-func (n *Node) begin(desired resolvedProfile, seen []GPU) error {
+func (n *Node) begin(desired resolvedProfile, seen []profile.NodeGPU) error {
 	if err := n.at("begin"); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (n *Node) begin(desired resolvedProfile, seen []GPU) error {
 
 // applyAll applies the layouts of all GPUs in parallel, as g says. The error joins those of
 // all GPUs.
-func (n *Node) applyAll(ctx context.Context, g group, seen []GPU) error {
+func (n *Node) applyAll(ctx context.Context, g group, seen []profile.NodeGPU) error {
 	groups := n.groups(seen)
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
@@ -127,16 +127,16 @@ func (n *Node) applyAll(ctx context.Context, g group, seen []GPU) error {
 }
 
 // groups returns the GPUs that have to change. Those that change together are one group.
-func (n *Node) groups(seen []GPU) [][]gpu.GPU {
+func (n *Node) groups(seen []profile.NodeGPU) [][]gpu.GPU {
 	layouts := n.journal().Layouts
-	plan := NewPlan(seen)
+	plan := profile.NewPlan(seen)
 	var groups [][]gpu.GPU
 	var together []gpu.GPU
 	for i := range seen {
 		g := &seen[i]
-		at := slices.IndexFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
+		at := slices.IndexFunc(plan.GPUs, func(p profile.GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
 		switch {
-		case at >= 0 && plan.GPUs[at].Steps != nil && plan.GPUs[at].Steps[0].Op == OpMemory:
+		case at >= 0 && plan.GPUs[at].Steps != nil && plan.GPUs[at].Steps[0].Op == profile.OpMemory:
 			together = append(together, g.GPU)
 		case at >= 0, !sameLayout(layouts[g.PCIAddress], g.To):
 			groups = append(groups, []gpu.GPU{g.GPU})
@@ -166,14 +166,14 @@ type group struct {
 }
 
 // setDesired sets the desired layouts of the group's GPUs.
-func (g *group) setDesired(gpus []GPU) {
+func (g *group) setDesired(gpus []profile.NodeGPU) {
 	setDesired(gpus, g.desired.Layouts)
 	if g.keepMemory {
 		ignoreMemory(gpus)
 	}
 }
 
-func ignoreMemory(gpus []GPU) {
+func ignoreMemory(gpus []profile.NodeGPU) {
 	for i := range gpus {
 		gpus[i].To.Memory, gpus[i].Before.Memory = "", ""
 	}
@@ -206,18 +206,18 @@ func (g *group) change(ctx context.Context) error {
 }
 
 // plan plans under the lock of the GPUs.
-func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
+func (g *group) plan(ctx context.Context, held []ledger.Record) (profile.Plan, error) {
 	seen, err := g.lookAll(ctx, g.gpus, held)
 	if err != nil {
-		return Plan{}, err
+		return profile.Plan{}, err
 	}
 	g.setDesired(seen)
-	plan := NewPlan(seen)
+	plan := profile.NewPlan(seen)
 	if err := join(g.refusal(plan), inTheWay(plan), g.lostInTheWay(plan)); err != nil {
-		return Plan{}, err
+		return profile.Plan{}, err
 	}
 	if step := memoryStep(plan); step != nil && len(g.gpus) < g.ofVendor(step.Vendor) {
-		return Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.NameOf(step.GPU))
+		return profile.Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.NameOf(step.GPU))
 	}
 	return plan, nil
 }
@@ -234,9 +234,9 @@ func (n *Node) ofVendor(v gpu.Vendor) int {
 }
 
 // memoryStep returns the step that changes the memory mode, nil if there is none.
-func memoryStep(plan Plan) *Step {
+func memoryStep(plan profile.Plan) *profile.Step {
 	for _, c := range plan.GPUs {
-		if len(c.Steps) > 0 && c.Steps[0].Op == OpMemory {
+		if len(c.Steps) > 0 && c.Steps[0].Op == profile.OpMemory {
 			return &c.Steps[0]
 		}
 	}
@@ -244,10 +244,10 @@ func memoryStep(plan Plan) *Step {
 }
 
 // withMemoryStep returns the PCI addresses of the GPUs whose memory mode changes.
-func (p Plan) withMemoryStep() []string {
+func withMemoryStep(p profile.Plan) []string {
 	var gpus []string
 	for _, c := range p.GPUs {
-		if len(c.Steps) > 0 && c.Steps[0].Op == OpMemory {
+		if len(c.Steps) > 0 && c.Steps[0].Op == profile.OpMemory {
 			gpus = append(gpus, c.PCIAddress)
 		}
 	}
@@ -255,12 +255,12 @@ func (p Plan) withMemoryStep() []string {
 }
 
 // changeEach performs the steps of all GPUs in parallel.
-func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record) error {
+func (g *group) changeEach(ctx context.Context, plan profile.Plan, held []ledger.Record) error {
 	errs := make([]error, len(g.gpus))
 	var wg sync.WaitGroup
 	for i := range g.gpus {
 		wg.Go(func() {
-			var steps []Step
+			var steps []profile.Step
 			for _, c := range plan.GPUs {
 				if c.PCIAddress == g.gpus[i].PCIAddress {
 					steps = c.Steps
@@ -274,7 +274,7 @@ func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record)
 }
 
 // changeOne performs the steps of one GPU, reads the GPU back, and records the result.
-func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []Step, held []ledger.Record) error {
+func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []profile.Step, held []ledger.Record) error {
 	for _, s := range steps {
 		if err := g.take(ctx, s); err != nil {
 			return err
@@ -288,7 +288,7 @@ func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []Step, he
 		return err
 	}
 	g.setDesired(now)
-	if left := NewPlan(now); len(left.GPUs)+len(left.Refused)+len(left.Foreign) > 0 {
+	if left := profile.NewPlan(now); len(left.GPUs)+len(left.Refused)+len(left.Foreign) > 0 {
 		return fmt.Errorf("GPU %s was changed without an error, but does not have the desired layout: %s", changed.Name(), leftOver(left))
 	}
 	if err := g.at("done " + changed.Name()); err != nil {
@@ -298,7 +298,7 @@ func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []Step, he
 }
 
 // take records one step in the journal, then performs it.
-func (g *group) take(ctx context.Context, s Step) error {
+func (g *group) take(ctx context.Context, s profile.Step) error {
 	if err := g.at(s.String()); err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (g *group) take(ctx context.Context, s Step) error {
 		return err
 	}
 	budget := stepBudget
-	if s.Op == OpMemory {
+	if s.Op == profile.OpMemory {
 		budget = memoryBudget
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, budget, fmt.Errorf("it took longer than %s", budget))
@@ -320,21 +320,21 @@ func (g *group) take(ctx context.Context, s Step) error {
 	return nil
 }
 
-func (g *group) do(ctx context.Context, s Step) error {
+func (g *group) do(ctx context.Context, s profile.Step) error {
 	driver, err := g.Driver(s.GPU)
 	if err != nil {
 		return err
 	}
 	switch s.Op {
-	case OpMemory:
+	case profile.OpMemory:
 		return driver.SetMemoryPartition(ctx, s.Mode)
-	case OpCompute:
+	case profile.OpCompute:
 		return driver.SetComputePartition(ctx, s.GPU, s.Mode)
-	case OpMIG:
+	case profile.OpMIG:
 		return driver.SetMIG(ctx, s.GPU, s.Mode == string(gpu.MIGOn), g.leavePending)
-	case OpDestroy:
+	case profile.OpDestroy:
 		return driver.Destroy(ctx, s.Placement)
-	case OpCreate:
+	case profile.OpCreate:
 		_, err := driver.Create(ctx, s.Placement)
 		return err
 	}

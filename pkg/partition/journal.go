@@ -167,7 +167,7 @@ func (in *journal) unsettled(gpuID string) bool {
 
 // finish returns the journal when a profile is applied on all GPUs that answered. The
 // others keep their layout and their entries.
-func (in journal) finish(to resolvedProfile, seen []GPU) journal {
+func (in journal) finish(to resolvedProfile, seen []profile.NodeGPU) journal {
 	in = in.clone()
 	if in.Layouts == nil {
 		in.Layouts = map[string]profile.Layout{}

@@ -151,7 +151,7 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.T
 		return failed(err)
 	}
 	n.planned = desired
-	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: plan.Changes(), Shrinking: plan.Shrinking}
+	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: changesOf(plan), Shrinking: plan.Shrinking}
 }
 
 func refused(err error) v1alpha1.Task {
@@ -161,14 +161,14 @@ func refused(err error) v1alpha1.Task {
 }
 
 // setDesired sets the desired layouts of GPUs.
-func setDesired(gpus []GPU, layouts map[string]profile.Layout) {
+func setDesired(gpus []profile.NodeGPU, layouts map[string]profile.Layout) {
 	for i := range gpus {
 		gpus[i].To = layouts[gpus[i].PCIAddress]
 	}
 }
 
 // setDesired also says which GPUs the profile leaves unchanged.
-func (r *resolvedProfile) setDesired(gpus []GPU) {
+func (r *resolvedProfile) setDesired(gpus []profile.NodeGPU) {
 	setDesired(gpus, r.Layouts)
 	for i := range gpus {
 		gpus[i].Unchanged = slices.Contains(r.unchanged, gpus[i].PCIAddress)
@@ -176,7 +176,7 @@ func (r *resolvedProfile) setDesired(gpus []GPU) {
 }
 
 // survey reads the state of the GPUs that are not lost.
-func (n *Node) survey(ctx context.Context) ([]GPU, error) {
+func (n *Node) survey(ctx context.Context) ([]profile.NodeGPU, error) {
 	gpus := n.present()
 	return n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
 }
@@ -184,9 +184,9 @@ func (n *Node) survey(ctx context.Context) ([]GPU, error) {
 // confirmedPlan returns the plan for the GPUs that answered. Claims may have come and
 // gone while their state was read, so GPUs that seem to have foreign partitions are read
 // again under their lock.
-func (n *Node) confirmedPlan(ctx context.Context, seen []GPU, desired resolvedProfile) (Plan, error) {
+func (n *Node) confirmedPlan(ctx context.Context, seen []profile.NodeGPU, desired resolvedProfile) (profile.Plan, error) {
 	desired.setDesired(seen)
-	plan := NewPlan(seen)
+	plan := profile.NewPlan(seen)
 	if len(plan.Foreign) == 0 {
 		return plan, nil
 	}
@@ -203,11 +203,11 @@ func (n *Node) confirmedPlan(ctx context.Context, seen []GPU, desired resolvedPr
 			return err
 		})
 		if err != nil {
-			return Plan{}, about(err, gpuID)
+			return profile.Plan{}, about(err, gpuID)
 		}
 	}
 	desired.setDesired(seen)
-	return NewPlan(seen), nil
+	return profile.NewPlan(seen), nil
 }
 
 // present returns the GPUs that are not lost.
@@ -217,8 +217,8 @@ func (n *Node) present() []gpu.GPU {
 
 // lookAll reads the state of GPUs in parallel. It leaves out those that do not answer; the
 // error names them.
-func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record) ([]GPU, error) {
-	all, errs := make([]GPU, len(gpus)), make([]error, len(gpus))
+func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record) ([]profile.NodeGPU, error) {
+	all, errs := make([]profile.NodeGPU, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
 	for i := range gpus {
 		wg.Go(func() {
@@ -228,7 +228,7 @@ func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record
 		})
 	}
 	wg.Wait()
-	var seen []GPU
+	var seen []profile.NodeGPU
 	for i := range all {
 		if errs[i] == nil {
 			seen = append(seen, all[i])
@@ -238,11 +238,11 @@ func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record
 }
 
 // look reads the state of a GPU.
-func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, error) {
+func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (profile.NodeGPU, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("the %s for looking at a GPU are used up", lookBudget))
 	defer cancel()
 	in := n.journal()
-	read := GPU{
+	read := profile.NodeGPU{
 		GPU: g, Before: in.Before[g.PCIAddress], Ours: in.ours(g.PCIAddress), Now: in.Layouts[g.PCIAddress],
 		Held: holdersOf(g.PCIAddress, held),
 	}
@@ -260,12 +260,12 @@ func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, 
 }
 
 // holdersOf returns the holders of a GPU's devices.
-func holdersOf(gpuID string, records []ledger.Record) []Holder {
-	var holders []Holder
+func holdersOf(gpuID string, records []ledger.Record) []profile.Holder {
+	var holders []profile.Holder
 	for _, r := range records {
 		for _, d := range r.Devices {
 			if d.Placement.GPU == gpuID && !d.Admin {
-				holders = append(holders, Holder{Claim: r.Claim, Device: d.Name, Placement: d.Placement})
+				holders = append(holders, profile.Holder{Claim: r.Claim.String(), Device: d.Name, Placement: d.Placement})
 			}
 		}
 	}

@@ -163,7 +163,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 		p.claims.hold("a", one)
 		shapes, err := n.choose(v1alpha1.ProfileSnapshot{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
 			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
-		}}}, func() []GPU {
+		}}}, func() []profile.NodeGPU {
 			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))
 			require.NoError(t, err)
 			return seen

@@ -6,56 +6,59 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // gpuOf is a GPU as it comes out of the box, altered by change.
-func gpuOf(address string, change ...func(*GPU)) GPU {
+func gpuOf(address string, change ...func(*profile.NodeGPU)) profile.NodeGPU {
 	f := newGPU(address)
-	g := GPU{GPU: f.GPU, Modes: f.modes}
+	g := profile.NodeGPU{GPU: f.GPU, Modes: f.modes}
 	for _, alter := range change {
 		alter(&g)
 	}
 	return g
 }
 
-func migOn(g *GPU) {
+func migOn(g *profile.NodeGPU) {
 	g.Modes.MIG, g.Modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
 	g.GPU = g.WithMIG(gpu.MIGOn)
 }
 
-func live(placements ...gpu.Placement) func(*GPU) {
-	return func(g *GPU) { g.Live = partitions(placements...) }
+func live(placements ...gpu.Placement) func(*profile.NodeGPU) {
+	return func(g *profile.NodeGPU) { g.Live = partitions(placements...) }
 }
 
-func ours(placements ...gpu.Placement) func(*GPU) {
-	return func(g *GPU) { g.Ours = placements }
+func ours(placements ...gpu.Placement) func(*profile.NodeGPU) {
+	return func(g *profile.NodeGPU) { g.Ours = placements }
 }
 
-func held(placements ...gpu.Placement) func(*GPU) {
-	return func(g *GPU) {
+func held(placements ...gpu.Placement) func(*profile.NodeGPU) {
+	return func(g *profile.NodeGPU) {
 		for _, p := range placements {
-			g.Held = append(g.Held, Holder{Claim: ledger.ClaimRef{Namespace: "team", Name: "a"}, Device: p.Name(), Placement: p})
+			g.Held = append(g.Held, profile.Holder{Claim: "team/a", Device: p.Name(), Placement: p})
 		}
 	}
 }
 
-func to(s profile.Layout) func(*GPU) { return func(g *GPU) { g.To = s } }
+func to(s profile.Layout) func(*profile.NodeGPU) { return func(g *profile.NodeGPU) { g.To = s } }
 
 func static(placements ...gpu.Placement) profile.Layout {
 	return profile.Layout{Partitioning: profile.PartitioningStatic, Static: placements}
 }
 
-func before(m gpu.Modes) func(*GPU) { return func(g *GPU) { g.Before = m } }
+func before(m gpu.Modes) func(*profile.NodeGPU) { return func(g *profile.NodeGPU) { g.Before = m } }
 
-func pending(m gpu.MIGMode) func(*GPU) { return func(g *GPU) { g.Modes.PendingMIG = m } }
+func pending(m gpu.MIGMode) func(*profile.NodeGPU) {
+	return func(g *profile.NodeGPU) { g.Modes.PendingMIG = m }
+}
 
-func compute(mode string) func(*GPU) { return func(g *GPU) { g.Modes.Compute = mode } }
+func compute(mode string) func(*profile.NodeGPU) {
+	return func(g *profile.NodeGPU) { g.Modes.Compute = mode }
+}
 
-func memoryMode(mode string) func(*GPU) {
-	return func(g *GPU) {
+func memoryMode(mode string) func(*profile.NodeGPU) {
+	return func(g *profile.NodeGPU) {
 		f := newGPU(g.PCIAddress)
 		f.setMemory(mode)
 		g.Modes = f.modes
@@ -86,7 +89,7 @@ type outcome struct {
 	foreign  []string
 }
 
-func outcomeOf(plan Plan) outcome {
+func outcomeOf(plan profile.Plan) outcome {
 	var refused []string
 	for _, r := range plan.Refused {
 		refused = append(refused, r.Why)
@@ -100,7 +103,7 @@ func outcomeOf(plan Plan) outcome {
 			o.inTheWay = append(o.inTheWay, h.Device)
 		}
 		o.keeps = append(o.keeps, c.Keeps...)
-		o.what = append(o.what, c.what())
+		o.what = append(o.what, whatChanges(c.Steps))
 	}
 	for _, p := range plan.Foreign {
 		o.foreign = append(o.foreign, p.Name())
@@ -111,7 +114,7 @@ func outcomeOf(plan Plan) outcome {
 func TestPlanForNVIDIA(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	for name, tt := range map[string]struct {
-		gpu  GPU
+		gpu  profile.NodeGPU
 		want outcome
 	}{
 		"dynamic: claims decide":            {gpuOf(hopper, migOn, live(two[0]), held(two[0])), outcome{}},
@@ -194,7 +197,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			},
 		},
 		"static: half made by a crash": {
-			gpuOf(hopper, migOn, func(g *GPU) {
+			gpuOf(hopper, migOn, func(g *profile.NodeGPU) {
 				g.Live = partitions(two...)
 				g.Live[1].Complete = false
 			}, ours(two...), to(static(two...))),
@@ -209,7 +212,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			outcome{inTheWay: deviceNames(wholeOf(hopper)), keeps: deviceNames(two...), what: []string{"devices that the profile does not have are given back"}},
 		},
 		"static: a vGPU": {
-			gpuOf(hopper, func(g *GPU) { g.Modes.MIGFixed = true }, to(static(two...))),
+			gpuOf(hopper, func(g *profile.NodeGPU) { g.Modes.MIGFixed = true }, to(static(two...))),
 			outcome{refused: "GPU gpu-0000-01-00-0 has MIG mode off and would need it on, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor"},
 		},
 		"static: a GPU without MIG": {
@@ -217,7 +220,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			outcome{refused: "GPU gpu-0000-04-00-0 does not support MIG, so it cannot have static partitions"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan([]GPU{tt.gpu}))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(profile.NewPlan([]profile.NodeGPU{tt.gpu}))) })
 	}
 }
 
@@ -225,24 +228,24 @@ func TestPlanForAMD(t *testing.T) {
 	cpx := profile.Layout{Compute: "CPX"}
 	nps4 := profile.Layout{Compute: "CPX", Memory: "NPS4"}
 	for name, tt := range map[string]struct {
-		gpus []GPU
+		gpus []profile.NodeGPU
 		want outcome
 	}{
-		"nobody asks":         {[]GPU{gpuOf(mi300, compute("DPX"), held(xcp(mi300, "dpx", 0)))}, outcome{}},
-		"is so":               {[]GPU{gpuOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
-		"is so, memory too":   {[]GPU{gpuOf(mi300, memoryMode("NPS4"), to(nps4))}, outcome{}},
-		"as it was":           {[]GPU{gpuOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
-		"whole, has no modes": {[]GPU{gpuOf(mi210, to(profile.Layout{Compute: "SPX"}))}, outcome{}},
+		"nobody asks":         {[]profile.NodeGPU{gpuOf(mi300, compute("DPX"), held(xcp(mi300, "dpx", 0)))}, outcome{}},
+		"is so":               {[]profile.NodeGPU{gpuOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
+		"is so, memory too":   {[]profile.NodeGPU{gpuOf(mi300, memoryMode("NPS4"), to(nps4))}, outcome{}},
+		"as it was":           {[]profile.NodeGPU{gpuOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
+		"whole, has no modes": {[]profile.NodeGPU{gpuOf(mi210, to(profile.Layout{Compute: "SPX"}))}, outcome{}},
 
 		"compute mode": {
-			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
 			outcome{
 				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: deviceNames(xcp(mi300, "spx", 0)), keeps: deviceNames(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
 			},
 		},
 		"shares are of what they share": {
-			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
 			outcome{
 				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: deviceNames(shareOf(xcp(mi300, "spx", 0))),
@@ -250,7 +253,7 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"memory mode, for all": {
-			[]GPU{gpuOf(mi300, to(nps4), held(xcp(mi300, "cpx", 0))), gpuOf(mi300b, held(xcp(mi300b, "spx", 0))), gpuOf(mi210, held(wholeOf(mi210)))},
+			[]profile.NodeGPU{gpuOf(mi300, to(nps4), held(xcp(mi300, "cpx", 0))), gpuOf(mi300b, held(xcp(mi300b, "spx", 0))), gpuOf(mi210, held(wholeOf(mi210)))},
 			outcome{
 				steps: []string{
 					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
@@ -261,11 +264,11 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"NVIDIA's GPUs have nothing to do with it": {
-			[]GPU{gpuOf(hopper, held(wholeOf(hopper))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))},
+			[]profile.NodeGPU{gpuOf(hopper, held(wholeOf(hopper))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))},
 			outcome{steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
 		},
 		"only one has lost it": {
-			[]GPU{gpuOf(mi300, memoryMode("NPS4"), to(nps4)), gpuOf(mi300b, to(nps4))},
+			[]profile.NodeGPU{gpuOf(mi300, memoryMode("NPS4"), to(nps4)), gpuOf(mi300b, to(nps4))},
 			outcome{
 				steps: []string{
 					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
@@ -275,11 +278,11 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"back to the memory mode from before": {
-			[]GPU{gpuOf(mi300, memoryMode("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
+			[]profile.NodeGPU{gpuOf(mi300, memoryMode("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
 			outcome{steps: []string{"put the AMD GPUs into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
 		},
 		"two memory modes": {
-			[]GPU{gpuOf(mi300, to(nps4)), gpuOf(mi300b, to(profile.Layout{Memory: "NPS1"}))},
+			[]profile.NodeGPU{gpuOf(mi300, to(nps4)), gpuOf(mi300b, to(profile.Layout{Memory: "NPS1"}))},
 			outcome{
 				steps: []string{
 					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
@@ -290,41 +293,41 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"a memory mode that it has not": {
-			[]GPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS8"}))},
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS8"}))},
 			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
 		},
 		"no memory modes": {
-			[]GPU{gpuOf(mi210, to(profile.Layout{Memory: "NPS1"}))},
+			[]profile.NodeGPU{gpuOf(mi210, to(profile.Layout{Memory: "NPS1"}))},
 			outcome{refused: "GPU gpu-0000-83-00-0 knows no memory modes, so it cannot be put into NPS1"},
 		},
 		"a compute mode that it has not": {
-			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "TPX"}))},
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Compute: "TPX"}))},
 			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX"},
 		},
 		"modes that do not go together": {
-			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "SPX", Memory: "NPS4"}))},
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Compute: "SPX", Memory: "NPS4"}))},
 			outcome{
 				steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"},
 				refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode SPX: in memory mode NPS4 it has QPX, CPX",
 			},
 		},
 		"no compute modes": {
-			[]GPU{gpuOf(mi210, to(cpx))},
+			[]profile.NodeGPU{gpuOf(mi210, to(cpx))},
 			outcome{refused: "GPU gpu-0000-83-00-0 cannot be partitioned, so it cannot be put into compute mode CPX"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan(tt.gpus))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(profile.NewPlan(tt.gpus))) })
 	}
 }
 
 // The answer to the controller has the GPUs by name, in PCI order.
 func TestChanges(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	changes := NewPlan([]GPU{
+	changes := changesOf(profile.NewPlan([]profile.NodeGPU{
 		gpuOf(mi300, to(profile.Layout{Compute: "CPX"})),
 		gpuOf(other, to(off)),
 		gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
-	}).Changes()
+	}))
 	assert.Len(t, changes, 2)
 	assert.Equal(t, "gpu-0000-01-00-0", changes[0].GPU)
 	assert.Equal(t, "partitions 1g.10gb x 1", changes[0].What)
@@ -335,13 +338,13 @@ func TestChanges(t *testing.T) {
 // A GPU of a vendor that nobody here knows is planned by what it offers. What the GPUs
 // of another vendor change together leaves it alone.
 func TestPlanForAnotherVendor(t *testing.T) {
-	acme := func(change ...func(*GPU)) GPU {
+	acme := func(change ...func(*profile.NodeGPU)) profile.NodeGPU {
 		g := gpuOf(plain, change...)
 		g.Vendor = "acme"
 		return g
 	}
 	for name, test := range map[string]struct {
-		gpu  GPU
+		gpu  profile.NodeGPU
 		want string
 	}{
 		"nothing is asked":           {gpu: acme()},
@@ -353,7 +356,7 @@ func TestPlanForAnotherVendor(t *testing.T) {
 		"a memory mode":              {gpu: acme(to(profile.Layout{Memory: "NPS4"})), want: "knows no memory modes"},
 		"MIG, as a profile names it": {gpu: acme(to(named))},
 	} {
-		plan := NewPlan([]GPU{test.gpu})
+		plan := profile.NewPlan([]profile.NodeGPU{test.gpu})
 		assert.Empty(t, plan.GPUs, name)
 		if test.want == "" {
 			assert.Empty(t, plan.Refused, name)
@@ -362,7 +365,7 @@ func TestPlanForAnotherVendor(t *testing.T) {
 		}
 	}
 
-	plan := NewPlan([]GPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))})
+	plan := profile.NewPlan([]profile.NodeGPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))})
 	assert.Empty(t, plan.Refused)
 	assert.Len(t, plan.GPUs, 1)
 	assert.Equal(t, gpu.AMD, plan.GPUs[0].Vendor)

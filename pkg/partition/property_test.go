@@ -156,9 +156,9 @@ func (w *walker) leave(task v1alpha1.Task) {
 	seen, err := w.node.lookAll(w.t.Context(), w.hardware.snapshot(), w.claims.Held(addresses(w.hardware.snapshot())))
 	require.NoError(w.t, err)
 	setDesired(seen, w.node.planned.Layouts)
-	for _, c := range NewPlan(seen).GPUs {
+	for _, c := range profile.NewPlan(seen).GPUs {
 		for _, s := range c.Steps {
-			if s.Op == OpDestroy {
+			if s.Op == profile.OpDestroy {
 				require.NotContains(w.t, c.Keeps, s.Placement.Name(), "what is destroyed is not kept")
 			}
 		}
@@ -177,7 +177,7 @@ func (w *walker) nothingForeign() {
 	for _, c := range w.hardware.gpus {
 		for _, q := range c.live {
 			held := slices.ContainsFunc(slices.Collect(maps.Values(w.holds)), q.Is)
-			require.True(w.t, held || w.node.Static(placementOf(q)), "%s is foreign", q.Name())
+			require.True(w.t, held || w.node.Static(q.Placement()), "%s is foreign", q.Name())
 		}
 	}
 }

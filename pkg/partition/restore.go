@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Restore reapplies the applied profile where the hardware lost it: a reboot removes
@@ -39,7 +40,7 @@ func (n *Node) Restore(ctx context.Context) error {
 		g.keepMemory = true
 		ignoreMemory(seen)
 	}
-	refusal := n.refusal(NewPlan(seen))
+	refusal := n.refusal(profile.NewPlan(seen))
 	if refusal == nil {
 		if err := n.settle(desired, seen); err != nil {
 			return err
@@ -58,7 +59,7 @@ func (n *Node) Restore(ctx context.Context) error {
 // settle records the desired layout of GPUs whose hardware need not change: they have
 // appeared, or answer again, after the others were done. It deletes their entries for an
 // unfinished change.
-func (n *Node) settle(desired resolvedProfile, seen []GPU) error {
+func (n *Node) settle(desired resolvedProfile, seen []profile.NodeGPU) error {
 	groups := slices.Concat(n.groups(seen)...)
 	in := n.journal()
 	var settled []string
@@ -83,13 +84,13 @@ func (n *Node) settle(desired resolvedProfile, seen []GPU) error {
 
 // memoryObstacle says why the memory mode cannot be restored, nil if it can be or need not
 // be.
-func (n *Node) memoryObstacle(seen []GPU) error {
-	plan := NewPlan(seen)
+func (n *Node) memoryObstacle(seen []profile.NodeGPU) error {
+	plan := profile.NewPlan(seen)
 	step := memoryStep(plan)
 	if step == nil {
 		return nil
 	}
-	var together Plan
+	var together profile.Plan
 	for _, c := range plan.GPUs {
 		if c.Vendor == step.Vendor {
 			together.GPUs = append(together.GPUs, c)
@@ -99,7 +100,7 @@ func (n *Node) memoryObstacle(seen []GPU) error {
 		return n.refusal(together)
 	}
 	if err := inTheWay(together); err != nil {
-		return about(fmt.Errorf("%s: %w", step, err), plan.withMemoryStep()...)
+		return about(fmt.Errorf("%s: %w", step, err), withMemoryStep(plan)...)
 	}
 	return n.lostInTheWay(together)
 }

@@ -12,81 +12,81 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-func from(s profile.Layout) func(*GPU) { return func(g *GPU) { g.Now = s } }
+func from(s profile.Layout) func(*profile.NodeGPU) { return func(g *profile.NodeGPU) { g.Now = s } }
 
 func TestShrinking(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	onlyLarge := profile.Layout{Named: true, Profiles: []string{"3g.40gb"}}
 	cpx, spx := profile.Layout{Compute: "CPX"}, profile.Layout{Compute: "SPX"}
 	for name, tt := range map[string]struct {
-		gpus    []GPU
+		gpus    []profile.NodeGPU
 		changes []string
 		want    []string
 	}{
 		"MIG off, the other GPU is without it already": {
-			[]GPU{gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(off)), gpuOf(other, to(off))},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(off)), gpuOf(other, to(off))},
 			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0"},
 		},
 		"MIG off, the other GPU has offered nothing else before": {
-			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, from(off), to(off))},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, from(off), to(off))},
 			[]string{"gpu-0000-01-00-0"}, nil,
 		},
 		"MIG off, and a GPU that knows no MIG": {
-			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(plain)},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, to(off)), gpuOf(plain)},
 			[]string{"gpu-0000-01-00-0"}, nil,
 		},
 		"both change": {
-			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, migOn, to(off))},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, migOn, to(off))},
 			[]string{"gpu-0000-01-00-0", "gpu-0000-02-00-0"}, nil,
 		},
 		"nothing changes, so nobody is displaced": {
-			[]GPU{gpuOf(hopper, to(off)), gpuOf(other, to(off))}, nil, nil,
+			[]profile.NodeGPU{gpuOf(hopper, to(off)), gpuOf(other, to(off))}, nil, nil,
 		},
 		"static partitions, the other GPU has them already": {
-			[]GPU{
+			[]profile.NodeGPU{
 				gpuOf(hopper, migOn, to(static(two...))),
 				gpuOf(other, migOn, live(ones(other, 5, 6)...), ours(ones(other, 5, 6)...), from(static(ones(other, 5, 6)...)), to(static(ones(other, 5, 6)...))),
 			},
 			[]string{"gpu-0000-01-00-0"}, nil,
 		},
 		"static partitions, the other GPU has them and offers more": {
-			[]GPU{
+			[]profile.NodeGPU{
 				gpuOf(hopper, migOn, to(static(two...))),
 				gpuOf(other, migOn, live(ones(other, 5, 6)...), ours(ones(other, 5, 6)...), to(static(ones(other, 5, 6)...))),
 			},
 			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0"},
 		},
 		"fewer profiles on another GPU": {
-			[]GPU{gpuOf(hopper, migOn, to(static(two...))), gpuOf(other, from(named), to(onlyLarge))},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, to(static(two...))), gpuOf(other, from(named), to(onlyLarge))},
 			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0"},
 		},
 		"more profiles on another GPU": {
-			[]GPU{gpuOf(hopper, migOn, to(static(two...))), gpuOf(other, from(onlyLarge), to(named))},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, to(static(two...))), gpuOf(other, from(onlyLarge), to(named))},
 			[]string{"gpu-0000-01-00-0"}, nil,
 		},
 		"AMD, the other GPU is in the mode already": {
-			[]GPU{gpuOf(mi300, to(cpx)), gpuOf(mi300b, compute("CPX"), to(cpx))},
+			[]profile.NodeGPU{gpuOf(mi300, to(cpx)), gpuOf(mi300b, compute("CPX"), to(cpx))},
 			[]string{"gpu-0000-81-00-0"}, []string{"gpu-0000-82-00-0"},
 		},
 		"AMD, the other GPU was kept in the mode before": {
-			[]GPU{gpuOf(mi300, to(cpx)), gpuOf(mi300b, compute("CPX"), from(cpx), to(cpx))},
+			[]profile.NodeGPU{gpuOf(mi300, to(cpx)), gpuOf(mi300b, compute("CPX"), from(cpx), to(cpx))},
 			[]string{"gpu-0000-81-00-0"}, nil,
 		},
 		"AMD, a GPU without modes": {
-			[]GPU{gpuOf(mi300, to(cpx)), gpuOf(mi210, to(spx))},
+			[]profile.NodeGPU{gpuOf(mi300, to(cpx)), gpuOf(mi210, to(spx))},
 			[]string{"gpu-0000-81-00-0"}, nil,
 		},
 		"AMD, the memory mode changes all": {
-			[]GPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS4"})), gpuOf(mi300b, to(profile.Layout{Memory: "NPS4", Compute: "CPX"}))},
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS4"})), gpuOf(mi300b, to(profile.Layout{Memory: "NPS4", Compute: "CPX"}))},
 			[]string{"gpu-0000-81-00-0", "gpu-0000-82-00-0"}, nil,
 		},
 		"both vendors": {
-			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(mi300b, compute("CPX"), to(cpx))},
+			[]profile.NodeGPU{gpuOf(hopper, migOn, to(off)), gpuOf(mi300b, compute("CPX"), to(cpx))},
 			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-82-00-0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := NewPlan(tt.gpus)
+			plan := profile.NewPlan(tt.gpus)
 			var changes []string
 			for _, c := range plan.GPUs {
 				changes = append(changes, c.Name())

@@ -186,7 +186,7 @@ func RecordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
 
 // IsStatic reports whether a profile keeps a partition.
 func IsStatic(static func(gpu.Placement) bool, part gpu.Partition) bool {
-	return static != nil && static(gpu.Placement{GPU: part.GPU, Type: part.Type, Profile: part.Profile, Start: part.Start, Size: part.Size})
+	return static != nil && static(part.Placement())
 }
 
 // Ours reports whether the device is a partition that Tranche made: for its claim, or

@@ -13,9 +13,9 @@
 // because claims compare them. PCI addresses, PCIe roots and NUMA nodes are those of the inventory.
 // Device names and counter sets contain the PCI address.
 //
-// release.go returns the devices that claims would have to release for a profile, from the node's
-// GPUNode (machine.go). GPUs whose product is not in the tables are listed as unknown. A test
-// compares the result with the plugin's own.
+// release.go returns the devices that claims would have to release for a profile: it builds the
+// GPUs from the node's GPUNode and plans as the plugin does. GPUs whose product is not in the tables
+// are listed as unknown.
 //
 // Everything is pure.
 package preview

@@ -1,12 +1,16 @@
 package preview
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 // Release is what must be released for a profile.
@@ -18,84 +22,128 @@ type Release struct {
 	Unknown []string
 }
 
-// Of returns what must be released on a node for a profile, if claims hold the devices in held.
-// It returns an error if the profile does not fit the node's GPUs.
+// Of returns what must be released on a node for a profile, if claims hold the devices in held. It
+// plans as the plugin does, on the GPUs that the node's report and the tables of models describe;
+// the plugin plans again when the switch begins. It returns an error if the profile does not fit
+// the node's GPUs.
 func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Release, error) {
 	var out Release
 	if n.Status.Node == nil {
 		return out, nil
 	}
-	m := machineOf(n.Status.Node, held)
-	out.Unknown = m.unknown
-	if len(m.gpus) == 0 {
-		return out, nil
-	}
-	desired, err := profile.Resolve(to, m.gpus, func(address string) profile.Existing {
-		return profile.Existing{Partitions: m.live[address]}
-	})
-	if err != nil {
-		if len(m.unknown) > 0 {
-			return out, nil // The rules may select unknown GPUs.
+	reports := map[string]*v1alpha1.GPUReport{}
+	inv := &models.Inventory{}
+	for i := range n.Status.Node.GPUs {
+		r := &n.Status.Node.GPUs[i]
+		if address, ok := addressOf(r.Name); ok && add(inv, r, address) {
+			reports[address] = r
+		} else {
+			out.Unknown = append(out.Unknown, r.Name)
 		}
-		return out, err
 	}
-	memory := m.memory(desired)
-	for i := range m.gpus {
-		g := &m.gpus[i]
-		if want := desired[g.PCIAddress]; !want.Unchanged {
-			out.Devices = append(out.Devices, m.release(g, want.Layout, memory)...)
+	slices.Sort(out.Unknown)
+	hardware := inv.Hardware("")
+	gpus := make([]profile.NodeGPU, len(hardware))
+	live := map[string]profile.Existing{}
+	for i, g := range hardware {
+		g.Index = int(reports[g.PCIAddress].Index)
+		hardware[i] = g
+		gpus[i] = nodeGPU(g, reports[g.PCIAddress])
+		live[g.PCIAddress] = profile.Existing{Partitions: gpus[i].Live}
+		for _, device := range held {
+			if gpu.OfDevice(device) != g.Name() {
+				continue
+			}
+			if p, ok := placement(&g, device); ok {
+				gpus[i].Held = append(gpus[i].Held, profile.Holder{Device: device, Placement: p})
+			} else {
+				out.Devices = append(out.Devices, device)
+			}
+		}
+	}
+	desired, err := profile.Resolve(to, hardware, func(address string) profile.Existing { return live[address] })
+	if err != nil {
+		if len(out.Unknown) > 0 || len(gpus) == 0 {
+			err = nil // The rules may select unknown GPUs.
+		}
+		return Release{Unknown: out.Unknown}, err
+	}
+	for i := range gpus {
+		want := desired[gpus[i].PCIAddress]
+		gpus[i].To, gpus[i].Unchanged = want.Layout, want.Unchanged
+	}
+	for _, g := range profile.NewPlan(gpus).GPUs {
+		for _, h := range g.InTheWay {
+			out.Devices = append(out.Devices, h.Device)
 		}
 	}
 	slices.Sort(out.Devices)
+	out.Devices = slices.Compact(out.Devices)
 	return out, nil
 }
 
-// memory returns the memory mode that all AMD GPUs change to, or "" if it does not change.
-func (m *machine) memory(desired map[string]profile.Desired) string {
-	for i := range m.gpus {
-		address := m.gpus[i].PCIAddress
-		if want := desired[address].Layout.Memory; want != "" && m.modes[address].Memory != want {
-			return want
+// nodeGPU returns the state of a GPU that its node reports.
+func nodeGPU(g gpu.GPU, r *v1alpha1.GPUReport) profile.NodeGPU {
+	out := profile.NodeGPU{GPU: g}
+	if mode, ok := strings.CutPrefix(r.Mode, migPrefix); ok {
+		out.Modes = gpu.Modes{MIG: gpu.MIGMode(mode), MIGNeedsReset: g.OtherMIG != nil}
+	} else {
+		compute, memory, _ := strings.Cut(r.Mode, " ")
+		out.Modes = gpu.Modes{
+			Compute: compute, Computes: g.Modes[memory],
+			Memory: memory, Memories: slices.Sorted(maps.Keys(g.Modes)), Legal: g.Modes,
 		}
 	}
-	return ""
+	for _, name := range r.Partitions {
+		if p, ok := placement(&g, name); ok && p.Type != gpu.TypeGPU {
+			out.Live = append(out.Live, gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, Complete: true})
+		}
+	}
+	return out
 }
 
-// release returns the held devices of a GPU that do not exist in a layout.
-func (m *machine) release(g *gpu.GPU, to profile.Layout, memory string) (devices []string) {
-	modes := m.modes[g.PCIAddress]
-	mig := migMode(modes, to)
-	for _, device := range m.held[g.PCIAddress] {
-		p, ok := placement(g, device)
-		stays := ok
-		switch {
-		case modes.Memory != "" && memory != "" || mig != "" && mig != modes.MIG:
-			stays = false
-		case to.Compute != "" && modes.Compute != "" && to.Compute != modes.Compute:
-			stays = strings.EqualFold(p.Profile, to.Compute)
-		case to.Partitioning == profile.PartitioningStatic:
-			stays = slices.ContainsFunc(to.Static, func(q gpu.Placement) bool { return q.Name() == p.Name() })
-		case mig == gpu.MIGOff:
-			stays = p.Type != gpu.TypeMIG
-		}
-		if !stays {
-			devices = append(devices, device)
+// migPrefix comes before the MIG mode in reports.
+const migPrefix = "MIG "
+
+// add adds a GPU to a machine, by its product.
+func add(inv *models.Inventory, r *v1alpha1.GPUReport, address string) bool {
+	for _, key := range models.NVIDIAModels() {
+		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.Product {
+			inv.GPUs = append(inv.GPUs, models.GPU{Model: model, PCI: address, MIGMode: r.Mode == migPrefix+string(gpu.MIGOn), NUMANode: -1})
+			return true
 		}
 	}
-	return devices
+	for _, key := range models.AMDModels() {
+		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.Product {
+			compute, memory, _ := strings.Cut(r.Mode, " ")
+			inv.AMD = append(inv.AMD, models.AMDGPU{Model: model, PCI: address, ComputeMode: xcp.Mode(compute), MemoryMode: xcp.MemoryMode(memory), NUMANode: -1})
+			return true
+		}
+	}
+	return false
 }
 
-// migMode returns the MIG mode that a layout requires, or "" if the profile does not change it.
-func migMode(now gpu.Modes, to profile.Layout) gpu.MIGMode {
-	switch {
-	case now.MIG == "":
-		return ""
-	case to.Partitioning == profile.PartitioningOff:
-		return gpu.MIGOff
-	case to.Partitioning == profile.PartitioningStatic:
-		return gpu.MIGOn
-	case now.MIGNeedsReset && (to.Named || to.NoWhole || to.Profiles != nil):
-		return gpu.MIGOn
+// placement returns the placement with a device name, in either MIG mode; of a share, what is
+// shared.
+func placement(g *gpu.GPU, device string) (gpu.Placement, bool) {
+	for _, by := range gpu.Bases() {
+		device = strings.TrimSuffix(device, gpu.ShareName("", by))
 	}
-	return ""
+	for _, mode := range []gpu.MIGMode{gpu.MIGOn, gpu.MIGOff} {
+		other := g.WithMIG(mode)
+		if p, ok := other.Placement(device); ok {
+			return p, true
+		}
+	}
+	return gpu.Placement{}, false
+}
+
+// addressOf returns the PCI address of a GPU with a name: gpu-0000-c1-00-0 is at 0000:c1:00.0.
+func addressOf(name string) (string, bool) {
+	parts := strings.Split(strings.TrimPrefix(name, "gpu-"), "-")
+	if len(parts) != 4 {
+		return "", false
+	}
+	address, err := gpu.NormalizePCIAddress(fmt.Sprintf("%s:%s:%s.%s", parts[0], parts[1], parts[2], parts[3]))
+	return address, err == nil && gpu.NameOf(address) == name
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -43,7 +42,7 @@ func TestAsThePluginPlans(t *testing.T) {
 				for i := range gpus {
 					gpus[i].To, gpus[i].Unchanged = desired[gpus[i].PCIAddress].Layout, desired[gpus[i].PCIAddress].Unchanged
 				}
-				plan := partition.NewPlan(gpus)
+				plan := profile.NewPlan(gpus)
 				if len(plan.Refused) > 0 {
 					continue
 				}
@@ -75,10 +74,10 @@ func snapshot(t *testing.T, file string) v1alpha1.ProfileSnapshot {
 
 // randomNode is a node some of whose GPUs are held: as its plugin reports it, what claims hold,
 // and as the plugin plans.
-func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []string, []partition.GPU) {
+func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []string, []profile.NodeGPU) {
 	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Node: &v1alpha1.NodeReport{}}}
 	var claimed []string
-	var out []partition.GPU
+	var out []profile.NodeGPU
 	for _, g := range inv.Hardware("node") {
 		r := v1alpha1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index)}
 		modes := gpu.Modes{Legal: g.Modes}
@@ -100,10 +99,10 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []
 			r.Mode = migPrefix + string(modes.MIG)
 			g = g.WithMIG(modes.MIG)
 		}
-		p := partition.GPU{GPU: g, Modes: modes}
+		p := profile.NodeGPU{GPU: g, Modes: modes}
 		if fits := slices.DeleteFunc(slices.Clone(g.Placements), func(p gpu.Placement) bool { return !exists(p, modes) }); len(fits) > 0 && random.IntN(4) > 0 {
 			held := fits[random.IntN(len(fits))]
-			p.Held = []partition.Holder{{Device: held.Name(), Placement: held}}
+			p.Held = []profile.Holder{{Device: held.Name(), Placement: held}}
 			if held.Type != gpu.TypeGPU {
 				p.Live = []gpu.Partition{{GPU: held.GPU, Type: held.Type, Profile: held.Profile, Start: held.Start, Size: held.Size, Complete: true}}
 				p.Ours = []gpu.Placement{held}
@@ -122,7 +121,7 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []
 
 func isMIG(p gpu.Placement) bool { return p.Type == gpu.TypeMIG }
 
-// exists tells whether a placement can be held in a mode.
+// exists reports whether a placement can be held in a mode.
 func exists(p gpu.Placement, m gpu.Modes) bool {
 	switch {
 	case p.Type == gpu.TypeMIG:
@@ -137,7 +136,7 @@ func exists(p gpu.Placement, m gpu.Modes) bool {
 	return true
 }
 
-func plain(gpus []partition.GPU) []gpu.GPU {
+func plain(gpus []profile.NodeGPU) []gpu.GPU {
 	out := make([]gpu.GPU, len(gpus))
 	for i := range gpus {
 		out[i] = gpus[i].GPU
@@ -145,9 +144,9 @@ func plain(gpus []partition.GPU) []gpu.GPU {
 	return out
 }
 
-func existing(gpus []partition.GPU) func(string) profile.Existing {
+func existing(gpus []profile.NodeGPU) func(string) profile.Existing {
 	return func(address string) profile.Existing {
-		i := slices.IndexFunc(gpus, func(g partition.GPU) bool { return g.PCIAddress == address })
+		i := slices.IndexFunc(gpus, func(g profile.NodeGPU) bool { return g.PCIAddress == address })
 		return profile.Existing{Partitions: gpus[i].Live}
 	}
 }

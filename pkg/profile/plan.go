@@ -1,17 +1,15 @@
-package partition
+package profile
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// GPU is the input of a plan for one GPU.
-type GPU struct {
+// NodeGPU is the state of a GPU of a node, as a plan takes it.
+type NodeGPU struct {
 	gpu.GPU
 	// Modes are the current modes.
 	Modes gpu.Modes
@@ -26,14 +24,14 @@ type GPU struct {
 	// current layout, and of layouts whose application has begun.
 	Ours []gpu.Placement
 	// Now is the current layout, To the desired one.
-	Now, To profile.Layout
+	Now, To Layout
 	// Unchanged: the profile leaves the GPU as it is, whatever that is.
 	Unchanged bool
 }
 
-// Holder is a claim that holds a device of a GPU.
+// Holder is a claim that holds a device of a GPU. Claim names it, for messages.
 type Holder struct {
-	Claim ledger.ClaimRef
+	Claim string
 	// Device is the name of the device, Placement is its placement.
 	Device    string
 	Placement gpu.Placement
@@ -121,18 +119,18 @@ type GPUPlan struct {
 }
 
 // NewPlan compares the current state of GPUs with the desired one. It is pure.
-func NewPlan(gpus []GPU) Plan {
+func NewPlan(gpus []NodeGPU) Plan {
 	var plan Plan
 	memory := plan.memoryModes(gpus)
 	for i := range gpus {
 		if gpus[i].Unchanged {
 			continue
 		}
-		c := planner{GPU: &gpus[i], plan: &plan, memory: memory[gpus[i].Vendor]}
+		c := planner{NodeGPU: &gpus[i], plan: &plan, memory: memory[gpus[i].Vendor]}
 		c.planModes()
 		c.planMIG()
 		if len(c.steps)+len(c.inTheWay) > 0 {
-			plan.GPUs = append(plan.GPUs, GPUPlan{GPU: c.GPU.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
+			plan.GPUs = append(plan.GPUs, GPUPlan{GPU: c.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
 		}
 	}
 	slices.SortFunc(plan.GPUs, func(a, b GPUPlan) int { return cmp.Compare(a.Name(), b.Name()) })
@@ -142,7 +140,7 @@ func NewPlan(gpus []GPU) Plan {
 
 // planner plans the changes of one GPU.
 type planner struct {
-	*GPU
+	*NodeGPU
 	plan *Plan
 	// memory is the memory mode that the GPUs of the vendor change to, empty if it does not
 	// change.
@@ -196,3 +194,42 @@ func (c *planner) keeps() []string {
 }
 
 func everything(gpu.Placement) bool { return true }
+
+// Vendors returns the vendors of GPUs, each once.
+func Vendors(gpus []NodeGPU) []gpu.Vendor {
+	var all []gpu.Vendor
+	for i := range gpus {
+		all = append(all, gpus[i].Vendor)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Holds reports whether a claim holds a partition.
+func (g *NodeGPU) Holds(q gpu.Partition) bool {
+	return slices.ContainsFunc(g.Held, func(h Holder) bool { return q.Is(h.Placement) })
+}
+
+// shrinks reports whether the desired layout no longer offers some of the GPU's devices.
+func (g *NodeGPU) shrinks() bool {
+	return slices.ContainsFunc(g.Placements, func(p gpu.Placement) bool { return g.Now.Offers(p) && !g.To.Offers(p) })
+}
+
+// shrinking returns the names of the GPUs whose hardware does not change, but which offer
+// less than before. Displaced pods must not be scheduled to devices that these GPUs are
+// about to withdraw. If no GPU changes, no pod is displaced, and there are none.
+func (plan *Plan) shrinking(gpus []NodeGPU) []string {
+	if len(plan.GPUs) == 0 {
+		return nil
+	}
+	var names []string
+	for i := range gpus {
+		g := &gpus[i]
+		changes := slices.ContainsFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
+		if !changes && g.shrinks() {
+			names = append(names, g.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,17 +1,16 @@
-package partition
+package profile
 
 import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // planMIG plans MIG mode and partitions. A GPU without MIG does not change.
 func (c *planner) planMIG() {
 	want := c.desiredMIG()
 	if c.Modes.MIG == "" {
-		if c.To.Partitioning == profile.PartitioningStatic {
+		if c.To.Partitioning == PartitioningStatic {
 			c.refuse("does not support MIG, so it cannot have static partitions")
 		}
 		return
@@ -22,7 +21,7 @@ func (c *planner) planMIG() {
 		return
 	}
 	// exact: no other partitions may exist.
-	exact := want == gpu.MIGOff || c.To.Partitioning == profile.PartitioningStatic
+	exact := want == gpu.MIGOff || c.To.Partitioning == PartitioningStatic
 	if switched {
 		c.mustLeave(everything)
 	} else if exact {
@@ -32,7 +31,7 @@ func (c *planner) planMIG() {
 	if switched || want != "" && c.Modes.PendingMIG != "" && c.Modes.PendingMIG != want {
 		c.step(OpMIG, string(want))
 	}
-	if c.To.Partitioning != profile.PartitioningStatic {
+	if c.To.Partitioning != PartitioningStatic {
 		return
 	}
 	for _, p := range c.To.Static {
@@ -52,9 +51,9 @@ func (c *planner) planMIG() {
 // profile disables it. A profile that does not mention MIG leaves the mode as it was.
 func (c *planner) desiredMIG() gpu.MIGMode {
 	switch {
-	case c.To.Partitioning == profile.PartitioningOff:
+	case c.To.Partitioning == PartitioningOff:
 		return gpu.MIGOff
-	case c.To.Partitioning == profile.PartitioningStatic:
+	case c.To.Partitioning == PartitioningStatic:
 		return gpu.MIGOn
 	case !c.Modes.MIGNeedsReset:
 		return ""
@@ -69,11 +68,11 @@ func (c *planner) desiredMIG() gpu.MIGMode {
 // removed.
 func (c *planner) remove(exact bool) {
 	for _, q := range c.Live {
-		p := placementOf(q)
+		p := q.Placement()
 		if q.Type != gpu.TypeMIG || c.inLayout(p) {
 			continue
 		}
-		held := c.holds(q)
+		held := c.Holds(q)
 		switch {
 		case held && !exact:
 		case held, slices.ContainsFunc(c.Ours, q.Is):
@@ -84,13 +83,8 @@ func (c *planner) remove(exact bool) {
 	}
 }
 
-// placementOf returns the placement of a partition.
-func placementOf(q gpu.Partition) gpu.Placement {
-	return gpu.Placement{GPU: q.GPU, Type: q.Type, Profile: q.Profile, Start: q.Start, Size: q.Size}
-}
-
 // inLayout reports whether the placement is a static partition of the layout.
 func (c *planner) inLayout(p gpu.Placement) bool {
-	return c.To.Partitioning == profile.PartitioningStatic &&
+	return c.To.Partitioning == PartitioningStatic &&
 		slices.ContainsFunc(c.To.Static, func(l gpu.Placement) bool { return l.Name() == p.Name() })
 }

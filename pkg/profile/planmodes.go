@@ -1,4 +1,4 @@
-package partition
+package profile
 
 import (
 	"slices"
@@ -9,30 +9,30 @@ import (
 
 // memoryModes returns the memory modes that GPUs have to change to, by vendor. All GPUs of
 // a vendor change together, because the driver is reloaded.
-func (plan *Plan) memoryModes(gpus []GPU) map[gpu.Vendor]string {
+func (plan *Plan) memoryModes(gpus []NodeGPU) map[gpu.Vendor]string {
 	modes := map[gpu.Vendor]string{}
-	for _, v := range vendorsOf(gpus) {
-		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return g.Vendor != v }))
+	for _, v := range Vendors(gpus) {
+		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(g NodeGPU) bool { return g.Vendor != v }))
 	}
 	return modes
 }
 
 // memoryMode returns the memory mode that the GPUs of one vendor have to change to; empty:
 // it does not change.
-func (plan *Plan) memoryMode(gpus []GPU) string {
+func (plan *Plan) memoryMode(gpus []NodeGPU) string {
 	want := plan.desiredMemory(gpus)
 	if want == "" {
 		return ""
 	}
 	change := false
 	for i := range gpus {
-		c := planner{GPU: &gpus[i], plan: plan}
+		c := planner{NodeGPU: &gpus[i], plan: plan}
 		switch m := c.Modes; {
 		case m.Memory == "" && c.To.Memory != "":
 			c.refuse("knows no memory modes, so it cannot be put into %s", want)
 		case m.Memory == "", m.Memory == want:
 		case !slices.Contains(m.Memories, want):
-			c.refuse("cannot be put into memory mode %s, it has %s", want, list(m.Memories))
+			c.refuse("cannot be put into memory mode %s, it has %s", want, modeList(m.Memories))
 		case c.Unchanged:
 			c.refuse("is to stay unchanged, but memory mode %s is for all GPUs of a node", want)
 		default:
@@ -46,8 +46,8 @@ func (plan *Plan) memoryMode(gpus []GPU) string {
 }
 
 // desiredMemory returns the memory mode that a layout sets, otherwise the previous one.
-func (plan *Plan) desiredMemory(gpus []GPU) string {
-	var asks *GPU
+func (plan *Plan) desiredMemory(gpus []NodeGPU) string {
+	var asks *NodeGPU
 	before := ""
 	for i := range gpus {
 		g := &gpus[i]
@@ -59,7 +59,7 @@ func (plan *Plan) desiredMemory(gpus []GPU) string {
 		case asks == nil:
 			asks = g
 		case asks.To.Memory != g.To.Memory:
-			p := planner{GPU: g, plan: plan}
+			p := planner{NodeGPU: g, plan: plan}
 			p.refuse("is to be in memory mode %s and GPU %s in %s, but all GPUs of a node share theirs", g.To.Memory, asks.Name(), asks.To.Memory)
 		}
 	}
@@ -85,7 +85,7 @@ func (c *planner) planModes() {
 		offers = m.Legal[c.memory]
 	}
 	switch {
-	case m.Compute == "" && ofMode(gpu.Placement{Profile: want}, "spx"):
+	case m.Compute == "" && OfMode(gpu.Placement{Profile: want}, "spx"):
 		// A GPU that cannot be partitioned is whole.
 	case m.Compute == "":
 		c.refuse("cannot be partitioned, so it cannot be put into compute mode %s", want)
@@ -94,21 +94,21 @@ func (c *planner) planModes() {
 		if memory == "" {
 			memory = m.Memory
 		}
-		c.refuse("cannot be put into compute mode %s: in memory mode %s it has %s", want, memory, list(offers))
+		c.refuse("cannot be put into compute mode %s: in memory mode %s it has %s", want, memory, modeList(offers))
 	case c.memory != "":
 		// The reloaded driver may start in any mode.
 		c.step(OpCompute, want)
 	case m.Compute != want:
-		c.mustLeave(func(p gpu.Placement) bool { return !ofMode(p, want) })
+		c.mustLeave(func(p gpu.Placement) bool { return !OfMode(p, want) })
 		c.step(OpCompute, want)
-		c.stays = func(p gpu.Placement) bool { return ofMode(p, want) }
+		c.stays = func(p gpu.Placement) bool { return OfMode(p, want) }
 	}
 }
 
-// ofMode reports whether a placement exists in a compute mode. A whole GPU is in SPX.
-func ofMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
+// OfMode reports whether a placement exists in a compute mode. A whole GPU is in SPX.
+func OfMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
 
-func list(modes []string) string {
+func modeList(modes []string) string {
 	if len(modes) == 0 {
 		return "no other"
 	}

@@ -4,6 +4,6 @@
 // choose.go resolves a profile to the layout of each GPU. plan.go, planmig.go and
 // planmodes.go compare layouts with the hardware; they are pure. execute.go changes the
 // GPUs under their locks and reads them back. journal.go records what is applied, and
-// what is about to change. restore.go reapplies a profile after a reboot, clear.go removes
+// what is about to change; state.go keeps it in a file. restore.go reapplies a profile after a reboot, clear.go removes
 // all partitions for an uninstallation. The plugin uses Node, in node.go.
 package partition

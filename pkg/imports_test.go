@@ -91,7 +91,7 @@ func TestWallsHold(t *testing.T) {
 		{"pkg/web/live", "pkg/hardware/mps", "a screen runs on no node"},
 		{"pkg/controller", "pkg/node/follow", "put a shared name into api/names"},
 		{"pkg/node", "pkg/uninstall", "its DaemonSet is being deleted"},
-		{"pkg/why/fit", "pkg/node/drivers", "made of objects alone"},
+		{"pkg/why/fit", "pkg/node/inventory", "made of objects alone"},
 		{"pkg/hardware/amd", "api/v1alpha1", "use types of pkg/gpu"},
 		{"pkg/claim/plan", "api/v1alpha1", "reasons and events are in api/names"},
 		{"pkg/hardware/nvidia", "test/simulator/nvdriver", "the zone hardware can import names, vocabulary"},

@@ -18,7 +18,9 @@ import (
 // and make it fail; they may block, to hold a call in its place.
 type fakeHardware struct {
 	hardware.Driver
-	gpus []gpu.GPU
+	// modes are those of all GPUs.
+	modes gpu.Modes
+	gpus  []gpu.GPU
 
 	mu    sync.Mutex
 	parts []gpu.Partition
@@ -49,6 +51,8 @@ func (h *fakeHardware) driver(string) (hardware.Driver, error) { return h, nil }
 func (h *fakeHardware) loadOf(gpuID string) string { return cmp.Or(h.loads[gpuID], h.loadID) }
 
 func (h *fakeHardware) Inventory(context.Context) ([]gpu.GPU, error) { return h.gpus, nil }
+
+func (h *fakeHardware) Modes(context.Context, string) (gpu.Modes, error) { return h.modes, nil }
 
 func (h *fakeHardware) Live(_ context.Context, gpuID string) ([]gpu.Partition, error) {
 	if h.onLive != nil {

@@ -36,8 +36,8 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config has what a Manager works with. Shares, Static, Running, IsWhole, LockDir,
-// Observer and BeforeStep are optional.
+// Config has what a Manager works with. Shares, Static, Running, LockDir, Observer and
+// BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
 	Node string
@@ -56,9 +56,6 @@ type Config struct {
 	// profile and start. Such a partition is neither foreign nor destroyed with a claim; a
 	// missing one is created and kept. Nil: there are none.
 	Static func(gpu.Placement) bool
-	// IsWhole reports whether programs can use a GPU without partitions as a whole: an NVIDIA
-	// GPU cannot be used in MIG mode. Nil: every such GPU can be.
-	IsWhole func(ctx context.Context, pciAddress string) (bool, error)
 	// Running returns the pods that still have processes on this node. Nil: no pod counts
 	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
@@ -135,8 +132,8 @@ func (m *Manager) live(ctx context.Context, gpus []string) (map[string][]gpu.Par
 }
 
 // present lists the partitions of a GPU, to compare them with what claims hold. If a claim holds
-// the GPU as a whole, which has no partitions and cannot be used so, the whole GPU is listed as an
-// incomplete partition.
+// the GPU as a whole, which has no partitions but is in MIG mode, so that programs cannot use it, the
+// whole GPU is listed as an incomplete partition.
 func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	driver, err := m.Driver(pciAddress)
 	if err != nil {
@@ -144,11 +141,10 @@ func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partiti
 	}
 	partitions, err := driver.Live(ctx, pciAddress)
 	isWhole := func(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeGPU }
-	if err != nil || len(partitions) > 0 || m.IsWhole == nil ||
-		!slices.ContainsFunc(ledger.DevicesOn(m.Ledger.On([]string{pciAddress}), pciAddress), isWhole) {
+	if err != nil || len(partitions) > 0 || !slices.ContainsFunc(m.Ledger.DevicesOn(pciAddress), isWhole) {
 		return partitions, err
 	}
-	if whole, err := m.IsWhole(ctx, pciAddress); err != nil || whole {
+	if modes, err := driver.Modes(ctx, pciAddress); err != nil || modes.MIG != gpu.MIGOn {
 		return nil, err
 	}
 	return []gpu.Partition{{GPU: pciAddress, Type: gpu.TypeGPU}}, nil

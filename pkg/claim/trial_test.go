@@ -141,8 +141,6 @@ func TestStepError(t *testing.T) {
 func TestWholeGPUInMIGMode(t *testing.T) {
 	for _, c := range []gpu.Placement{claims.Whole(0), claims.MemoryShare(0)} {
 		p, m := startSharingNode(t, 1)
-		whole := true
-		m.IsWhole = func(context.Context, string) (bool, error) { return whole, nil }
 		claim := claims.For("a", c)
 		if c.Share != nil {
 			claim = claims.ShareClaim("a", c, "1Gi")
@@ -158,12 +156,12 @@ func TestWholeGPUInMIGMode(t *testing.T) {
 			return names
 		}
 		require.Empty(t, missing())
-		whole = false
+		p.hardware.modes.MIG = gpu.MIGOn
 		assert.Equal(t, []string{c.Name()}, missing())
 		p.hardware.onCreate = func(context.Context, gpu.Placement) error { return errScripted }
 		_, _, err := m.Prepare(t.Context(), claim)
 		require.ErrorIs(t, err, errScripted)
-		p.hardware.onCreate = func(context.Context, gpu.Placement) error { whole = true; return nil }
+		p.hardware.onCreate = func(context.Context, gpu.Placement) error { p.hardware.modes.MIG = gpu.MIGOff; return nil }
 		mustPrepare(t, m, claim)
 		assert.Empty(t, missing())
 		mustRelease(t, m, "a")

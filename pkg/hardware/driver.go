@@ -12,6 +12,15 @@ import (
 // Lookup returns the driver of a GPU, or why no driver on this node can be used for it.
 type Lookup func(pciAddress string) (Driver, error)
 
+// RemovalCommand returns the RemovalCommand of the partition's driver; empty without a driver.
+func (of Lookup) RemovalCommand(p gpu.Partition) string {
+	driver, err := of(p.GPU)
+	if err != nil {
+		return ""
+	}
+	return driver.RemovalCommand(p)
+}
+
 // Driver is the GPUs of one vendor on a machine, through their driver. Every method
 // returns when ctx ends, with an error that says what it was waiting for. GPUs are
 // named by their PCI addresses. Methods may be called concurrently. The caller holds the lock

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
@@ -142,7 +141,7 @@ func TestBusyGPU(t *testing.T) {
 	assert.Contains(t, note, "GPU "+amdCard0+": cannot allocate cpx-0, cpx-1, ")
 	assert.Contains(t, note, "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 	var text bytes.Buffer
-	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false))
+	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &text, false))
 	assert.Contains(t, text.String(), "cannot be allocated now: cpx-0, cpx-1, ")
 	assert.Contains(t, text.String(), "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 
@@ -200,7 +199,7 @@ func TestBothVendorsOnOneNode(t *testing.T) {
 	assert.Contains(t, spec, "nvidia-cdi-hook")
 
 	var text bytes.Buffer
-	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false))
+	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &text, false))
 	assert.Equal(t, 2, strings.Count(text.String(), "claim team/claim-a, pod pod-a"), text.String())
 	assert.NotContains(t, text.String(), "not made by Tranche", "partitions of a mode are nobody's")
 

@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 )
 
 // Config is the configuration of the plugin.
@@ -90,13 +89,18 @@ type Config struct {
 // proc is the host's /proc.
 func (c *Config) proc() string { return cmp.Or(c.procRoot, "/proc") }
 
+// defaultLookInterval is how often the GPUs are checked.
+const defaultLookInterval = 5 * time.Second
+
+func (c *Config) lookInterval() time.Duration { return cmp.Or(c.LookInterval, defaultLookInterval) }
+
 // idleInterval is how often opening missing drivers is retried.
-func (c *Config) idleInterval() time.Duration {
-	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)
-}
+func (c *Config) idleInterval() time.Duration { return 3 * c.lookInterval() }
 
 // DataDir is the plugin's own folder.
 func (c *Config) DataDir() string { return filepath.Join(c.KubeletDir, "plugins", names.DriverName) }
+
+func (c *Config) profileFile() string { return filepath.Join(c.DataDir(), "profile.json") }
 
 func (c *Config) healthFile() string { return filepath.Join(c.DataDir(), "health.json") }
 
@@ -111,7 +115,7 @@ func (c *Config) sockets() []string {
 	return []string{
 		filepath.Join(c.registrarDir(), names.DriverName+"*-reg.sock"),
 		filepath.Join(c.DataDir(), "dra*.sock"),
-		filepath.Join(c.DataDir(), hardwarereport.Sockets),
+		filepath.Join(c.DataDir(), reportSockets),
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -98,7 +97,7 @@ func TestDaemonOfAClaim(t *testing.T) {
 	assert.Contains(t, m.spec("a"), m.config.mpsDir()+"/a/pipe")
 	assert.NotContains(t, m.spec("a"), m.config.mpsDir()+"/b/pipe", "nobody sees another's")
 	var text bytes.Buffer
-	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false))
+	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &text, false))
 	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a (0.5, MPS daemon a)\n")
 	assert.Contains(t, text.String(), "claim team/claim-b, pod pod-b (0.5, MPS daemon b)\n")
 	require.Empty(t, k.unprepare(a))

@@ -54,23 +54,23 @@ func TestRecordsOfAnotherPlugin(t *testing.T) {
 	require.NoError(t, err)
 	other, _, err := ledger.Open(dir)
 	require.NoError(t, err)
-	p := &plugin{claims: claim.NewManager(claim.Config{Ledger: mine})}
+	c := &claims{base: &base{records: mine}, Manager: claim.NewManager(claim.Config{Ledger: mine})}
 	require.NoError(t, other.Put(nodetest.PreparedRecord("a", []string{"web"})))
-	records := p.ledgerNow(t.Context())
+	records := c.recordsNow(t.Context())
 	require.Len(t, records, 1)
 	assert.Equal(t, []string{"web"}, records[0].PodNames())
 	require.NoError(t, other.Delete(records[0].Claim.UID))
-	assert.Empty(t, p.ledgerNow(t.Context()))
+	assert.Empty(t, c.recordsNow(t.Context()))
 }
 
 func TestGetClaim(t *testing.T) {
 	api := nodetest.NewAPI()
 	c := nodetest.Allocate(t, api, "a", small0)
-	p := &plugin{client: api}
-	read, err := p.getClaim(t.Context(), c.Namespace, c.Name)
+	held := &claims{base: &base{client: api}}
+	read, err := held.getClaim(t.Context(), c.Namespace, c.Name)
 	require.NoError(t, err)
 	assert.Equal(t, c.UID, read.UID)
-	gone, err := p.getClaim(t.Context(), c.Namespace, "none")
+	gone, err := held.getClaim(t.Context(), c.Namespace, "none")
 	require.NoError(t, err)
 	assert.Nil(t, gone)
 }

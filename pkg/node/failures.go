@@ -27,18 +27,18 @@ const firstRetry = 15 * time.Second
 
 // Failed records that a claim could not be prepared, and reports whether its devices are tainted for
 // it.
-func (p *plugin) Failed(ctx context.Context, err error) bool {
+func (m *monitor) Failed(ctx context.Context, err error) bool {
 	step, device := failedStep(err)
 	if step == "" {
 		return false
 	}
-	if obstacles, err := p.obstaclesOf(ctx, device.GPU); err == nil && slices.ContainsFunc(obstacles, func(o gpu.Obstacle) bool {
+	if obstacles, err := m.obstaclesOf(ctx, device.GPU); err == nil && slices.ContainsFunc(obstacles, func(o gpu.Obstacle) bool {
 		return o.Placement == device.Base().Name()
 	}) {
 		return true // the next checks find it, too, and notice its end
 	}
-	p.failures.Failed(step, device, err.Error(), time.Now())
-	p.PublishFailures(ctx)
+	m.failures.Failed(step, device, err.Error(), time.Now())
+	m.PublishFailures(ctx)
 	return true
 }
 
@@ -61,65 +61,65 @@ func failedStep(err error) (inventory.Step, gpu.Placement) {
 }
 
 // Worked records that the devices of a claim were prepared.
-func (p *plugin) Worked(ctx context.Context, r ledger.Record) {
+func (m *monitor) Worked(ctx context.Context, r ledger.Record) {
 	for _, d := range r.Devices {
 		if !d.Admin {
-			p.failures.Worked(d.Placement)
+			m.failures.Worked(d.Placement)
 		}
 	}
-	p.PublishFailures(ctx)
+	m.PublishFailures(ctx)
 }
 
 // PublishFailures taints the devices that need what failed, or whose place is not free after a
 // release, and reports them.
-func (p *plugin) PublishFailures(ctx context.Context) {
-	p.publishing.Lock()
-	defer p.publishing.Unlock()
+func (m *monitor) PublishFailures(ctx context.Context) {
+	m.publishing.Lock()
+	defer m.publishing.Unlock()
 	all := map[string][]gpu.Obstacle{}
-	for _, g := range p.gpus.List() {
-		before, now := p.publisher.FailuresOn(g.PCIAddress), slices.Concat(p.failures.On(&g.GPU), p.claims.LeftInTheWay(&g.GPU))
+	for _, g := range m.gpus.List() {
+		before, now := m.publisher.FailuresOn(g.PCIAddress), slices.Concat(m.failures.On(&g.GPU), m.claims.LeftInTheWay(&g.GPU))
 		if len(now) > 0 {
 			all[g.PCIAddress] = now
 		}
-		p.tellObstacles(ctx, g.Name(), before, now)
+		m.reportObstacles(ctx, g.Name(), before, now)
 	}
-	p.publisher.SetFailures(context.WithoutCancel(ctx), all)
+	m.publisher.SetFailures(context.WithoutCancel(ctx), all)
 }
 
 // retryFailed tries again what failed, until ctx ends.
-func (p *plugin) retryFailed(ctx context.Context) {
+func (m *monitor) retryFailed(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		for _, f := range p.failures.Due(time.Now()) {
-			p.retry(ctx, f)
+		for _, f := range m.failures.Due(time.Now()) {
+			m.retry(ctx, f)
 		}
-	}, cmp.Or(p.LookInterval, defaultLookInterval))
+	}, cmp.Or(m.LookInterval, defaultLookInterval))
 }
 
-func (p *plugin) retry(ctx context.Context, f inventory.Failure) {
-	gpus := p.gpus.List()
+func (m *monitor) retry(ctx context.Context, f inventory.Failure) {
+	gpus := m.gpus.List()
 	i := slices.IndexFunc(gpus, func(g inventory.GPU) bool { return g.PCIAddress == f.GPU })
 	if i < 0 {
 		return
 	}
 	if _, ok := gpus[i].Placement(f.Name()); !ok {
-		p.failures.Forget(f) // the GPU has another mode or driver now
-		p.PublishFailures(ctx)
+		m.failures.Forget(f) // the GPU has another mode or driver now
+		m.PublishFailures(ctx)
 		return
 	}
-	if !p.publisher.IsFree(&gpus[i], f.Name()) {
+	if !m.publisher.IsFree(&gpus[i], f.Name()) {
 		return
 	}
-	tried, err := p.claims.Try(ctx, f.Placement)
+	tried, err := m.claims.Try(ctx, f.Placement)
 	switch {
 	case ctx.Err() != nil:
 		return
 	case !tried:
-		p.failures.Postpone(f, time.Now())
+		m.failures.Postpone(f, time.Now())
 	case err == nil:
-		p.failures.Worked(f.Placement)
+		m.failures.Worked(f.Placement)
 	default:
-		p.failures.Failed(f.Step, f.Placement, f.Reason, time.Now())
+		m.failures.Failed(f.Step, f.Placement, f.Reason, time.Now())
 	}
 	klog.FromContext(ctx).V(2).Info("Tried a device that could not be prepared", "device", f.Name(), "tried", tried, "err", err)
-	p.PublishFailures(ctx)
+	m.PublishFailures(ctx)
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -259,14 +258,14 @@ func TestPreparable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "profile.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Off"}}}`), 0o600))
-	profile, err := partition.New(partition.Config{File: file})
+	applied, err := partition.OpenState(file)
 	require.NoError(t, err)
 	records, _, err := ledger.Open(filepath.Join(dir, "claims"))
 	require.NoError(t, err)
-	p := &plugin{gpus: &inventory.GPUs{}, profile: profile, claims: claim.NewManager(claim.Config{Ledger: records})}
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	b := &base{gpus: &inventory.GPUs{}, applied: applied, records: records}
+	b.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	names := func() (all []string) {
-		for _, g := range p.preparable() {
+		for _, g := range b.preparable() {
 			for _, placement := range g.Placements {
 				all = append(all, placement.Name())
 			}
@@ -284,5 +283,5 @@ func TestPreparable(t *testing.T) {
 		Devices: []ledger.Device{{Name: small.Name(), Placement: small}},
 	}))
 	assert.Contains(t, names(), small.Name())
-	assert.Len(t, p.gpus.Now()[0].Placements, len(nodetest.GPUAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
+	assert.Len(t, b.gpus.Now()[0].Placements, len(nodetest.GPUAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
 }

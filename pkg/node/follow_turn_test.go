@@ -119,11 +119,11 @@ func TestReportInAnotherGPUNode(t *testing.T) {
 // While GPUs are changed, which may take minutes, who looks does not wait: it still
 // looks after daemons.
 func TestNobodyWaitsForAChange(t *testing.T) {
-	p := &plugin{publisher: publisher.New(publisher.Config{GPUs: &inventory.GPUs{}})}
-	p.looking.Lock()
-	defer p.looking.Unlock()
+	m := &monitor{publisher: publisher.New(publisher.Config{GPUs: &inventory.GPUs{}})}
+	m.looking.Lock()
+	defer m.looking.Unlock()
 	done := make(chan struct{})
-	go func() { defer close(done); p.lookAtAll(t.Context()) }()
+	go func() { defer close(done); m.check(t.Context()) }()
 	select {
 	case <-done:
 	case <-time.After(nodetest.Patience):

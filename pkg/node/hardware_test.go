@@ -18,8 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -27,19 +26,17 @@ import (
 )
 
 // driversOf are the drivers of a plugin that has begun.
-func driversOf(t *testing.T, c *Config) *drivers.Set {
+func driversOf(t *testing.T, c *Config) *inventory.Drivers {
 	t.Helper()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName}}
 	api := fake.NewClientset(object)
-	node := nodewatch.New(api, object)
 	events, err := telemetry.OpenEvents(nodetest.Quiet(t.Context()), api, object)
 	require.NoError(t, err)
 	t.Cleanup(events.Close)
 	vendors, err := c.Machine.Vendors()
 	require.NoError(t, err)
-	node.Vendors = vendors
-	return drivers.New(drivers.Config{
-		Vendors: vendors, Upgrades: node.Upgrades, Warn: events.Warn, HadGPUs: func(gpu.Vendor) bool { return false },
+	return inventory.NewDrivers(inventory.DriversConfig{
+		Vendors: vendors, Upgrades: nodewatch.New(api, object, vendors, nil).Upgrades, Roster: &inventory.Roster{}, Events: events,
 	})
 }
 
@@ -87,13 +84,13 @@ func TestHardwareReport(t *testing.T) {
 	m.makeForeign(half0)
 
 	var text bytes.Buffer
-	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false))
+	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &text, false))
 	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a")
 	assert.Contains(t, text.String(), "not made by Tranche: nvidia-smi mig -i "+address0)
 
-	var told hardwarereport.Report
+	var told HardwareReport
 	var data bytes.Buffer
-	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &data, true))
+	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &data, true))
 	require.NoError(t, json.Unmarshal(data.Bytes(), &told))
 	require.Len(t, told.GPUs, 2)
 	assert.Len(t, told.GPUs[0].Devices, 2)
@@ -101,14 +98,14 @@ func TestHardwareReport(t *testing.T) {
 	assert.NotEmpty(t, told.GPUs[0].Devices[0].UUID)
 	assert.Empty(t, told.GPUs[1].Devices)
 
-	sockets := m.files(m.config.DataDir(), hardwarereport.Sockets)
+	sockets := m.files(m.config.DataDir(), reportSockets)
 	require.Len(t, sockets, 1)
 	info, err := os.Stat(sockets[0])
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "for root only")
 
 	stop()
-	require.ErrorContains(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false), "no plugin with GPUs is at work on this node")
+	require.ErrorContains(t, PrintReport(t.Context(), m.config.DataDir(), &text, false), "no plugin with GPUs is at work on this node")
 	require.NoError(t, os.WriteFile(filepath.Join(m.config.DataDir(), "report-x.sock"), nil, 0o600))
-	require.ErrorContains(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false), "ask the plugin")
+	require.ErrorContains(t, PrintReport(t.Context(), m.config.DataDir(), &text, false), "ask the plugin")
 }

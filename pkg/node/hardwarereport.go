@@ -3,55 +3,105 @@ package node
 import (
 	"cmp"
 	"context"
-	"os"
+	"fmt"
+	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"text/tabwriter"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// serveReport answers `tranche-kubelet-plugin hardware` until ctx ends.
-func (p *plugin) serveReport(ctx context.Context) error {
-	return hardwarereport.Serve(ctx, p.DataDir(), cmp.Or(string(p.PodUID), strconv.Itoa(os.Getpid())), p.hardwareReport)
+// The hardware report is what `tranche-kubelet-plugin hardware` prints: who owns the partitions of
+// a node's GPUs, and what cannot be allocated now and why. nvidia-smi and amd-smi do not know that.
+
+// HardwareReport describes the GPUs of one node.
+type HardwareReport struct {
+	GPUs []ReportedGPU `json:"gpus"`
+}
+
+// ReportedGPU is one GPU of the node.
+type ReportedGPU struct {
+	// Name is the name of the GPU's device ("gpu-0000-1b-00-0").
+	Name string `json:"name"`
+	// Problem says what is wrong with the GPU, empty for a healthy one.
+	Problem string `json:"problem,omitempty"`
+	// Obstacles say what cannot be allocated now, and why: mostly because a process blocks
+	// a mode change.
+	Obstacles []string `json:"obstacles,omitempty"`
+	// Devices lists the devices in use, once for each owner.
+	Devices []ReportedDevice `json:"devices,omitempty"`
+	// Errors say what could not be read.
+	Errors []string `json:"errors,omitempty"`
+}
+
+// ReportedDevice is a device of a GPU and one of its owners.
+type ReportedDevice struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid,omitempty"`
+	// Owner is the claim with its pods, or says that Tranche did not create the partition.
+	Owner string `json:"owner"`
+}
+
+func (r HardwareReport) writeText(w io.Writer) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, g := range r.GPUs {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "%s: %s\n", g.Name, cmp.Or(g.Problem, "healthy"))
+		for _, o := range g.Obstacles {
+			fmt.Fprintf(out, "  cannot be allocated now: %s\n", o)
+		}
+		for _, err := range g.Errors {
+			fmt.Fprintf(out, "  cannot be read: %s\n", err)
+		}
+		if len(g.Devices) > 0 {
+			fmt.Fprintln(out, "  DEVICE\tUUID\tOWNER")
+		}
+		for _, d := range g.Devices {
+			fmt.Fprintf(out, "  %s\t%s\t%s\n", d.Name, cmp.Or(d.UUID, "-"), d.Owner)
+		}
+	}
+	return out.Flush()
 }
 
 // hardwareReport queries the hardware now, because a person may just have changed it.
-func (p *plugin) hardwareReport(ctx context.Context) hardwarereport.Report {
-	held := map[string][]hardwarereport.Device{}
-	for _, r := range claim.InUse(p.claims.Ledger.List()) {
+func (m *monitor) hardwareReport(ctx context.Context) HardwareReport {
+	held := map[string][]ReportedDevice{}
+	for _, r := range claim.InUse(m.records.List()) {
 		for _, d := range r.Devices {
-			held[d.Placement.GPU] = append(held[d.Placement.GPU], hardwarereport.Device{Name: d.Name, UUID: d.UUID, Owner: nameOf(&r) + p.partOf(r.Claim, d)})
+			held[d.Placement.GPU] = append(held[d.Placement.GPU], ReportedDevice{Name: d.Name, UUID: d.UUID, Owner: nameOf(&r) + m.claims.partOf(r.Claim, d)})
 		}
 	}
-	gpus := p.gpus.List()
-	report := hardwarereport.Report{GPUs: make([]hardwarereport.GPU, len(gpus))}
+	gpus := m.gpus.List()
+	report := HardwareReport{GPUs: make([]ReportedGPU, len(gpus))}
 	var wg sync.WaitGroup
 	for i, g := range gpus {
-		report.GPUs[i] = hardwarereport.GPU{Name: g.Name(), Problem: g.Problem, Devices: held[g.PCIAddress]}
-		wg.Go(func() { p.ask(ctx, g.PCIAddress, &report.GPUs[i]) })
+		report.GPUs[i] = ReportedGPU{Name: g.Name(), Problem: g.Problem, Devices: held[g.PCIAddress]}
+		wg.Go(func() { m.ask(ctx, g.PCIAddress, &report.GPUs[i]) })
 	}
 	wg.Wait()
 	return report
 }
 
 // ask adds to a GPU's report what only the hardware knows.
-func (p *plugin) ask(ctx context.Context, pciAddress string, g *hardwarereport.GPU) {
-	obstacles, err := p.obstaclesOf(ctx, pciAddress)
+func (m *monitor) ask(ctx context.Context, pciAddress string, g *ReportedGPU) {
+	obstacles, err := m.obstaclesOf(ctx, pciAddress)
 	if err != nil {
 		g.Errors = append(g.Errors, err.Error())
 	}
 	for _, o := range byReason(obstacles) {
 		g.Obstacles = append(g.Obstacles, shortNames(g.Name, devicesOf(obstacles, o))+": "+o.Reason)
 	}
-	foreign, _, err := p.claims.Compare(ctx, pciAddress)
+	foreign, _, err := m.claims.Compare(ctx, pciAddress)
 	if err != nil {
 		g.Errors = append(g.Errors, err.Error())
 	}
 	for _, f := range foreign {
-		g.Devices = append(g.Devices, hardwarereport.Device{Name: f.Name(), UUID: f.UUID, Owner: "not made by Tranche: " + p.removalCommand(f)})
+		g.Devices = append(g.Devices, ReportedDevice{Name: f.Name(), UUID: f.UUID, Owner: "not made by Tranche: " + hardware.Lookup(m.drivers.Of).RemovalCommand(f)})
 	}
-	slices.SortStableFunc(g.Devices, func(a, b hardwarereport.Device) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(g.Devices, func(a, b ReportedDevice) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -1,12 +1,10 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -15,73 +13,45 @@ import (
 	"k8s.io/client-go/kubernetes"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
-	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
-	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/kubelet"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
-	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 // reconcileInterval is how often ledger, hardware and API are compared.
 const reconcileInterval = 5 * time.Minute
 
-// plugin is one run of the kubelet plugin.
+// plugin is one run of the kubelet plugin on a node with GPUs.
 type plugin struct {
-	*Config
-	client   kubernetes.Interface
-	events   *telemetry.Events
-	metrics  *telemetry.Metrics
-	gpus     *inventory.GPUs
-	troubles *inventory.Troubles
-	hardware *drivers.Set
-	// serving is set once the node has GPUs, claims or a driver.
-	serving      bool
-	claims       *claim.Manager
-	publisher    *publisher.Publisher
-	registration kubelet.Registration
-	node         *nodewatch.Node
-	// sharing decides how the GPUs are shared, desired has their desired state by PCI address, and daemons
-	// are the MPS daemons of shares.
-	sharing *share.State
-	desired map[string]profile.Desired
-	daemons *share.Daemons
-	shares  *share.Sharer
-	// profile applies layouts to the GPUs, follow does what the controller asks.
+	*base
+	// claims prepares and releases claims, monitor checks the GPUs and publishes them, and follow
+	// does what the controller asks, for which profile changes the GPUs.
+	claims  *claims
+	monitor *monitor
 	profile *partition.Node
 	follow  *follow.Follower
-	// looking is locked while GPUs are checked or changed. It protects seenObstacles and
-	// desired.
-	looking sync.Mutex
-	// roster has all GPUs of the node with all of their possible devices, including GPUs
-	// that do not answer.
-	roster *inventory.Roster
-	// labels writes the node's labels; nil: this is turned off.
+	// usage measures how much the GPUs are used, labels writes the node's labels.
+	usage  *telemetry.Sampler
 	labels *nodewatch.Labeler
-	// retired is set once the node is withdrawn, because Tranche is being uninstalled.
-	retired bool
-	// usage measures how much the GPUs are used.
-	usage *telemetry.Sampler
-	// seenObstacles has what the last check found, by GPU.
-	seenObstacles map[string][]gpu.Obstacle
-	// failures are the devices that could not be prepared. publishing is locked while they
-	// are published.
-	failures   inventory.Failures
-	publishing sync.Mutex
-	// stop ends the plugin with an error that only a restart can fix.
-	stop context.CancelCauseFunc
 }
+
+// outcome is how a run of the plugin ended.
+type outcome int
+
+const (
+	// idle: the node has no GPUs.
+	idle outcome = iota
+	// served: the plugin has served the kubelet.
+	served
+	// withdrawn: Tranche is being uninstalled, and the node is withdrawn.
+	withdrawn
+)
 
 // Run runs the kubelet plugin until ctx ends, or an error occurs that only a restart can fix.
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
@@ -95,168 +65,106 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	if err := kubelet.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
 		return err
 	}
-	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, stop: stop}
-	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	end, err := run(ctx, c, client, stop)
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	if !p.serving {
-		p.retire(ctx)
+	// No plugin has ever served GPUs on this node if there is no file of their health.
+	_, noFile := os.Stat(c.healthFile())
+	leaves := end == withdrawn || end == idle && errors.Is(noFile, os.ErrNotExist)
+	if end == idle && c.retire(ctx, client, nil) {
+		leaves = true
 	}
 	unlock()
-	if p.retired || p.neverHadGPUs() {
+	if leaves {
 		return c.leave(ctx)
 	}
 	return nil
 }
 
-// neverHadGPUs reports whether no plugin has ever served GPUs on this node.
-func (p *plugin) neverHadGPUs() bool {
-	_, err := os.Stat(p.healthFile())
-	return !p.serving && errors.Is(err, os.ErrNotExist)
-}
-
-func (p *plugin) run(ctx context.Context) error {
-	node, err := nodewatch.Get(ctx, p.client, p.NodeName)
+func run(ctx context.Context, c *Config, client kubernetes.Interface, stop context.CancelCauseFunc) (end outcome, err error) {
+	b, closeBase, err := openBase(ctx, c, client, stop)
 	if err != nil {
-		return fmt.Errorf("read node %s: %w", p.NodeName, err)
+		return idle, err
 	}
-	p.node = nodewatch.New(p.client, node)
-	p.node.Managed = p.ManagedNodes
-	if p.events, err = telemetry.OpenEvents(ctx, p.client, node); err != nil {
-		return err
+	defer closeBase()
+	if err := b.waitForHardware(ctx); err != nil {
+		return idle, err
 	}
-	defer p.events.Close()
-	records, broken, err := ledger.Open(filepath.Join(p.DataDir(), "claims"))
+	defer b.closeDrivers(ctx)
+	p, err := newPlugin(ctx, b)
 	if err != nil {
-		return err
-	}
-	p.metrics = telemetry.NewMetrics(records.List)
-	stopHTTP, err := serveHTTP(ctx, p.HTTPAddress, p.metrics, p.ready, p.stop)
-	if err != nil {
-		return err
-	}
-	defer stopHTTP()
-	p.openRoster(ctx)
-	if err := p.findVendors(ctx); err != nil {
-		return err
-	}
-	if len(p.node.Upgrades()) > 0 {
-		// Until the upgrade is over, the plugin may not find the GPUs.
-		if err := p.node.Watch(ctx, p.stop); err != nil {
-			return err
-		}
-	}
-	if err := p.waitForHardware(ctx, records); err != nil {
-		return err
-	}
-	defer p.closeHardware(ctx)
-	if err := p.node.Watch(ctx, p.stop); err != nil {
-		return err
-	}
-	p.openShares(ctx)
-	p.openProfile(ctx)
-	if err := p.openGPUs(ctx, records, broken); err != nil {
-		return err
+		return served, err
 	}
 	if err := p.serveReport(ctx); err != nil {
-		return err
+		return served, err
 	}
-	p.openUsage(ctx)
 	stopServing, err := p.serveKubelet(ctx)
 	if err != nil {
-		return err
+		return served, err
 	}
 	endTurn, err := kubelet.TakeTurn(ctx, p.DataDir(), func() {
-		p.claims.Ledger.ReadAgain()
+		p.records.ReadAgain()
 		p.follow.FirstOrder(ctx)
-		p.publisher.TakeOver(ctx)
+		p.monitor.publisher.TakeOver(ctx)
 		p.follow.TakeOver()
 	})
 	if err != nil {
 		stopServing()
-		return err
+		return served, err
 	}
 	// In this order: the next plugin publishes after this one has stopped.
-	defer func() { stopServing(); p.retire(ctx); endTurn() }()
+	defer func() {
+		stopServing()
+		if p.retire(ctx, p.client, p) {
+			end = withdrawn
+		}
+		endTurn()
+	}()
 	if err := p.publishFirst(ctx); err != nil {
-		return err
+		return served, err
 	}
-	return p.watchOver(ctx)
+	return served, p.watchOver(ctx)
 }
 
-// openGPUs connects claims, publisher and follower to the GPUs, and checks the GPUs for the
-// first time.
-func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
-	files, err := cdi.Open(p.CDIDir)
+// newPlugin connects the parts of the plugin, and checks the GPUs for the first time.
+func newPlugin(ctx context.Context, b *base) (*plugin, error) {
+	if err := b.node.Watch(ctx, b.stop); err != nil {
+		return nil, err
+	}
+	claims, err := newClaims(ctx, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	locks := filepath.Join(p.DataDir(), "locks")
-	if err := os.MkdirAll(locks, 0o700); err != nil {
-		return fmt.Errorf("create the folder for the locks of GPUs: %w", err)
-	}
-	p.failures.FirstRetry = cmp.Or(p.firstRetry, firstRetry)
-	p.claims = claim.NewManager(claim.Config{
-		Node:     p.NodeName,
-		Driver:   p.hardware.Of,
-		Ledger:   records,
-		CDI:      files,
-		GPUs:     p.preparable,
-		LoadID:   p.hardware.LoadID,
-		LockDir:  locks,
-		Shares:   p.shares,
-		Static:   p.profile.Static,
-		IsWhole:  p.isWhole,
-		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return nodewatch.RunningPods(p.proc(), pods) },
-		Observer: p.metrics,
-
-		BeforeStep: p.beforeStep,
+	p := &plugin{base: b, claims: claims, monitor: newMonitor(ctx, b, claims), usage: newSampler(ctx, claims)}
+	p.profile = partition.New(partition.Config{
+		State: b.applied, GPUs: b.roster.All, Lost: b.roster.Lost, Driver: b.drivers.Of, Claims: claims, MemoryModes: b.MemoryModes,
 	})
-	p.profile.Claims = p.claims
-	p.hardware.Learn(records.List())
-	p.publisher = p.newPublisher()
-	p.follow = p.newFollower()
-	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {
-		klog.FromContext(ctx).Error(err, "Unhealthy GPUs may be allocated again")
-	}
-	p.report(ctx, p.claims.Recover(broken))
-	before := p.troubles.List()
-	if err := p.look(ctx); err != nil {
-		return err
-	}
-	p.tellRecovered(ctx, before)
-	p.lookForForeign(ctx)
-	p.lookForObstacles(ctx)
-	return nil
-}
-
-func (p *plugin) newPublisher() *publisher.Publisher {
-	return publisher.New(publisher.Config{
-		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
-		IsUpgrading: p.hardware.IsUpgrading, Unknown: func() bool { return p.hardware.Problem() != nil },
-		LegacyResources: p.LegacyResources, MIGResources: p.LegacyMIGResources, Settings: p.sharing.Of,
-		Layout: p.profile.Layout, IsPartitioned: p.isPartitioned, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
+	p.follow = follow.New(follow.Config{
+		Node: b.node.First, Nodes: b.GPUNodes, Machine: b.Machine, MemoryModes: b.MemoryModes, RebootFile: b.rebootFile(),
+		Claims: claims.Manager, GPUs: b.gpus, Roster: b.roster, Drivers: b.drivers, Profile: p.profile,
+		Publisher: p.monitor.publisher, Sharing: p.monitor.sharing, Monitor: p.monitor, Events: b.events,
+		TaintSettle: b.taintSettle, RestorePause: b.restorePause, OrderPatience: b.orderPatience,
 	})
-}
-
-func (p *plugin) newFollower() *follow.Follower {
-	return follow.New(follow.Config{
-		Node: p.node.First, Nodes: p.GPUNodes, Machine: p.Machine, MemoryModes: p.MemoryModes, RebootFile: p.rebootFile(),
-		Claims: p.claims, GPUs: p.gpus, Roster: p.roster, Hardware: p.hardware, Profile: p.profile, Publisher: p.publisher,
-		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting,
-		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
-	})
+	if b.NodeLabels {
+		p.labels = nodewatch.NewLabeler(b.client, b.node)
+	}
+	b.metrics.Register(b.NodeName, p.usage)
+	b.drivers.Learn(b.records.List())
+	claims.report(ctx, claims.Recover(b.broken))
+	return p, p.monitor.checkFirst(ctx)
 }
 
 // serveKubelet starts to answer the kubelet. The server outlives ctx, because stop waits for
 // calls in progress.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
-	p.registration.Expect(func() { go p.publisher.Republish(ctx) })
-	sent := publisher.NewHandover(p.publisher)
-	metadata := cdi.MetadataFiles{Held: p.claims.Ledger.Has}
+	slices := p.monitor.publisher
+	p.registration.Expect(func() { go slices.Republish(ctx) })
+	handover := publisher.NewHandover(slices)
+	metadata := cdi.MetadataFiles{Held: p.records.Has}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(names.DriverName),
-		kubeletplugin.KubeClient(sent.Client(p.client)),
+		kubeletplugin.KubeClient(handover.Client(p.client)),
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.node.First.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
@@ -274,17 +182,16 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
 	}
 	driver := kubelet.New(kubelet.Config{
-		Claims: p.claims, GPUs: p.gpus, Publisher: p.publisher, Metrics: p.metrics,
-		Daemons: p.daemons, Status: telemetry.NewClaimStatus(p.client),
-		Nudge: p.follow.Nudge, Trouble: p.follow, Failures: p, Stop: p.stop,
+		Claims: p.claims.Manager, GPUs: p.gpus, Publisher: slices, Metrics: p.metrics, Daemons: p.claims.daemons,
+		Status: telemetry.NewClaimStatus(p.client), Follower: p.follow, Failures: p.monitor, Stop: p.stop,
 	})
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
 	}
-	sent.Begin(p.publisher, helper.PublishResources)
+	handover.Begin(slices, helper.PublishResources)
 	return func() {
-		sent.Stop()
+		handover.Stop()
 		driver.WaitForCalls(ctx)
 		helper.Stop()
 	}, nil
@@ -293,27 +200,28 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 // publishFirst publishes for the first time, after it has read what an earlier run published
 // and which other systems serve the GPUs.
 func (p *plugin) publishFirst(ctx context.Context) error {
-	published, err := p.publisher.Stored(ctx)
+	slices := p.monitor.publisher
+	published, err := slices.Stored(ctx)
 	if err != nil {
 		return err
 	}
 	p.gpus.Adopt(p.NodeName, published)
-	p.publisher.Adopt(ctx, published)
-	if err := p.publisher.RemoveOtherPools(ctx, published); err != nil {
+	slices.Adopt(ctx, published)
+	if err := slices.RemoveOtherPools(ctx, published); err != nil {
 		return err
 	}
-	if err := p.publisher.DetectFeatures(ctx); err != nil {
+	if err := slices.DetectFeatures(ctx); err != nil {
 		return err
 	}
 	if p.IgnoreOtherOwners && p.ManagedNodes == nil {
-		p.publisher.SetOwners(ctx, nil)
+		slices.SetOwners(ctx, nil)
 		return nil
 	}
 	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) {
 		if p.IgnoreOtherOwners {
 			all = all.Unmanaged()
 		}
-		p.publisher.SetOwners(ctx, all)
+		slices.SetOwners(ctx, all)
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -327,18 +235,30 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 // watchOver checks hardware and ledger until ctx ends.
 func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
+	every := func(interval time.Duration, do func(context.Context)) {
+		wg.Go(func() { wait.UntilWithContext(ctx, do, interval) })
+	}
 	wg.Go(func() { p.watchVendors(ctx) })
-	wg.Go(func() { wait.UntilWithContext(ctx, p.hardware.Resume, p.idleInterval()) })
-	wg.Go(func() { p.watchGPUs(ctx) })
-	wg.Go(func() { p.retryFailed(ctx) })
 	wg.Go(func() { p.follow.Run(ctx) })
-	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
+	every(p.idleInterval(), p.drivers.Resume)
+	wg.Go(func() { p.watchGPUs(ctx) })
+	every(p.lookInterval(), p.monitor.retryFailed)
+	every(reconcileInterval, p.claims.reconcile)
 	if p.UsageInterval > 0 {
 		wg.Go(func() { p.usage.Run(ctx) })
 	}
 	if p.labels != nil {
-		wg.Go(func() { p.watchLabels(ctx) })
+		every(p.lookInterval(), p.writeLabels)
 	}
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// watchGPUs checks the GPUs at intervals until ctx ends.
+func (p *plugin) watchGPUs(ctx context.Context) {
+	_ = wait.PollUntilContextCancel(ctx, p.lookInterval(), false, func(ctx context.Context) (bool, error) {
+		p.monitor.check(ctx)
+		p.follow.Nudge()
+		return false, nil
+	})
 }

@@ -19,35 +19,35 @@ const obstaclesTimeout = 5 * time.Second
 
 // lookForObstacles finds devices that cannot be allocated now although no claim is in their
 // way: a process blocks a mode change, or the driver does not offer a partition.
-func (p *plugin) lookForObstacles(ctx context.Context) {
-	gpus := p.gpus.List()
+func (m *monitor) lookForObstacles(ctx context.Context) {
+	gpus := m.gpus.List()
 	found, errs := make([][]gpu.Obstacle, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
 	for i := range gpus {
-		wg.Go(func() { found[i], errs[i] = p.obstaclesOf(ctx, gpus[i].PCIAddress) })
+		wg.Go(func() { found[i], errs[i] = m.obstaclesOf(ctx, gpus[i].PCIAddress) })
 	}
 	wg.Wait()
 	seen, all := map[string][]gpu.Obstacle{}, map[string][]gpu.Obstacle{}
 	for i, g := range gpus {
-		before, last := p.publisher.ObstaclesOn(g.PCIAddress), p.seenObstacles[g.PCIAddress]
+		before, last := m.publisher.ObstaclesOn(g.PCIAddress), m.seenObstacles[g.PCIAddress]
 		now, lasting := found[i], found[i]
 		switch {
 		case errs[i] != nil:
 			// The previous answer stays.
 			klog.FromContext(ctx).V(2).Info("Cannot read which devices of a GPU can be allocated", "gpu", g.Name(), "err", errs[i])
 			now, lasting = last, before
-		case p.seenObstacles != nil:
+		case m.seenObstacles != nil:
 			lasting = lastingObstacles(last, now)
 		}
 		seen[g.PCIAddress] = now
 		if len(lasting) > 0 {
 			all[g.PCIAddress] = lasting
 		}
-		p.tellObstacles(ctx, g.Name(), before, lasting)
+		m.reportObstacles(ctx, g.Name(), before, lasting)
 	}
-	p.seenObstacles = seen
-	p.publisher.SetObstacles(ctx, all)
-	p.PublishFailures(ctx)
+	m.seenObstacles = seen
+	m.publisher.SetObstacles(ctx, all)
+	m.PublishFailures(ctx)
 }
 
 // lastingObstacles returns the obstacles that count. The process of a deleted pod uses the GPU
@@ -61,27 +61,27 @@ func lastingObstacles(before, now []gpu.Obstacle) []gpu.Obstacle {
 	})
 }
 
-func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obstacle, error) {
+func (m *monitor) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obstacle, error) {
 	ctx, cancel := context.WithTimeout(ctx, obstaclesTimeout)
 	defer cancel()
-	driver, err := p.hardware.Of(pciAddress)
+	driver, err := m.drivers.Of(pciAddress)
 	if err != nil {
 		return nil, err
 	}
-	return driver.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
+	return driver.Obstacles(ctx, pciAddress, m.claims.isHeld(pciAddress))
 }
 
-// tellObstacles reports new obstacles on a GPU, and those that are over. Devices with the same
+// reportObstacles reports new obstacles on a GPU, and those that are over. Devices with the same
 // reason share an event.
-func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []gpu.Obstacle) {
+func (m *monitor) reportObstacles(ctx context.Context, gpuID string, before, now []gpu.Obstacle) {
 	for _, o := range byReason(now) {
 		if !slices.Equal(devicesOf(before, o), devicesOf(now, o)) {
-			p.events.Warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s: cannot allocate %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
+			m.events.Warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s: cannot allocate %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
 		}
 	}
 	for _, o := range byReason(before) {
 		if len(devicesOf(now, o)) == 0 {
-			p.events.Note(ctx, eventOf[o.Kind].over, fmt.Sprintf("GPU %s: no longer true: %s", gpuID, o.Reason))
+			m.events.Note(ctx, eventOf[o.Kind].over, fmt.Sprintf("GPU %s: no longer true: %s", gpuID, o.Reason))
 		}
 	}
 }

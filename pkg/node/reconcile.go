@@ -18,41 +18,41 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 )
 
-func (p *plugin) reconcile(ctx context.Context) {
-	p.report(ctx, p.claims.Reconcile(ctx, p.getClaim))
-	if err := p.removeOrphanMetadata(ctx); err != nil {
+func (c *claims) reconcile(ctx context.Context) {
+	c.report(ctx, c.Reconcile(ctx, c.getClaim))
+	if err := c.removeOrphanMetadata(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the metadata of deleted claims, which is retried")
 	}
 }
 
 // getClaim implements claim.GetClaim.
-func (p *plugin) getClaim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-	c, err := p.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+func (c *claims) getClaim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	found, err := c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return c, err
+	return found, err
 }
 
-func (p *plugin) report(ctx context.Context, findings []claim.Finding) {
+func (c *claims) report(ctx context.Context, findings []claim.Finding) {
 	for _, f := range findings {
-		p.metrics.Finding(f.Reason, f.Err)
+		c.metrics.Finding(f.Reason, f.Err)
 		message := f.Message
 		if f.Err != nil {
 			message += fmt.Sprintf(": %v", f.Err)
 		}
-		p.events.Warn(ctx, f.Reason, message)
+		c.events.Warn(ctx, f.Reason, message)
 	}
 }
 
 // removeOrphanMetadata removes files that the kubeletplugin helper has written for claims that
 // are gone. The helper does that only when the kubelet releases them.
-func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
-	files, err := filepath.Glob(filepath.Join(p.CDIDir, names.DriverName+"_metadata_*.json"))
+func (c *claims) removeOrphanMetadata(ctx context.Context) error {
+	files, err := filepath.Glob(filepath.Join(c.CDIDir, names.DriverName+"_metadata_*.json"))
 	if err != nil {
 		return fmt.Errorf("list the CDI files of metadata: %w", err)
 	}
-	folders, err := filepath.Glob(filepath.Join(p.DataDir(), "dra-device-metadata", "*_*"))
+	folders, err := filepath.Glob(filepath.Join(c.DataDir(), "dra-device-metadata", "*_*"))
 	if err != nil {
 		return fmt.Errorf("list the metadata: %w", err)
 	}
@@ -64,7 +64,7 @@ func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
 			uids = append(uids, uid)
 		}
 	}
-	forgotten, err := p.claims.Forgotten(ctx, uids)
+	forgotten, err := c.Forgotten(ctx, uids)
 	if err != nil {
 		return err
 	}
@@ -76,12 +76,12 @@ func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
 			}
 		}
 	}
-	claims := map[string]bool{}
-	for _, c := range p.holdingClaims() {
-		claims[c.Namespace+"_"+c.Name] = true
+	held := map[string]bool{}
+	for _, ref := range c.holdingClaims() {
+		held[ref.Namespace+"_"+ref.Name] = true
 	}
 	for _, folder := range folders {
-		if !claims[filepath.Base(folder)] {
+		if !held[filepath.Base(folder)] {
 			errs = append(errs, os.RemoveAll(folder))
 		}
 	}

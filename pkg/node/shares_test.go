@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -124,7 +123,7 @@ func TestShareOfAPartition(t *testing.T) {
 	assert.Equal(t, m.record("a").Devices[0].UUID, m.record("b").Devices[0].UUID)
 	assert.True(t, strings.HasPrefix(m.record("a").Devices[0].UUID, "MIG-"))
 	var report bytes.Buffer
-	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &report, false))
+	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &report, false))
 	assert.Contains(t, report.String(), "claim team/claim-a, pod pod-a (2000 MiB)")
 	assert.NotContains(t, report.String(), "not made by Tranche")
 	require.Empty(t, k.unprepare(a))

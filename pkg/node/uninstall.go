@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -25,71 +26,73 @@ const (
 )
 
 // retire withdraws the node when the plugin ends, if Tranche is being uninstalled: the partitions
-// that profiles created, the labels, and the ResourceSlices. Nobody calls the plugin any more. What
-// claims hold stays, and so do their records: the next installation releases them.
-func (p *plugin) retire(ctx context.Context) {
+// that profiles created, the labels, and the ResourceSlices. It reports whether it has done so. Nobody
+// calls the plugin any more. What claims hold stays, and so do their records: the next installation
+// releases them. p is nil if the plugin served no GPUs.
+func (c *Config) retire(ctx context.Context, client kubernetes.Interface, p *plugin) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retireTimeout)
 	defer cancel()
-	if !p.isUninstalled(ctx) {
-		return
+	if !c.isUninstalled(ctx, client) {
+		return false
 	}
-	if p.serving {
+	if p != nil {
 		p.events.LastNote(ctx, names.EventUninstalling, "Tranche is being uninstalled; the GPUs of this node are withdrawn")
-		p.reconcile(ctx)
+		p.claims.reconcile(ctx)
 	}
 	var failed error
 	_ = wait.PollUntilContextCancel(ctx, retireInterval, true, func(ctx context.Context) (bool, error) { // failed says more
-		failed = p.withdraw(ctx)
+		if p != nil {
+			failed = p.withdraw(ctx)
+		}
+		if p == nil || failed == nil {
+			failed = publisher.Withdraw(ctx, client, c.NodeName)
+		}
 		return failed == nil, nil
 	})
 	if failed != nil {
 		klog.FromContext(ctx).Error(failed, "Cannot withdraw the GPUs of the node, so its ResourceSlices and files are kept")
-		return
 	}
-	p.retired = true
+	return failed == nil
 }
 
 // isUninstalled reports whether Tranche is being uninstalled: the DaemonSet of the plugin is being
 // deleted in the foreground, which cannot be undone. One that is gone is no sign: somebody may be
 // replacing it.
-func (p *plugin) isUninstalled(ctx context.Context) bool {
-	namespace, name, ok := strings.Cut(p.DaemonSet, "/")
+func (c *Config) isUninstalled(ctx context.Context, client kubernetes.Interface) bool {
+	namespace, name, ok := strings.Cut(c.DaemonSet, "/")
 	if !ok {
 		return false // not installed by the chart
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	set, err := p.client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	set, err := client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		if !apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "Cannot find out whether Tranche is being uninstalled", "daemonSet", p.DaemonSet)
+			klog.FromContext(ctx).Error(err, "Cannot find out whether Tranche is being uninstalled", "daemonSet", c.DaemonSet)
 		}
 		return false
 	}
 	return set.DeletionTimestamp != nil
 }
 
-// withdraw withdraws the node. Where a process uses a partition of a profile, it fails.
+// withdraw removes the partitions and labels of the node. Where a process uses a partition of a
+// profile, it fails.
 func (p *plugin) withdraw(ctx context.Context) error {
-	if p.serving {
-		if err := p.clearProfile(ctx); err != nil {
-			return err
-		}
-		if p.labels != nil {
-			if err := p.labels.Update(ctx, nil); err != nil {
-				return err
-			}
-		}
+	if err := p.clearProfile(ctx); err != nil {
+		return err
 	}
-	return publisher.Withdraw(ctx, p.client, p.NodeName)
+	if p.labels == nil {
+		return nil
+	}
+	return p.labels.Update(ctx, nil)
 }
 
 // clearProfile removes the partitions of the node's profile, because no record of them remains.
 func (p *plugin) clearProfile(ctx context.Context) error {
-	p.looking.Lock()
-	defer p.looking.Unlock()
+	p.monitor.looking.Lock()
+	defer p.monitor.looking.Unlock()
 	err := p.profile.Clear(ctx)
-	if held := p.holdingClaims(); err != nil && len(held) > 0 {
+	if held := p.claims.holdingClaims(); err != nil && len(held) > 0 {
 		klog.FromContext(ctx).Info("Partitions of the profile stay, because claims hold GPUs", "claims", len(held), "first", held[0].String(), "err", err)
 		return nil
 	}

@@ -123,9 +123,7 @@ func TestUninstallWithoutDriver(t *testing.T) {
 	stop()
 	require.NotEmpty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 	setDaemonSet(t, m.api, true)
-	p := &plugin{Config: m.config, client: m.api}
-	p.retire(nodetest.Quiet(t.Context()))
-	assert.True(t, p.retired)
+	assert.True(t, m.config.retire(nodetest.Quiet(t.Context()), m.api, nil))
 	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 }
 

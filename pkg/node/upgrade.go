@@ -11,7 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/follow"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
 // defaultReleasePatience limits each step of releasing a driver: the end of claims that are
@@ -25,7 +26,8 @@ func (c *Config) patience() time.Duration {
 // vendorWatch watches the drivers of all vendors: the health of their GPUs, drivers that are to
 // be upgraded, and drivers that become usable.
 type vendorWatch struct {
-	*plugin
+	*monitor
+	follow *follow.Follower
 	// watches has the running health watches.
 	watches map[gpu.Vendor]*healthWatch
 }
@@ -41,8 +43,8 @@ type healthWatch struct {
 // intervals, and when the node signals an upgrade. GPUs of a driver that is installed or loaded
 // later are added without a restart.
 func (p *plugin) watchVendors(ctx context.Context) {
-	w := &vendorWatch{plugin: p, watches: map[gpu.Vendor]*healthWatch{}}
-	for _, o := range p.hardware.All() {
+	w := &vendorWatch{monitor: p.monitor, follow: p.follow, watches: map[gpu.Vendor]*healthWatch{}}
+	for _, o := range p.drivers.All() {
 		w.watch(ctx, o)
 	}
 	tick := time.NewTicker(p.idleInterval())
@@ -63,28 +65,26 @@ func (p *plugin) watchVendors(ctx context.Context) {
 // step releases the drivers that are to be upgraded, and opens those that can be opened.
 func (w *vendorWatch) step(ctx context.Context) {
 	for vendor, signal := range w.node.Upgrades() {
-		if o := w.hardware.Find(vendor); o != nil && o.Driver != nil {
+		if o := w.drivers.Find(vendor); o != nil && o.Driver != nil {
 			w.release(ctx, o, signal)
 		}
 	}
-	added := w.hardware.Open(ctx)
+	added := w.drivers.Open(ctx)
 	for _, o := range added {
-		w.driverFound(ctx, o)
+		w.claims.driverFound(ctx, o)
 		w.events.DriverFound(ctx, o.Name)
 		w.watch(ctx, o)
 	}
 	if len(added) == 0 {
 		return
 	}
-	w.hardware.Learn(w.claims.Ledger.List())
-	w.looking.Lock()
-	w.lookAtGPUs(ctx)
-	w.looking.Unlock()
-	w.reconcile(ctx) // to finish releases that waited for the driver
+	w.drivers.Learn(w.records.List())
+	w.checkNow(ctx)
+	w.claims.reconcile(ctx) // to finish releases that waited for the driver
 	w.follow.Nudge()
 }
 
-func (w *vendorWatch) watch(ctx context.Context, o *drivers.Opened) {
+func (w *vendorWatch) watch(ctx context.Context, o *inventory.VendorDriver) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &healthWatch{cancel: cancel, ended: make(chan struct{})}
 	w.watches[o.Name] = h
@@ -113,10 +113,10 @@ func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 // release closes a driver that is to be upgraded, after claims that are being prepared, or a
 // profile that is being applied. If a call hangs in the driver, only the end of this process
 // releases it; the next process does not open it.
-func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal string) {
+func (w *vendorWatch) release(ctx context.Context, o *inventory.VendorDriver, signal string) {
 	w.looking.Lock()
 	defer w.looking.Unlock()
-	w.closeToClaims(ctx, o, &drivers.UpgradeError{Signal: signal})
+	w.closeToClaims(ctx, o, &inventory.UpgradeError{Signal: signal})
 	w.stopWatch(ctx, o.Name)
 	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
@@ -134,7 +134,7 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 
 // closeToClaims makes the driver unusable for claims. It waits for claims that are being
 // prepared, unless a GPU hangs.
-func (w *vendorWatch) closeToClaims(ctx context.Context, o *drivers.Opened, why error) {
+func (w *vendorWatch) closeToClaims(ctx context.Context, o *inventory.VendorDriver, why error) {
 	var gpus []string
 	for _, g := range w.gpus.List() {
 		if g.Vendor == o.Name {
@@ -144,11 +144,11 @@ func (w *vendorWatch) closeToClaims(ctx context.Context, o *drivers.Opened, why 
 	waiting, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := w.claims.Exclusive(waiting, gpus, "has its driver replaced", func([]ledger.Record) error {
-		w.hardware.CannotUse(o.Name, o, why)
+		w.drivers.CannotUse(o.Name, o, why)
 		return nil
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Releasing a driver although claims are being prepared", "vendor", o.Name)
-		w.hardware.CannotUse(o.Name, o, why)
+		w.drivers.CannotUse(o.Name, o, why)
 	}
 }

@@ -12,60 +12,49 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
-// openUsage prepares to measure how much the GPUs are used. watchOver begins. What is reported
-// without measuring, such as the models of the GPUs, is reported in any case.
-func (p *plugin) openUsage(ctx context.Context) {
-	p.usage = telemetry.NewSampler(telemetry.SamplerConfig{
-		Interval:   p.UsageInterval,
-		GPUs:       p.measurable,
-		Read:       p.readUsage,
-		Records:    func() []ledger.Record { return p.ledgerNow(ctx) },
-		PodOf:      p.tenantOf,
-		Containers: telemetry.ContainersFromKubelet(p.podResources()),
-		CheckPods:  p.checkPods,
+// newSampler returns what measures how much the GPUs are used. What is reported without measuring,
+// such as the models of the GPUs, is reported in any case.
+func newSampler(ctx context.Context, c *claims) *telemetry.Sampler {
+	return telemetry.NewSampler(telemetry.SamplerConfig{
+		Interval:   c.UsageInterval,
+		GPUs:       c.gpus.Now,
+		Read:       c.readUsage,
+		Records:    func() []ledger.Record { return c.recordsNow(ctx) },
+		PodOf:      c.tenantOf,
+		Containers: telemetry.ContainersFromKubelet(c.podResources()),
+		CheckPods:  c.checkPods,
 	})
-	p.metrics.Register(p.NodeName, p.usage)
 }
 
-func (p *plugin) readUsage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
-	driver, err := p.hardware.Of(pciAddress)
+func (c *claims) readUsage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
+	driver, err := c.drivers.Of(pciAddress)
 	if err != nil {
 		return gpu.Usage{}, err
 	}
 	return driver.Usage(ctx, pciAddress)
 }
 
-// ledgerNow lists the records of the ledger. During a rolling update, the other plugin
+// recordsNow lists the records of the ledger. During a rolling update, the other plugin
 // changes them, too.
-func (p *plugin) ledgerNow(ctx context.Context) []ledger.Record {
-	if err := p.claims.Refresh(ctx); err != nil {
+func (c *claims) recordsNow(ctx context.Context) []ledger.Record {
+	if err := c.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot read the changes of the ledger by another plugin", "err", err)
 	}
-	return p.claims.Ledger.List()
+	return c.records.List()
 }
 
 // tenantOf returns the pod of a process, empty for processes of the plugin, such as MPS daemons.
-func (p *plugin) tenantOf(pid int) (types.UID, error) {
-	uid, err := nodewatch.PodOf(p.proc(), pid)
-	if uid == p.PodUID {
+func (c *claims) tenantOf(pid int) (types.UID, error) {
+	uid, err := nodewatch.PodOf(c.proc(), pid)
+	if uid == c.PodUID {
 		uid = ""
 	}
 	return uid, err
 }
 
 // checkPods corrects the pods in the record of a claim.
-func (p *plugin) checkPods(ctx context.Context, c ledger.ClaimRef) {
-	if err := p.claims.UpdatePods(ctx, c, p.getClaim); err != nil {
-		klog.FromContext(ctx).V(2).Info("Cannot find out which pods use a claim, which is tried again", "claim", c.String(), "claimUID", c.UID, "err", err)
+func (c *claims) checkPods(ctx context.Context, ref ledger.ClaimRef) {
+	if err := c.UpdatePods(ctx, ref, c.getClaim); err != nil {
+		klog.FromContext(ctx).V(2).Info("Cannot find out which pods use a claim, which is tried again", "claim", ref.String(), "claimUID", ref.UID, "err", err)
 	}
-}
-
-// measurable lists the GPUs of the node.
-func (p *plugin) measurable() []gpu.GPU {
-	known := p.gpus.List()
-	gpus := make([]gpu.GPU, len(known))
-	for i := range known {
-		gpus[i] = known[i].GPU
-	}
-	return gpus
 }

@@ -3,6 +3,7 @@
 //
 // choose.go resolves a profile to the layout of each GPU; pkg/profile plans the changes.
 // execute.go changes the GPUs under their locks and reads them back. journal.go records what is
-// applied, and what is about to change. restore.go reapplies a profile after a reboot, clear.go
-// removes all partitions for an uninstallation. The plugin uses Node, in node.go.
+// applied, and what is about to change; state.go keeps it in a file. restore.go reapplies a
+// profile after a reboot, clear.go removes all partitions for an uninstallation. The plugin uses
+// Node, in node.go.
 package partition

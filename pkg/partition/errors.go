@@ -146,10 +146,8 @@ func (n *Node) refusal(plan profile.Plan) error {
 	}
 	for _, p := range plan.Foreign {
 		how := "; remove it with the tool that created it"
-		if n.RemovalCommand != nil {
-			if command := n.RemovalCommand(p); command != "" {
-				how = "; to remove it, run on the node: " + command
-			}
+		if command := n.Driver.RemovalCommand(p); command != "" {
+			how = "; to remove it, run on the node: " + command
 		}
 		errs = append(errs, about(fmt.Errorf("partition %s (%s) is in the way and %w%s", p.Name(), p.ID, errForeign, how), p.GPU))
 	}

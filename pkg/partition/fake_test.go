@@ -117,6 +117,8 @@ type fakeHardware struct {
 
 func (h *fakeHardware) driver(string) (hardware.Driver, error) { return h, nil }
 
+func (h *fakeHardware) RemovalCommand(p gpu.Partition) string { return "remove " + p.ID }
+
 func (h *fakeHardware) gpu(address string) *fakeGPU {
 	for _, c := range h.gpus {
 		if c.PCIAddress == address {

@@ -72,9 +72,9 @@ func TestUnreadableJournal(t *testing.T) {
 	p.follow(n, to)
 	require.NoError(t, os.Rename(p.file, p.file+".away"))
 	require.NoError(t, os.Mkdir(p.file, 0o700)) // reading it fails, also for root
-	again, err := New(n.Config)
+	again, err := OpenState(p.file)
 	require.ErrorContains(t, err, "read the applied profile, which is retried")
-	for _, n := range []*Node{n, again} {
+	for _, n := range []*State{n.State, again} {
 		require.ErrorAs(t, n.update(func(in journal) journal { return in }), new(*unreadError))
 	}
 	assert.Equal(t, to, n.Applied(), "what is known stays")
@@ -84,7 +84,7 @@ func TestUnreadableJournal(t *testing.T) {
 	require.NoError(t, os.Remove(p.file))
 	require.NoError(t, os.Rename(p.file+".away", p.file))
 	require.NoError(t, again.update(func(in journal) journal { return in }))
-	for _, n := range []*Node{n, again} {
+	for _, n := range []*State{n.State, again} {
 		assert.Equal(t, to, n.Applied())
 	}
 }

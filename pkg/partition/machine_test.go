@@ -136,23 +136,15 @@ func (m *machine) restart() {
 	require.Empty(m.t, broken)
 	files, err := cdi.Open(filepath.Join(m.root, "cdi"))
 	require.NoError(m.t, err)
-	m.node, err = partition.New(partition.Config{
-		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Driver: func(string) (hardware.Driver, error) { return m, nil }, MemoryModes: true, At: m.point,
-		Resolve: func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
-			s, err := profile.FromRules(w.Profile, w.Rules)
-			if err != nil {
-				return nil, err
-			}
-			return s.Resolve(gpus, there)
-		},
-		RemovalCommand: func(p gpu.Partition) string { return m.nvidia.RemovalCommand(p) },
-	})
+	state, err := partition.OpenState(filepath.Join(m.root, "profile.json"))
 	require.NoError(m.t, err)
 	m.manager = claim.NewManager(claim.Config{
-		Node: "node-a", Driver: func(string) (hardware.Driver, error) { return m.Driver, nil }, Ledger: records, CDI: files, GPUs: m.gpus, Static: m.node.Static,
+		Node: "node-a", Driver: func(string) (hardware.Driver, error) { return m.Driver, nil }, Ledger: records, CDI: files, GPUs: m.gpus, Static: state.Static,
 		LoadID: func(string) string { return m.load() },
 	})
-	m.node.Claims = m.manager
+	m.node = partition.New(partition.Config{
+		State: state, GPUs: m.gpus, Driver: func(string) (hardware.Driver, error) { return m, nil }, Claims: m.manager, MemoryModes: true, At: m.point,
+	})
 }
 
 // point kills the plugin when its time has come.

@@ -2,15 +2,9 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"reflect"
 	"slices"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -32,12 +26,11 @@ type Claims interface {
 // what exists on a GPU. An error names everything that does not fit.
 type Resolve func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) profile.Existing) (map[string]profile.Desired, error)
 
-// Config is the configuration of a Node. Lost, RemovalCommand, MemoryModes and At are
-// optional. Claims may be set after New, before anything except Static, Layout and Applied
-// is called.
+// Config is the configuration of a Node. Lost, Resolve, MemoryModes and At are
+// optional.
 type Config struct {
-	// File is the path of the journal: <data>/profile.json.
-	File string
+	// State is what is applied.
+	*State
 	// GPUs returns the GPUs of the node, including those that do not answer, as last known.
 	// Otherwise a rule that counts GPUs would select others.
 	GPUs func() []gpu.GPU
@@ -46,11 +39,10 @@ type Config struct {
 	Lost func(pciAddress string) bool
 	// Driver returns the driver of a GPU. A Node calls it with the locks of the GPU, or of
 	// all GPUs of the vendor to change the memory mode.
-	Driver  hardware.Lookup
-	Claims  Claims
+	Driver hardware.Lookup
+	Claims Claims
+	// Resolve is profile.Resolve, except in tests.
 	Resolve Resolve
-	// RemovalCommand returns the shell command that removes a partition.
-	RemovalCommand func(gpu.Partition) string
 	// MemoryModes: AMD's driver may be reloaded.
 	MemoryModes bool
 	// At is called before each step of a change. Tests stop the change by an error.
@@ -67,63 +59,14 @@ type Node struct {
 	// planned is the result of the last Plan, so that Apply applies the same. turn
 	// protects it.
 	planned resolvedProfile
-
-	// write orders the writes of the file. It is taken before mu.
-	write sync.Mutex
-	// mu protects now, the content of the file, and version, the version of the file that
-	// was read.
-	mu      sync.RWMutex
-	now     journal
-	version fileVersion
 }
 
-// New reads the journal. After an error, which should be reported, the Node can be used,
-// and no profile counts as applied.
-func New(c Config) (*Node, error) {
-	n := &Node{Config: c}
-	version, _ := versionOf(c.File)
-	now, err := readJournal(c.File)
-	if !errors.As(err, new(*unreadError)) { // otherwise it is read later
-		n.now, n.version = now, version
+// New returns a Node that applies profiles.
+func New(c Config) *Node {
+	if c.Resolve == nil {
+		c.Resolve = profile.Resolve
 	}
-	return n, err
-}
-
-// Applied returns the applied profile; its hash is empty if none is applied. While
-// another one is being applied, it is still the previous one.
-func (n *Node) Applied() v1alpha1.ProfileSnapshot { return n.journal().Applied.Snapshot }
-
-// Unfinished returns the profile whose application has begun and is not complete, nil if
-// there is none.
-func (n *Node) Unfinished() *v1alpha1.ProfileSnapshot {
-	if applying := n.journal().Applying; applying != nil {
-		return &applying.Snapshot
-	}
-	return nil
-}
-
-// Layout returns the current layout of a GPU, which says what is published of it.
-func (n *Node) Layout(pciAddress string) profile.Layout { return n.journal().Layouts[pciAddress] }
-
-// Behind reports whether the applied profile is not applied on a GPU yet, because it did
-// not answer when the others were changed.
-func (n *Node) Behind(pciAddress string) bool {
-	in := n.journal()
-	want, known := in.Applied.Layouts[pciAddress]
-	return known && in.Applying == nil && !reflect.DeepEqual(want, in.Layouts[pciAddress])
-}
-
-// Static reports whether the partition at a placement is static.
-func (n *Node) Static(p gpu.Placement) bool {
-	in := n.journal()
-	return in.static(p.Base())
-}
-
-// AppliedLayouts returns the applied profile and the current layouts of the GPUs, by PCI
-// address. The map must not be changed.
-func (n *Node) AppliedLayouts() (v1alpha1.ProfileSnapshot, map[string]profile.Layout) {
-	in := n.journal()
-	return in.Applied.Snapshot, in.Layouts
+	return &Node{Config: c}
 }
 
 // Plan says what has to change to apply a profile. It changes nothing. The caller fills in
@@ -270,67 +213,6 @@ func holdersOf(gpuID string, records []ledger.Record) []profile.Holder {
 		}
 	}
 	return holders
-}
-
-// journal returns the content of the file. Its maps must not be changed. During a rolling
-// update, another plugin may write the file.
-func (n *Node) journal() journal {
-	version, err := versionOf(n.File)
-	n.mu.RLock()
-	now, current := n.now, version == n.version
-	n.mu.RUnlock()
-	if current || err != nil {
-		return now
-	}
-	n.write.Lock()
-	defer n.write.Unlock()
-	now, _ = n.refresh() // what is known stays until the file can be read
-	return now
-}
-
-// refresh reads the file if another process has written it, or if it could not be read before. If
-// it cannot be decoded, a newer plugin wrote it, and the known content stays. The caller holds write.
-func (n *Node) refresh() (journal, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	version, err := versionOf(n.File)
-	if err == nil && version == n.version {
-		return n.now, nil
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(n.File)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return n.now, nil
-	case err != nil:
-		return n.now, &unreadError{err}
-	}
-	n.version = version
-	if in, err := decodeJournal(data); err == nil {
-		n.now = in
-	}
-	return n.now, nil
-}
-
-// update changes the journal. The file is written before the change is visible.
-func (n *Node) update(change func(journal) journal) error {
-	n.write.Lock()
-	defer n.write.Unlock()
-	now, err := n.refresh()
-	if err != nil {
-		return err
-	}
-	next := change(now)
-	if err := writeJournal(n.File, next); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.now = next
-	n.version, _ = versionOf(n.File)
-	return nil
 }
 
 func addresses(gpus []gpu.GPU) []string {

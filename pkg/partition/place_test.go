@@ -105,10 +105,11 @@ func (p *place) start() *Node {
 }
 
 func (p *place) open() (*Node, error) {
+	state, err := OpenState(p.file)
 	return New(Config{
-		File: p.file, GPUs: p.hardware.snapshot, Driver: p.hardware.driver, Claims: p.claims, Resolve: p.resolve,
-		RemovalCommand: func(q gpu.Partition) string { return "remove " + q.ID }, MemoryModes: p.memoryModes,
-	})
+		State: state, GPUs: p.hardware.snapshot, Driver: p.hardware.driver, Claims: p.claims, Resolve: p.resolve,
+		MemoryModes: p.memoryModes,
+	}), err
 }
 
 // follow makes the node follow a wish.

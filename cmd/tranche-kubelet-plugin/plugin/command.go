@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node"
-	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 )
 
 // gcPercent makes the collector run when the heap has grown by a quarter, not by all:
@@ -95,7 +94,7 @@ func hardwareCommand() *cobra.Command {
 			if output != "" && output != "json" {
 				return fmt.Errorf("--output is %q, it can be json", output)
 			}
-			return hardwarereport.Print(cmd.Context(), config.DataDir(), cmd.OutOrStdout(), output == "json")
+			return node.PrintReport(cmd.Context(), config.DataDir(), cmd.OutOrStdout(), output == "json")
 		},
 	}
 	addKubeletDir(cmd.Flags(), &config)

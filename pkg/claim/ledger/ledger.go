@@ -228,6 +228,11 @@ func (l *Ledger) On(gpus []string) []Record {
 	return found
 }
 
+// DevicesOn returns the devices of all records on one GPU, which is given by its PCI address.
+func (l *Ledger) DevicesOn(pciAddress string) []Device {
+	return DevicesOn(l.On([]string{pciAddress}), pciAddress)
+}
+
 // DevicesOn returns the devices of records on one GPU, which is given by its PCI address.
 func DevicesOn(records []Record, gpuID string) []Device {
 	var devices []Device

@@ -62,15 +62,10 @@ func (f *Follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.T
 	return f.Profile.Plan(ctx, s.To)
 }
 
-// apply changes the GPUs. They are not checked meanwhile: their health is unknown while they
-// change.
+// apply changes the GPUs, and waits a while until they are published.
 func (f *Follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
-	f.Looking.Lock()
-	defer f.Looking.Unlock()
-	task := bounded(ctx, budgetOf(s), change)
-	if err := f.Look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot list the GPUs after they were changed")
-	}
+	var task v1alpha1.Task
+	f.Monitor.Change(ctx, func() { task = bounded(ctx, budgetOf(s), change) })
 	f.Publisher.Publish(ctx)
 	f.awaitPublished(ctx)
 	return task

@@ -2,8 +2,6 @@ package follow
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,11 +16,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 const (
@@ -64,17 +62,12 @@ type Config struct {
 	Claims     *claim.Manager
 	GPUs       *inventory.GPUs
 	Roster     *inventory.Roster
-	Hardware   *drivers.Set
+	Drivers    *inventory.Drivers
 	Profile    *partition.Node
 	Publisher  *publisher.Publisher
 	Events     *telemetry.Events
-	// Looking is locked while GPUs are checked or changed. Look checks them; its caller
-	// holds the lock.
-	Looking sync.Locker
-	Look    func(context.Context) error
-	// Waiting describes the sharing settings that a GPU gets once no claim holds a share of
-	// it; empty: the current ones.
-	Waiting func(gpuID string) string
+	Monitor    Monitor
+	Sharing    *share.State
 	// TaintSettle is how long schedulers may take to notice taints; zero: a second.
 	TaintSettle time.Duration
 	// RestorePause is the first pause before restoring the profile is retried; zero: a
@@ -84,8 +77,15 @@ type Config struct {
 	OrderPatience time.Duration
 }
 
+// Monitor checks the GPUs.
+type Monitor interface {
+	// Change runs do while the GPUs are not checked, because their health is unknown while they
+	// change, and checks them afterwards.
+	Change(ctx context.Context, do func())
+}
+
 // Follower carries out switches on the node, and reports its state. All methods but Nudge,
-// TakeOver, Undecided, Prepared and Unprepared are for the goroutine of Run. Without a controller
+// TakeOver, Prepared and Unprepared are for the goroutine of Run. Without a controller
 // or without the CRD of GPUNode, it does nothing: claims are prepared, and profiles do not change.
 type Follower struct {
 	Config
@@ -95,9 +95,6 @@ type Follower struct {
 	wake chan struct{}
 	// turn is closed once no other plugin works on the node.
 	turn chan struct{}
-
-	// decided is set once the controller has finished, or has given up, the first switch.
-	decided atomic.Bool
 
 	unprepared unprepared
 
@@ -142,11 +139,6 @@ func New(c Config) *Follower {
 // and reports. It is called once.
 func (f *Follower) TakeOver() {
 	close(f.turn)
-}
-
-// Undecided tells whether the controller has not finished the first switch yet.
-func (f *Follower) Undecided() bool {
-	return f.Profile.Applied().Hash == "" && !f.decided.Load()
 }
 
 // Nudge starts the next step soon.
@@ -212,7 +204,7 @@ func (f *Follower) step(ctx context.Context) {
 		f.reported, f.reportedAt, f.reportedTo = nil, time.Time{}, node.UID
 	}
 	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
-		f.decided.Store(true)
+		f.Profile.SetDecided()
 	}
 	f.Publisher.SetOrder(ctx, f.taintOrder(ctx, &node.Status))
 	f.reserve(ctx, node.Status.Defragmentation)

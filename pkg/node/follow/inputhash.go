@@ -42,7 +42,7 @@ func (f *Follower) inputHash(modes map[string]gpu.Modes) string {
 		b, known := f.gpuInputs[g.Name()]
 		if m, answers := modes[g.Name()]; answers || !known {
 			b = gpuInput{
-				Name: g.Name(), Product: g.ProductName, Driver: g.DriverVersion, Load: f.Hardware.LoadID(g.PCIAddress),
+				Name: g.Name(), Product: g.ProductName, Driver: g.DriverVersion, Load: f.Drivers.LoadID(g.PCIAddress),
 				Modes: lastingModes(m),
 			}
 		}

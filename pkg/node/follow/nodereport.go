@@ -96,7 +96,7 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 func (f *Follower) modesNow(ctx context.Context, g *inventory.GPU) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
-	driver, err := f.Hardware.Of(g.PCIAddress)
+	driver, err := f.Drivers.Of(g.PCIAddress)
 	m := gpu.Modes{}
 	if err == nil {
 		m, err = driver.Modes(ctx, g.PCIAddress)
@@ -176,7 +176,7 @@ func (f *Follower) notRestoredOn(pciAddress string) string {
 // that claims hold.
 func (f *Follower) pendingOf(g *inventory.GPU, held []string) []string {
 	var pending []string
-	if later := f.Waiting(g.Name()); later != "" {
+	if later := f.Sharing.Waiting(g.Name()); later != "" {
 		pending = append(pending, "when no claim holds a share of the GPU: "+later)
 	}
 	switch why := f.notRestoredOn(g.PCIAddress); {

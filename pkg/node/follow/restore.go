@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/tranche-dev/tranche/api/names"
 )
 
@@ -22,21 +20,17 @@ func (f *Follower) restore(ctx context.Context) {
 	if now != f.restored {
 		f.restorePause = 0
 	}
-	f.Looking.Lock()
-	defer f.Looking.Unlock()
-	err := bounded(ctx, applyBudget, f.Profile.Restore)
+	var err error
+	f.Monitor.Change(ctx, func() { err = bounded(ctx, applyBudget, f.Profile.Restore) })
 	if ctx.Err() != nil {
 		return // the plugin is stopping
 	}
-	f.tellRestored(ctx, err)
-	if err := f.Look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot list the GPUs")
-	}
+	f.reportRestored(ctx, err)
 	f.restored = f.loads()
 }
 
-// tellRestored reports a new reason why restoring failed, and schedules the retry.
-func (f *Follower) tellRestored(ctx context.Context, err error) {
+// reportRestored reports a new reason why restoring failed, and schedules the retry.
+func (f *Follower) reportRestored(ctx context.Context, err error) {
 	if err == nil {
 		f.restoreAgain, f.notRestored = time.Time{}, nil
 		return
@@ -53,7 +47,7 @@ func (f *Follower) tellRestored(ctx context.Context, err error) {
 func (f *Follower) loads() string {
 	text := ""
 	for _, g := range f.Roster.Answering() {
-		text += g.PCIAddress + " " + f.Hardware.LoadID(g.PCIAddress) + "\n"
+		text += g.PCIAddress + " " + f.Drivers.LoadID(g.PCIAddress) + "\n"
 	}
 	return text
 }

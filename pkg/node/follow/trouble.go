@@ -100,7 +100,7 @@ func (f *Follower) unhealthy(gpus []inventory.GPU) []v1alpha1.UnhealthyGPU {
 	var all []v1alpha1.UnhealthyGPU
 	for i := range gpus {
 		g := &gpus[i]
-		if !g.Unhealthy() || f.Publisher.IsUpgrading != nil && f.Publisher.IsUpgrading(g.Vendor) {
+		if !g.Unhealthy() || f.Drivers.IsUpgrading(g.Vendor) {
 			continue
 		}
 		at, known := since[g.Name()]

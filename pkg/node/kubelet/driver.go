@@ -41,18 +41,19 @@ type Config struct {
 	Metrics   *telemetry.Metrics
 	Daemons   *share.Daemons
 	Status    *telemetry.ClaimStatus
-	// Nudge is called after claims were prepared or released.
-	Nudge func()
-	// Trouble records the claims that the hardware cannot prepare.
-	Trouble Trouble
+	Follower  Follower
 	// Failures records the devices that cannot be prepared.
 	Failures Failures
 	// Stop ends the plugin with an error that only a restart can fix.
 	Stop func(error)
 }
 
-// Trouble remembers claims that the hardware cannot prepare.
-type Trouble interface {
+// Follower reports the claims of the node. *follow.Follower is one.
+type Follower interface {
+	// Nudge is called after claims were prepared or released.
+	Nudge()
+	// Unprepared records that the hardware could not prepare a claim, Prepared that a claim was
+	// prepared or released.
 	Unprepared(c *resourceapi.ResourceClaim, err error)
 	Prepared(uid types.UID)
 }
@@ -101,7 +102,7 @@ func advise(err error, tainted bool) error {
 // claimsChanged is called after claims were prepared or released.
 func (d *Driver) claimsChanged(ctx context.Context) {
 	d.Publisher.ClaimsChanged(context.WithoutCancel(ctx))
-	d.Nudge()
+	d.Follower.Nudge()
 }
 
 func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
@@ -145,9 +146,9 @@ func (d *Driver) remember(ctx context.Context, c *resourceapi.ResourceClaim, bef
 	failed := (*claim.StepError)(nil)
 	switch {
 	case err == nil:
-		d.Trouble.Prepared(c.UID)
+		d.Follower.Prepared(c.UID)
 	case errors.As(err, &failed) && failed.Op == plan.OpCreate && !claim.IsTransient(failed) && !errors.Is(failed, gpu.ErrInUse):
-		d.Trouble.Unprepared(c, err)
+		d.Follower.Unprepared(c, err)
 	}
 	if err != nil {
 		return d.Failures.Failed(ctx, err)
@@ -190,7 +191,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	held, _ := d.Claims.Ledger.Get(c.UID)
 	err := d.Claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
 	d.Metrics.Operation("unprepare", start, err)
-	d.Trouble.Prepared(c.UID)
+	d.Follower.Prepared(c.UID)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)

@@ -26,7 +26,7 @@ func (p *Publisher) tellEnded(ctx context.Context, known []inventory.GPU, publis
 		if shown[names.TaintOtherOwner] {
 			p.toldOwners[g.Vendor] = "an earlier run"
 		}
-		if g.Unhealthy() || p.IsUpgrading != nil && p.IsUpgrading(g.Vendor) {
+		if g.Unhealthy() || p.Drivers.IsUpgrading(g.Vendor) {
 			continue // what else the GPU has is not known
 		}
 		now := map[string]bool{}

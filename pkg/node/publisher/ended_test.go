@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -34,7 +35,7 @@ func TestEndedWhileNoPluginRan(t *testing.T) {
 		p.failures = map[string][]gpu.Obstacle{address1: {{Placement: gpu1, Kind: gpu.ObstacleFailed}}}
 	}
 	unhealthy := func(p *publishing) { p.GPUs.Trouble(address1, "XID 79") }
-	upgrading := func(p *publishing) { p.IsUpgrading = func(v gpu.Vendor) bool { return v == gpu.NVIDIA } }
+	upgrading := func(p *publishing) { p.Drivers.CannotUse(gpu.NVIDIA, nil, &inventory.UpgradeError{}) }
 	served := func(p *publishing) {
 		for _, g := range found {
 			p.GPUs.MarkPublished(g.PCIAddress)

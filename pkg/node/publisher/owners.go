@@ -29,7 +29,7 @@ func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
 // claims hold GPUs, these stay published with a taint. The caller holds the lock.
 func (p *Publisher) unmanaged() bool {
 	return len(p.owners.Unmanaged()) > 0 && !slices.ContainsFunc(p.GPUs.List(), func(g inventory.GPU) bool {
-		return len(p.HeldOn(g.PCIAddress)) > 0
+		return len(p.heldOn(g.PCIAddress)) > 0
 	})
 }
 

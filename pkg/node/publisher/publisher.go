@@ -18,12 +18,14 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 // failureInterval is the minimum time between two events about failed publications.
@@ -32,35 +34,27 @@ const failureInterval = 10 * time.Second
 // handingOver says in messages what was tried.
 const handingOver = "hand the slices to the publisher"
 
-// Config has the inputs of a Publisher that do not change, and functions for those that do.
+// Config has what a Publisher works with.
 type Config struct {
 	// Node is the name of the node, Client reaches the API server.
 	Node   string
 	Client kubernetes.Interface
 	// GPUs are the GPUs to publish.
 	GPUs    *inventory.GPUs
+	Drivers *inventory.Drivers
+	// Ledger has what claims hold.
+	Ledger *ledger.Ledger
+	// Applied says which devices the applied profile offers.
+	Applied *partition.State
+	// Sharing has the settings of the GPUs, which say what LegacyResources mean; nil: the default
+	// ones.
+	Sharing *share.State
 	Events  *telemetry.Events
 	Metrics *telemetry.Metrics
 	// LegacyResources has the extended resource ("nvidia.com/gpu") by vendor. MIGResources:
-	// devices also stand for nvidia.com/mig-<profile>. Settings returns the settings of a
-	// GPU, which say what the resources mean; nil: the default ones.
+	// devices also stand for nvidia.com/mig-<profile>.
 	LegacyResources map[gpu.Vendor]string
 	MIGResources    bool
-	Settings        func(pciAddress string) profile.Desired
-	// Layout returns which devices of a GPU the applied profile offers.
-	Layout func(pciAddress string) profile.Layout
-	// IsUpgrading reports whether a vendor's driver is being replaced. Unknown tells whether
-	// the list of GPUs may be incomplete. Either may be nil.
-	IsUpgrading func(gpu.Vendor) bool
-	Unknown     func() bool
-	// IsPartitioned reports whether claims hold partitions or shares of a GPU, IsShared whether they
-	// hold shares.
-	IsPartitioned, IsShared func(pciAddress string) bool
-	// HeldOn lists the devices of a GPU that claims hold.
-	HeldOn func(pciAddress string) []string
-	// IsOld reports whether claims hold devices of a GPU that were allocated from another
-	// pool than the node's. Version 0.1 published a pool for each GPU. May be nil.
-	IsOld func(pciAddress string) bool
 }
 
 // Publisher publishes the GPUs of the node as ResourceSlices.
@@ -189,7 +183,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 		return
 	}
 	known := p.inPlaces()
-	if len(known) == 0 && p.Unknown != nil && p.Unknown() {
+	if len(known) == 0 && p.Drivers.Problem() != nil {
 		return // claims may hold what an earlier run has published
 	}
 	p.tellOwners(ctx, known)
@@ -242,17 +236,6 @@ func (p *Publisher) Adopt(ctx context.Context, published []resourceapi.ResourceS
 	p.tellEnded(ctx, known, published)
 }
 
-// holdsBack reports whether a GPU must not be published because of claims. The caller holds
-// the lock.
-func (p *Publisher) holdsBack(pciAddress string) bool {
-	// The scheduler does not count what was allocated from another pool.
-	return p.IsOld != nil && p.IsOld(pciAddress) ||
-		// Without counters, the whole GPU would be allocated although a partition is held.
-		p.wholeOnly && p.IsPartitioned(pciAddress) ||
-		// The scheduler does not count held shares that are not published any more.
-		p.noShares && p.IsShared(pciAddress)
-}
-
 // sendAll publishes slices instead of the previous ones. The caller holds the lock.
 func (p *Publisher) sendAll(ctx context.Context, all []publish.Slice) {
 	p.Metrics.PublishedDevices(all)
@@ -271,10 +254,7 @@ func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
 	if heldBack {
 		p.heldBack[g.PCIAddress] = true
 	}
-	settings := profile.Default()
-	if p.Settings != nil {
-		settings = p.Settings(g.PCIAddress)
-	}
+	settings := p.Sharing.Of(g.PCIAddress)
 	out := publish.GPU{
 		GPU:            g.Offer(),
 		Withheld:       (len(others) > 0 && !g.Published) || heldBack,

@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
-	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -42,9 +42,11 @@ func newPublishing(t *testing.T) *publishing {
 	events, err := telemetry.OpenEvents(ctx, api, node)
 	require.NoError(t, err)
 	t.Cleanup(events.Close)
+	records, _, err := ledger.Open(t.TempDir())
+	require.NoError(t, err)
 	p := &publishing{api: api, Publisher: New(Config{
-		Node: nodetest.NodeName, GPUs: &inventory.GPUs{}, Events: events, Metrics: telemetry.NewMetrics(func() []ledger.Record { return nil }),
-		HeldOn: func(string) []string { return nil }, Layout: func(string) profile.Layout { return profile.Layout{} },
+		Node: nodetest.NodeName, GPUs: &inventory.GPUs{}, Drivers: &inventory.Drivers{}, Ledger: records, Applied: &partition.State{},
+		Events: events, Metrics: telemetry.NewMetrics(records.List),
 	})}
 	p.mine = true
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
@@ -53,6 +55,15 @@ func newPublishing(t *testing.T) *publishing {
 		return p.fail
 	})
 	return p
+}
+
+// hold makes a claim hold a device that was allocated from a pool.
+func (p *publishing) hold(t *testing.T, device gpu.Placement, pool string) (release func()) {
+	t.Helper()
+	r := nodetest.PreparedRecord("a", nil, nodetest.HeldDevice(device, "", false))
+	r.Devices[0].Pool = pool
+	require.NoError(t, p.Ledger.Put(r))
+	return func() { require.NoError(t, p.Ledger.Delete(r.Claim.UID)) }
 }
 
 // state says of each GPU of the last publication whether it has devices and which taints
@@ -225,19 +236,13 @@ func TestPublisherUnmanaged(t *testing.T) {
 	assert.Empty(t, p.sent[len(p.sent)-1])
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
-	held := []string{gpu1}
-	p.HeldOn = func(pciAddress string) []string {
-		if gpu.NameOf(pciAddress) == gpu1 {
-			return held
-		}
-		return nil
-	}
+	release := p.hold(t, nodetest.GPUAt("0000:01:00.0").Placements[0], names.PoolName(nodetest.NodeName))
 	p.SetOwners(t.Context(), unmanaged)
 	assert.Equal(t, "published gpu.tranche.dev/other-owner=unmanaged:NoSchedule", p.state()[gpu1])
 	n := len(p.sent)
 	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, n)
-	held = nil
+	release()
 	p.ClaimsChanged(t.Context())
 	assert.Empty(t, p.sent[len(p.sent)-1], "the last claim was released")
 	p.ClaimsChanged(t.Context())
@@ -296,7 +301,7 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 // Without counters, a GPU of which nothing whole can be had publishes nothing.
 func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p := newPublishing(t)
-	p.IsPartitioned = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
+	p.hold(t, nodetest.AMDGPUAt("0000:06:00.0", "NPS1").Placements[0], names.PoolName(nodetest.NodeName))
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
 	p.SetOwners(t.Context(), nil)
 	p.restrict(t.Context())
@@ -312,18 +317,18 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 // released: the scheduler does not count them in the new pool.
 func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
 	p := newPublishing(t)
-	held := true
-	p.IsOld = func(pciAddress string) bool { return held && pciAddress == "0000:01:00.0" }
+	old := nodetest.GPUAt("0000:01:00.0").Placements[0]
+	release := p.hold(t, old, gpu1)
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
 	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, 1, "it is still held")
-	held = false
+	release()
 	p.ClaimsChanged(t.Context())
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, 2)
-	held = true
+	p.hold(t, old, gpu1)
 	p.ClaimsChanged(t.Context())
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state(), "it was allocated before the upgrade and is prepared after it")
 }

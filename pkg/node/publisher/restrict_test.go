@@ -51,7 +51,6 @@ func TestHandleError(t *testing.T) {
 // A gate that is turned off later is noticed when slices lose fields.
 func TestSharesAreDroppedLater(t *testing.T) {
 	p := newPublishing(t)
-	p.IsShared = func(string) bool { return false }
 	p.SetOwners(t.Context(), nil)
 	slice := func(multiple *bool) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "d", AllowMultipleAllocations: multiple}}}}
@@ -84,8 +83,8 @@ func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 // Shares that are held and cannot be published keep everything else off the GPU.
 func TestHeldSharesWithholdTheirGPU(t *testing.T) {
 	p := newPublishing(t)
-	p.IsPartitioned = func(string) bool { return false }
-	p.IsShared = func(address string) bool { return address == "0000:01:00.0" }
+	g := sharedGPUAt("0000:01:00.0")
+	p.hold(t, g.Placements[len(g.Placements)-1], names.PoolName(nodetest.NodeName))
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 	p.restrictShares(t.Context())

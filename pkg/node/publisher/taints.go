@@ -15,7 +15,7 @@ import (
 
 // gpuTaints returns the taints of all devices of a GPU. The caller holds the lock.
 func (p *Publisher) gpuTaints(g *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
-	taints := taintsOf(g, others, p.IsUpgrading != nil && p.IsUpgrading(g.Vendor))
+	taints := taintsOf(g, others, p.Drivers.IsUpgrading(g.Vendor))
 	if p.order.all(g.Name()) {
 		taints = append(taints, p.order.taint())
 	}
@@ -85,7 +85,7 @@ func (p *Publisher) ownTaints(g *inventory.GPU) map[string][]resourceapi.DeviceT
 			}
 		}
 	}
-	layout := p.Layout(g.PCIAddress)
+	layout := p.Applied.Layout(g.PCIAddress)
 	for _, placement := range g.Placements {
 		if !layout.Offers(placement) {
 			taint(placement.Name(), names.TaintNotOffered, "")
@@ -115,7 +115,7 @@ func withShares(g *inventory.GPU, device string) []string {
 // device consumes that is allocated and not prepared yet. That does no harm, because all
 // devices of the GPU are tainted. The caller holds the lock.
 func (p *Publisher) withholdFree(g *publish.GPU) {
-	held := p.HeldOn(g.PCIAddress)
+	held := p.heldOn(g.PCIAddress)
 	g.Placements = slices.DeleteFunc(g.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
 }
 
@@ -123,7 +123,7 @@ func (p *Publisher) withholdFree(g *publish.GPU) {
 // hold: the scheduler ignores what an allocated device consumes once it is not published any
 // more. The caller holds the lock.
 func (p *Publisher) withholdTainted(g *publish.GPU) {
-	held := p.HeldOn(g.PCIAddress)
+	held := p.heldOn(g.PCIAddress)
 	g.Placements = slices.DeleteFunc(g.Placements, func(q gpu.Placement) bool {
 		return len(g.Taints)+len(g.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
 	})

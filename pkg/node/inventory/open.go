@@ -1,4 +1,4 @@
-package drivers
+package inventory
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ func (o *opener) try(ctx context.Context, patience <-chan time.Time) (*hardware.
 
 // Open opens, in parallel, the drivers that are not open and not being replaced. It returns those
 // that it has opened, and reports why others could not be opened.
-func (h *Set) Open(ctx context.Context) (added []*Opened) {
+func (h *Drivers) Open(ctx context.Context) (added []*VendorDriver) {
 	upgrades, failed := h.cfg.Upgrades(), map[gpu.Vendor]error{}
 	attempts := make([]attempt, len(h.openers))
 	var wg sync.WaitGroup
@@ -91,10 +91,10 @@ func (h *Set) Open(ctx context.Context) (added []*Opened) {
 	return added
 }
 
-func (h *Set) patience() time.Duration { return cmp.Or(h.cfg.patience, openPatience) }
+func (h *Drivers) patience() time.Duration { return cmp.Or(h.cfg.patience, openPatience) }
 
 // WhyNone says why no driver is open.
-func (h *Set) WhyNone() string {
+func (h *Drivers) WhyNone() string {
 	var reasons []string
 	for _, o := range h.openers {
 		if err := h.WhyNot(o.name); err != nil {
@@ -106,7 +106,7 @@ func (h *Set) WhyNone() string {
 
 // Resume loads drivers again that a change of the memory mode has unloaded and could not load. Open
 // does not do that, because these drivers are open.
-func (h *Set) Resume(ctx context.Context) {
+func (h *Drivers) Resume(ctx context.Context) {
 	for _, o := range h.All() {
 		if o.Resume == nil {
 			continue

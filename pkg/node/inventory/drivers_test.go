@@ -1,4 +1,4 @@
-package drivers
+package inventory
 
 import (
 	"context"
@@ -50,13 +50,13 @@ const (
 )
 
 // bothVendors is hardware of two vendors whose GPUs alternate on the bus.
-func bothVendors(t *testing.T) (h *Set, nv, amd *fakeVendor) {
+func bothVendors(t *testing.T) (h *Drivers, nv, amd *fakeVendor) {
 	t.Helper()
 	nv = &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", gpus: []gpu.GPU{nodetest.GPUAt(nvidia1), nodetest.GPUAt(nvidia2)}}
 	amd = &fakeVendor{name: gpu.AMD, loadID: "boot/amd", gpus: []gpu.GPU{nodetest.AMDGPUAt(amd1, "NPS1")}}
-	h = &Set{}
-	h.add(&Opened{Name: gpu.AMD, Driver: amd, loadID: "boot/amd"})
-	h.add(&Opened{Name: gpu.NVIDIA, Driver: nv, loadID: "boot/nvidia"})
+	h = &Drivers{}
+	h.add(&VendorDriver{Name: gpu.AMD, Driver: amd, loadID: "boot/amd"})
+	h.add(&VendorDriver{Name: gpu.NVIDIA, Driver: nv, loadID: "boot/nvidia"})
 	require.Empty(t, h.List(t.Context()).Failed)
 	return h, nv, amd
 }
@@ -193,13 +193,18 @@ func TestDriverThatComesLater(t *testing.T) {
 	assert.Empty(t, h.Open(ctx), "all are open")
 }
 
-// withOpeners is a Set that opens drivers, and the warnings that it writes.
-func withOpeners(openers []*opener) (*Set, *[]string) {
+// noted notes the messages of events.
+type noted struct{ messages *[]string }
+
+func (n noted) Warn(_ context.Context, _, message string) { *n.messages = append(*n.messages, message) }
+
+// withOpeners are Drivers that open drivers, and the warnings that it writes.
+func withOpeners(openers []*opener) (*Drivers, *[]string) {
 	var warnings []string
-	return &Set{openers: openers, cfg: Config{
+	return &Drivers{openers: openers, cfg: DriversConfig{
 		Upgrades: func() map[gpu.Vendor]string { return nil },
-		HadGPUs:  func(gpu.Vendor) bool { return false },
-		Warn:     func(_ context.Context, _, message string) { warnings = append(warnings, message) },
+		Roster:   &Roster{},
+		Events:   noted{&warnings},
 	}}, &warnings
 }
 

@@ -1,4 +1,4 @@
-package drivers
+package inventory
 
 import (
 	"cmp"
@@ -16,9 +16,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// Set has the drivers of all vendors on the node, and knows which GPU has which.
-type Set struct {
-	cfg Config
+// Drivers has the drivers of all vendors on the node, and knows which GPU has which.
+type Drivers struct {
+	cfg DriversConfig
 	// openers open the drivers. reported has the reported reasons why some are not open. Only
 	// the goroutine that opens drivers uses these.
 	openers  []*opener
@@ -27,26 +27,25 @@ type Set struct {
 	// mu protects the fields below.
 	mu sync.RWMutex
 	// vendors has the drivers that were opened or could not be opened.
-	vendors []*Opened
+	vendors []*VendorDriver
 	// owners has the driver of each GPU, by PCI address. Lost GPUs stay in it.
-	owners map[string]*Opened
+	owners map[string]*VendorDriver
 	// failed is why drivers that are expected cannot be used.
 	failed map[gpu.Vendor]error
 	// unlisted is why drivers that are open do not list their GPUs.
 	unlisted map[gpu.Vendor]error
 }
 
-// Config has what a Set works with.
-type Config struct {
+// DriversConfig has what Drivers work with.
+type DriversConfig struct {
 	// Vendors are those whose GPUs the node may have.
 	Vendors []hardware.Vendor
 	// Upgrades returns the vendors whose drivers are being replaced, with the signal that says
 	// so.
 	Upgrades func() map[gpu.Vendor]string
-	// HadGPUs reports whether the node has had GPUs of a vendor.
-	HadGPUs func(gpu.Vendor) bool
-	// Warn writes an event about the node.
-	Warn func(ctx context.Context, reason, message string)
+	// Roster has the GPUs that the node has had.
+	Roster *Roster
+	Events Events
 	// Stop ends the process with an error that only a restart can fix.
 	Stop func(error)
 
@@ -54,9 +53,14 @@ type Config struct {
 	patience time.Duration
 }
 
-// New returns a Set without drivers. See Open.
-func New(c Config) *Set {
-	h := &Set{cfg: c}
+// Events writes events about the node. *telemetry.Events is one.
+type Events interface {
+	Warn(ctx context.Context, reason, message string)
+}
+
+// NewDrivers returns Drivers without drivers. See Open.
+func NewDrivers(c DriversConfig) *Drivers {
+	h := &Drivers{cfg: c}
 	for _, v := range c.Vendors {
 		h.openers = append(h.openers, &opener{name: v.Name(), open: v.Open})
 	}
@@ -64,12 +68,12 @@ func New(c Config) *Set {
 }
 
 // add adds the driver of a vendor, or replaces it.
-func (h *Set) add(o *Opened) {
+func (h *Drivers) add(o *VendorDriver) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.vendors = slices.DeleteFunc(slices.Clone(h.vendors), func(v *Opened) bool { return v.Name == o.Name })
+	h.vendors = slices.DeleteFunc(slices.Clone(h.vendors), func(v *VendorDriver) bool { return v.Name == o.Name })
 	h.vendors = append(h.vendors, o)
-	slices.SortFunc(h.vendors, func(a, b *Opened) int { return -cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(h.vendors, func(a, b *VendorDriver) int { return -cmp.Compare(a.Name, b.Name) })
 	for address, owner := range h.owners {
 		if owner.Name == o.Name {
 			h.owners[address] = o
@@ -78,15 +82,15 @@ func (h *Set) add(o *Opened) {
 }
 
 // All returns the drivers that can be used.
-func (h *Set) All() []*Opened {
+func (h *Drivers) All() []*VendorDriver {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *Opened) bool { return o.Driver == nil })
+	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *VendorDriver) bool { return o.Driver == nil })
 }
 
 // Find returns the driver of a vendor, whether it can be used or not; nil: there was no attempt
 // to open it.
-func (h *Set) Find(name gpu.Vendor) *Opened {
+func (h *Drivers) Find(name gpu.Vendor) *VendorDriver {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, o := range h.vendors {
@@ -99,12 +103,12 @@ func (h *Set) Find(name gpu.Vendor) *Opened {
 
 // CannotUse records that a vendor's driver cannot be used, and why. o is its new state; nil: the
 // known one.
-func (h *Set) CannotUse(name gpu.Vendor, o *Opened, err error) {
+func (h *Drivers) CannotUse(name gpu.Vendor, o *VendorDriver, err error) {
 	if o == nil {
 		o = h.Find(name)
 	}
 	if o == nil {
-		o = &Opened{}
+		o = &VendorDriver{}
 	}
 	now := o.unusable(err) // a copy, because other goroutines read o
 	now.Name = name
@@ -112,7 +116,7 @@ func (h *Set) CannotUse(name gpu.Vendor, o *Opened, err error) {
 }
 
 // WhyNot says why the driver of a vendor cannot be used, nil if it can.
-func (h *Set) WhyNot(name gpu.Vendor) error {
+func (h *Drivers) WhyNot(name gpu.Vendor) error {
 	if o := h.Find(name); o != nil && o.Driver == nil {
 		return o.err
 	}
@@ -120,13 +124,13 @@ func (h *Set) WhyNot(name gpu.Vendor) error {
 }
 
 // Has reports whether a vendor's driver can be used.
-func (h *Set) Has(name gpu.Vendor) bool {
-	return slices.ContainsFunc(h.All(), func(o *Opened) bool { return o.Name == name })
+func (h *Drivers) Has(name gpu.Vendor) bool {
+	return slices.ContainsFunc(h.All(), func(o *VendorDriver) bool { return o.Name == name })
 }
 
 // Learn records the drivers of the GPUs in the ledger. A GPU that does not answer is in no
 // inventory, but its claims must be released. Devices of earlier loads need no driver.
-func (h *Set) Learn(records []ledger.Record) {
+func (h *Drivers) Learn(records []ledger.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range records {
@@ -141,9 +145,9 @@ func (h *Set) Learn(records []ledger.Record) {
 }
 
 // own records the driver of a GPU. The caller holds the lock.
-func (h *Set) own(pciAddress string, o *Opened) {
+func (h *Drivers) own(pciAddress string, o *VendorDriver) {
 	if h.owners == nil {
-		h.owners = map[string]*Opened{}
+		h.owners = map[string]*VendorDriver{}
 	}
 	if pciAddress != "" {
 		h.owners[pciAddress] = o
@@ -151,7 +155,7 @@ func (h *Set) own(pciAddress string, o *Opened) {
 }
 
 // Of returns the driver of a GPU. It is a hardware.Lookup.
-func (h *Set) Of(pciAddress string) (hardware.Driver, error) {
+func (h *Drivers) Of(pciAddress string) (hardware.Driver, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	o := h.owners[pciAddress]
@@ -165,7 +169,7 @@ func (h *Set) Of(pciAddress string) (hardware.Driver, error) {
 }
 
 // Expect records the drivers of known GPUs whose driver cannot be used.
-func (h *Set) Expect(gpus []gpu.GPU) {
+func (h *Drivers) Expect(gpus []gpu.GPU) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range gpus {
@@ -178,7 +182,7 @@ func (h *Set) Expect(gpus []gpu.GPU) {
 }
 
 // LoadID identifies the current boot and load of a GPU's driver; empty if the GPU has none.
-func (h *Set) LoadID(pciAddress string) string {
+func (h *Drivers) LoadID(pciAddress string) string {
 	h.mu.RLock()
 	o := h.owners[pciAddress]
 	h.mu.RUnlock()
@@ -192,7 +196,7 @@ func (h *Set) LoadID(pciAddress string) string {
 const closePatience = 5 * time.Second
 
 // Close closes all drivers. It does not wait for calls that hang.
-func (h *Set) Close(ctx context.Context) error {
+func (h *Drivers) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
 	defer cancel()
 	var errs []error
@@ -215,7 +219,7 @@ type Listing struct {
 }
 
 // List lists the GPUs. A driver that fails or hangs takes only its own GPUs out.
-func (h *Set) List(ctx context.Context) Listing {
+func (h *Drivers) List(ctx context.Context) Listing {
 	l := Listing{Problems: map[string]string{}, Failed: map[gpu.Vendor]error{}}
 	vendors := h.All()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
@@ -250,7 +254,7 @@ func (h *Set) List(ctx context.Context) Listing {
 }
 
 // found records the driver of the GPUs of an inventory.
-func (h *Set) found(o *Opened, gpus []gpu.GPU, broken []*gpu.Error) {
+func (h *Drivers) found(o *VendorDriver, gpus []gpu.GPU, broken []*gpu.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range gpus {
@@ -263,7 +267,7 @@ func (h *Set) found(o *Opened, gpus []gpu.GPU, broken []*gpu.Error) {
 
 // LoadWithMPS returns the vendor whose driver has MPS, and the load of that driver; both are
 // empty if there is no usable one.
-func (h *Set) LoadWithMPS() (vendor gpu.Vendor, load string) {
+func (h *Drivers) LoadWithMPS() (vendor gpu.Vendor, load string) {
 	for _, o := range h.All() {
 		if o.ProgramRoot != "" {
 			return o.Name, o.Load()

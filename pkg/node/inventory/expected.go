@@ -1,4 +1,4 @@
-package drivers
+package inventory
 
 import (
 	"context"
@@ -26,18 +26,18 @@ func (e *UpgradeError) Error() string {
 }
 
 // IsUpgrading reports whether a vendor's driver was released for its upgrade.
-func (h *Set) IsUpgrading(v gpu.Vendor) bool {
+func (h *Drivers) IsUpgrading(v gpu.Vendor) bool {
 	_, ok := h.WhyNot(v).(*UpgradeError) //nolint:errorlint // it is never wrapped
 	return ok
 }
 
 // expects reports whether the node should have a usable driver: it had GPUs of the vendor, or the
 // driver's kernel module is loaded.
-func (h *Set) expects(vendor gpu.Vendor, err error) bool {
+func (h *Drivers) expects(vendor gpu.Vendor, err error) bool {
 	if !errors.Is(err, hardware.ErrNoDriver) && !errors.As(err, new(*UpgradeError)) {
 		return true
 	}
-	if h.cfg.HadGPUs(vendor) {
+	if slices.ContainsFunc(h.cfg.Roster.All(), func(g gpu.GPU) bool { return g.Vendor == vendor }) {
 		return true
 	}
 	o := h.Find(vendor)
@@ -45,7 +45,7 @@ func (h *Set) expects(vendor gpu.Vendor, err error) bool {
 }
 
 // setFailed records which drivers cannot be used, and reports each reason once.
-func (h *Set) setFailed(ctx context.Context, failed map[gpu.Vendor]error) {
+func (h *Drivers) setFailed(ctx context.Context, failed map[gpu.Vendor]error) {
 	reported, expected := map[gpu.Vendor]string{}, map[gpu.Vendor]error{}
 	for vendor, err := range failed {
 		reported[vendor] = err.Error()
@@ -60,7 +60,7 @@ func (h *Set) setFailed(ctx context.Context, failed map[gpu.Vendor]error) {
 			klog.FromContext(ctx).V(2).Info("No GPUs of this vendor; checking again at intervals", "vendor", vendor, "reason", reported[vendor])
 		case errors.As(err, &upgrade): // reported when it was released
 		default:
-			h.cfg.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, which is retried: %v. Pods that hold some can end; no other claims are prepared", vendor.Title(), err))
+			h.cfg.Events.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, which is retried: %v. Pods that hold some can end; no other claims are prepared", vendor.Title(), err))
 		}
 	}
 	h.reported = reported
@@ -71,20 +71,20 @@ func (h *Set) setFailed(ctx context.Context, failed map[gpu.Vendor]error) {
 
 // SetUnlisted sets which open drivers do not list their GPUs, and why, and reports those that did
 // before.
-func (h *Set) SetUnlisted(ctx context.Context, failed map[gpu.Vendor]error) {
+func (h *Drivers) SetUnlisted(ctx context.Context, failed map[gpu.Vendor]error) {
 	h.mu.Lock()
 	before := h.unlisted
 	h.unlisted = failed
 	h.mu.Unlock()
 	for vendor, err := range failed {
 		if before[vendor] == nil {
-			h.cfg.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the %s GPUs of this node, which is retried: %v", vendor.Title(), err))
+			h.cfg.Events.Warn(ctx, names.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the %s GPUs of this node, which is retried: %v", vendor.Title(), err))
 		}
 	}
 }
 
 // Problem says which expected drivers cannot be used; nil if all can.
-func (h *Set) Problem() error {
+func (h *Drivers) Problem() error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	var problems []error

@@ -1,4 +1,4 @@
-package drivers
+package inventory
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 // loadIDAge is how long the ID of a load is cached. Reloading a driver takes longer.
 const loadIDAge = time.Second
 
-// Opened is the driver of a vendor.
-type Opened struct {
+// VendorDriver is the driver of a vendor.
+type VendorDriver struct {
 	Name gpu.Vendor
 	// Driver is nil while the driver cannot be used; err says why.
 	hardware.Driver
@@ -38,11 +38,11 @@ type Opened struct {
 }
 
 // openedBy converts the result of opening a vendor's driver; nil for nil.
-func openedBy(name gpu.Vendor, o *hardware.Opened) *Opened {
+func openedBy(name gpu.Vendor, o *hardware.Opened) *VendorDriver {
 	if o == nil {
 		return nil
 	}
-	return &Opened{
+	return &VendorDriver{
 		Name: name, Driver: o.Driver, loadID: o.LoadID, readLoad: o.ReadLoadID, ProgramRoot: o.ProgramRoot, Resume: o.Resume,
 	}
 }
@@ -51,7 +51,7 @@ func openedBy(name gpu.Vendor, o *hardware.Opened) *Opened {
 // and its module is unloaded for a moment, Load returns the last ID: the driver refuses calls
 // then. A driver that cannot be used and is not loaded has none, because no partition survives
 // that.
-func (o *Opened) Load() string {
+func (o *VendorDriver) Load() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	read := o.readLoad
@@ -73,8 +73,8 @@ func (o *Opened) Load() string {
 }
 
 // unusable returns the same driver as one that cannot be used.
-func (o *Opened) unusable(err error) *Opened {
-	now := &Opened{Name: o.Name, err: err, ProgramRoot: o.ProgramRoot, readLoad: o.readLoad, loadID: o.Load()}
+func (o *VendorDriver) unusable(err error) *VendorDriver {
+	now := &VendorDriver{Name: o.Name, err: err, ProgramRoot: o.ProgramRoot, readLoad: o.readLoad, loadID: o.Load()}
 	if o.Driver != nil {
 		now.readLoad = o.LoadID
 	}

@@ -68,6 +68,18 @@ type GPUNodeStatus struct {
 	//
 	// +optional
 	Desired *ProfileSnapshot `json:"desired,omitempty"`
+	// Wanted is the hash of the profile that the node waits to be admitted to. It is empty if the
+	// node waits for none.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Wanted string `json:"wanted,omitempty"`
+	// Admitted is the hash of the profile that the rollout has admitted the node to. The node may
+	// begin to switch to it.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Admitted string `json:"admitted,omitempty"`
 	// Applied is the profile that the node has, as of the time it was applied.
 	//
 	// +optional

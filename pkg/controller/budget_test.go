@@ -7,8 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -28,7 +30,14 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, "10% 0%", most.String()+" "+failures.String())
 }
 
-// pending tells whether a node waits for its rollout.
+// ready sets the condition Ready of a node.
+func (w *world) ready(node string, status corev1.ConditionStatus) {
+	n := w.node(node)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	require.NoError(w.t, w.api.Status().Update(w.t.Context(), n))
+}
+
+// pending reports whether a node waits for its rollout.
 func pending(n *v1alpha1.GPUNode) bool {
 	return meta.IsStatusConditionTrue(n.Status.Conditions, names.ConditionRolloutPending)
 }
@@ -76,7 +85,7 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 	w.pod("node-a", "web", gpuA, gpuA)
 	earlier := w.r
 	w.startController()
-	require.NoError(t, w.r.begin(t.Context()))
+	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	later := w.r
 	w.r = earlier
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
@@ -86,6 +95,107 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 	w.evict = nil
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.run("node-b", time.Minute, inProfile("cpx"))
+	assert.Equal(t, 1, w.budgetSeen)
+}
+
+// The controller dies after it has written an admission, and the profile changes meanwhile: the next
+// controller takes the place back before another node gets it.
+func TestAnAdmissionThatIsNotUsed(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"the profile changes":      func(w *world) { w.wants("node-a", "") },
+		"the node is not ready":    func(w *world) { w.ready("node-a", corev1.ConditionFalse) },
+		"its plugin does not work": func(w *world) { w.nodes["node-a"].dead = true },
+		"another profile":          func(w *world) { w.wants("node-a", "spx") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.profile("cpx")
+			w.profile("spx")
+			for _, node := range []string{"node-a", "node-b"} {
+				w.addNode(node)
+				w.settled(node, "")
+			}
+			w.wants("node-a", "cpx")
+			w.byHand = true
+			w.round("node-a")
+			w.decide("node-a")
+			require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+			w.startController()
+			w.byHand = false
+			change(w)
+			w.wants("node-b", "cpx")
+			w.run("node-b", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
+				w.round("node-a")
+				return inProfile("cpx")(n)
+			})
+			assert.Equal(t, 1, w.budgetSeen)
+		})
+	}
+}
+
+// A node that begins while a decision takes its place away keeps it, and nobody else is admitted.
+func TestANodeThatBeginsWhileItsAdmissionIsWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	for _, node := range []string{"node-a", "node-b"} {
+		w.addNode(node)
+		w.settled(node, "")
+		w.wants(node, "cpx")
+	}
+	w.pod("node-a", "web", gpuA, gpuA)
+	w.evict = refuse("no")
+	w.round("node-a")
+	w.round("node-b")
+	w.freeze()
+	w.byHand = true
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	// By its cache, the controller can still give the place to another node.
+	for _, name := range []string{"node-a", "node-b"} {
+		var n corev1.Node
+		require.NoError(t, w.stale.Get(t.Context(), client.ObjectKey{Name: name}, &n))
+		ready := map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[name == "node-b"]
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		require.NoError(t, w.stale.Status().Update(t.Context(), &n))
+	}
+	w.decide("")
+	assert.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+	assert.Empty(t, w.gpuNode("node-b").Status.Admitted)
+	w.thaw()
+	w.byHand, w.evict = false, nil
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	w.run("node-b", time.Minute, inProfile("cpx"))
+	assert.Equal(t, 1, w.budgetSeen)
+}
+
+// A node whose admission can be neither used nor withdrawn blocks no other, and does not begin while
+// another has its place.
+func TestAnAdmissionThatCannotBeWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	for _, node := range []string{"node-a", "node-b"} {
+		w.addNode(node)
+		w.settled(node, "")
+		w.wants(node, "cpx")
+	}
+	w.round("node-a")
+	require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+	w.refuse = func(verb string, o client.Object) error {
+		if verb == "status" && o.GetName() == "node-a" {
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), o.GetName(), nil)
+		}
+		return nil
+	}
+	w.evict = refuse("no")
+	w.pod("node-b", "web", gpuA, gpuA)
+	w.run("node-b", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
+		w.round("node-a")
+		return n.Status.State == v1alpha1.Draining
+	})
+	w.refuse = nil
+	w.passes(20, time.Second, "node-a")
+	w.evict = nil
+	w.run("node-b", time.Minute, inProfile("cpx"))
+	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.Equal(t, 1, w.budgetSeen)
 }
 

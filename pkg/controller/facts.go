@@ -36,7 +36,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	switch s.State {
 	case v1alpha1.Planning, v1alpha1.Waiting:
 		f.Pausable = pausable(node.Labels, r.PauseLabels)
-		f.Granted, f.Others = r.Plans.Granted(gpuNode)
+		f.Admitted, f.Others = r.Plans.Admitted(gpuNode)
 	case v1alpha1.Tainted:
 		if state.PlanStands(s) {
 			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
@@ -92,11 +92,9 @@ func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GP
 		c.Refuse(p.Reason, p.Profile, p.Message)
 	}
 	if c.Desired != nil {
-		if why := r.Plans.Admit(gpuNode, c.Desired); why != nil {
+		if why := r.Plans.Pending(gpuNode, c.Desired); why != nil {
 			c.Wait(&gpuNode.Status, why)
 		}
-	} else {
-		r.Plans.Keeps(gpuNode.Name)
 	}
 	return c, nil
 }

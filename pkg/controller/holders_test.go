@@ -100,6 +100,7 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := idle(t)
 			w.wants("node-a", "cpx")
+			w.round("node-a") // It is admitted.
 			w.freeze()
 			w.pod("node-a", "late", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 				p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("gpu")}}

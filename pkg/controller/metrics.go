@@ -85,7 +85,7 @@ func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
-	if !c.r.memory.leads() {
+	if !c.r.Plans.Decided() {
 		// Only the leader reports nodes, otherwise they would be counted twice.
 		return
 	}

@@ -46,7 +46,7 @@ func TestMetricsOfNodes(t *testing.T) {
 		require.NoError(t, w.api.Status().Update(t.Context(), o))
 	}
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
-	require.NoError(t, w.r.begin(t.Context()))
+	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
 # HELP tranche_gpu_node_not_ready_since_seconds Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.
 # TYPE tranche_gpu_node_not_ready_since_seconds gauge
@@ -75,7 +75,7 @@ func TestALeaderWithoutNodesTellsThatItWorks(t *testing.T) {
 // Claims that wait are counted by class. What a tenant writes becomes no label.
 func TestMetricsOfClaims(t *testing.T) {
 	w := newWorld(t)
-	require.NoError(t, w.r.begin(t.Context()))
+	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	for _, name := range []string{"small", "large", "idle"} {
 		require.NoError(t, w.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
@@ -117,7 +117,7 @@ tranche_waiting_claims{device_class="small"} 2
 // The chart's queries are tested on this scrape.
 func TestRecordedScrape(t *testing.T) {
 	w := newWorld(t)
-	require.NoError(t, w.r.begin(t.Context()))
+	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	for _, name := range []string{"node-a", "node-b"} {
 		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		require.NoError(t, w.api.Create(t.Context(), o))

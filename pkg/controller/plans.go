@@ -29,13 +29,9 @@ import (
 // decideAfter is how long changes are collected before the plans are decided again.
 const decideAfter = 200 * time.Millisecond
 
-// wake has a node reconciled; those that begin nothing later than others.
-func (q *requests) wake(node string, soon bool) {
-	o := priorityqueue.AddOpts{}
-	if !soon {
-		o.Priority = ptr.To(handler.LowPriority)
-	}
-	q.Add(o, requestFor(node))
+// wake enqueues a node that will not begin a switch, with low priority.
+func (q *requests) wake(node string) {
+	q.Add(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, requestFor(node))
 }
 
 // decide has the plans decided.
@@ -81,7 +77,7 @@ func matters(before, after client.Object) bool {
 func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := r.begin(ctx); err != nil {
+	if err := r.Plans.Begin(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	wake, err := r.Plans.Decide(ctx)
@@ -93,15 +89,6 @@ func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return r.again(wake), nil
-}
-
-// newKeeper makes the keeper of the plans.
-func newKeeper(c client.Client, reader client.Reader, o *Options) (*plans.Keeper, error) {
-	most, failures, err := ParseLimits(o.MaxUnavailable, o.MaxFailures)
-	if err != nil {
-		return nil, err
-	}
-	return &plans.Keeper{Client: c, Reader: reader, MaxUnavailable: most, MaxFailures: failures}, nil
 }
 
 // ParseLimits reads the limits of nodes without a plan: numbers, or percentages of them.

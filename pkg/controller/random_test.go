@@ -222,7 +222,8 @@ func (c *chaos) holds() {
 			assert.Empty(c.t, c.taintedGPUs("node-a"), "devices are tainted in state %s", n.Status.State)
 		}
 		assert.False(c.t, leftover(c.world.node("node-a"), nil), "a taint in state %s", n.Status.State)
-		ended := n.Status.Since == nil || !c.clock.Now().Before(n.Status.Since.Add(rollout.UntaintPatience))
+		// Since has whole seconds.
+		ended := n.Status.Since == nil || c.clock.Now().After(n.Status.Since.Add(rollout.UntaintPatience+time.Second))
 		if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; ended && c.lastErr == nil && rests {
 			assert.False(c.t, c.busy("node-a"), "a place in the budget in state %s", n.Status.State)
 		}

@@ -31,8 +31,8 @@ type Reconciler struct {
 	Reader client.Reader
 	Clock  clock.PassiveClock
 	Events recorder.EventRecorder
-	// Plans says which nodes may begin.
-	Plans *plans.Keeper
+	// Plans admits nodes.
+	Plans *plans.Decider
 	state.Machine
 	// Policy has the defaults for profiles.
 	Policy v1alpha1.SwitchPolicy
@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
-	if err := r.begin(ctx); err != nil {
+	if err := r.Plans.Begin(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	var gpuNode v1alpha1.GPUNode
@@ -112,7 +112,6 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.Plans.Seen(&gpuNode)
 	wake, err = r.advance(ctx, &gpuNode, node, said)
 	if err != nil {
 		return r.again(wake), err
@@ -193,9 +192,6 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 		if !moved && apierrors.IsConflict(looking) {
 			return time.Time{}, looking // It is retried at once, so nothing is reported.
 		}
-		if begins(&gpuNode.Status, &step) && !r.Plans.Begins(gpuNode) {
-			return r.Clock.Now().Add(time.Millisecond), nil // A decision was faster.
-		}
 		taken := r.take(ctx, gpuNode, &step, moved)
 		if taken == nil {
 			// What people see of it elsewhere comes last.
@@ -218,20 +214,6 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 		return false
 	}
 	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1alpha1.ResultSucceeded
-}
-
-// begins tells whether a step uses the permission to switch the node.
-func begins(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
-	switch before.State {
-	case v1alpha1.Planning, v1alpha1.Waiting:
-	default:
-		return false
-	}
-	switch step.Status.State {
-	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying:
-		return true
-	}
-	return false
 }
 
 // drain evicts pods, and updates the holders.
@@ -268,9 +250,9 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		}
 	}
 	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
-		if !before.OrdersTaints() && refusedForGood(err) {
+		if !before.OrdersTaints() && plans.Refused(err) {
 			// Other nodes must not wait for a node whose status cannot be written.
-			r.Plans.Refused(gpuNode.Name)
+			r.Plans.Suspend(gpuNode.Name)
 		}
 		return err
 	}
@@ -281,11 +263,6 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		r.tell(ctx, gpuNode, before, step)
 	}
 	return nil
-}
-
-// refusedForGood tells whether a write certainly failed, and would fail again.
-func refusedForGood(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // write writes the status if it changed. Changes that only inform people can be delayed.
@@ -320,7 +297,6 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 		gpuNode.Status.Node = before.Status.Node
 		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
-			r.Plans.Seen(gpuNode)
 			return nil
 		}
 		gpuNode.Status = before.Status
@@ -366,7 +342,6 @@ func (r *Reconciler) gone(ctx context.Context, name string) error {
 	if err := r.release(ctx, name, nil); err != nil {
 		return err
 	}
-	r.Plans.Gone(name)
 	r.memory.forget(name)
 	return nil
 }

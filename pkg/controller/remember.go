@@ -2,20 +2,17 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // lead decides as soon as the controller leads, also without nodes: the metrics then
 // show that it works.
 func (r *Reconciler) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
-		err := r.begin(ctx)
+		err := r.Plans.Begin(ctx)
 		if err == nil {
 			break
 		}
@@ -28,41 +25,10 @@ func (r *Reconciler) lead(ctx context.Context) error {
 	return nil
 }
 
-// begin has the plans decided by what is at the API server, once, before the first node is
-// reconciled.
-func (r *Reconciler) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	r.memory.mu.Lock()
-	defer r.memory.mu.Unlock()
-	if r.memory.begun {
-		return nil
-	}
-	var nodes v1alpha1.GPUNodeList
-	if err := r.Reader.List(ctx, &nodes); err != nil {
-		return fmt.Errorf("list the GPUNodes: %w", err)
-	}
-	var all v1alpha1.PartitionPlanList
-	if err := r.Reader.List(ctx, &all); err != nil {
-		return fmt.Errorf("list the PartitionPlans: %w", err)
-	}
-	r.Plans.Fill(nodes.Items, all.Items)
-	_, err := r.Plans.Decide(ctx)
-	if err != nil && !r.Plans.Decided() {
-		return err
-	}
-	// A plan whose status cannot be written holds up no other.
-	r.memory.begun = true
-	r.Plans.Again()
-	return nil
-}
-
 // memory is what the controller remembers while it runs. A restart may lose it.
 type memory struct {
 	// mu guards what follows.
 	mu sync.Mutex
-	// begun: the plans were decided.
-	begun bool
 	// last is when the status of each node was last written.
 	last map[string]time.Time
 	// clashed counts the consecutive conflicts of each node.
@@ -133,13 +99,6 @@ const (
 	tellEvery  = 5 * time.Second
 	tellAtMost = 10 * time.Minute
 )
-
-// leads tells whether the controller leads and has decided.
-func (m *memory) leads() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.begun
-}
 
 // mayTell is when a message may be written again.
 func (m *memory) mayTell(node string, now, since time.Time) time.Time {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -27,6 +28,7 @@ func (w *world) round(node string) time.Duration {
 	ctx := klog.NewContext(w.t.Context(), logr.Discard())
 	result, err := w.r.Reconcile(ctx, requestFor(node))
 	if !w.byHand && w.decide(node) {
+		w.lastErr = cmp.Or(err, w.lastErr)
 		result, err = w.r.Reconcile(ctx, requestFor(node))
 	}
 	w.mu.Lock()
@@ -44,8 +46,10 @@ func (w *world) round(node string) time.Duration {
 	return result.RequeueAfter
 }
 
-// decide has the plans decided, and tells whether the controller wants to look at a node.
+// decide has the plans decided, and reports whether the controller wants to look at a node: its
+// GPUNode was written, or the decision wakes it.
 func (w *world) decide(node string) bool {
+	before := w.version(node)
 	if _, err := w.r.decidePlans(klog.NewContext(w.t.Context(), logr.Discard()), allPlans); err != nil {
 		w.lastErr = err
 	}
@@ -53,7 +57,14 @@ func (w *world) decide(node string) bool {
 	defer w.mu.Unlock()
 	woken := w.woken[node]
 	delete(w.woken, node)
-	return woken
+	return woken || w.version(node) != before
+}
+
+// version is the version of a GPUNode.
+func (w *world) version(node string) string {
+	var g v1alpha1.GPUNode
+	_ = w.api.Get(w.t.Context(), client.ObjectKey{Name: node}, &g)
+	return g.ResourceVersion
 }
 
 // passes lets time pass in steps, and a node or, if it is empty, all have a round in each.

@@ -28,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/plans"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
@@ -111,23 +112,21 @@ func trimNode(o any) (any, error) {
 	return out, nil
 }
 
-// New makes a Reconciler. wake is called for nodes that need not wait any more; soon, if they
-// may begin. again is called when Plans.Decide is to be called.
-func New(c client.Client, reader client.Reader, o Options, wake func(node string, soon bool), again func()) (*Reconciler, error) {
-	keeper, err := newKeeper(c, reader, &o)
+// New makes a Reconciler. wake and again are those of plans.Decider.
+func New(c client.Client, reader client.Reader, o Options, wake func(node string), again func()) (*Reconciler, error) {
+	most, failures, err := ParseLimits(o.MaxUnavailable, o.MaxFailures)
 	if err != nil {
 		return nil, err
 	}
-	keeper.Wake, keeper.Again = wake, again
 	r := &Reconciler{
-		Client: c, Reader: reader, Clock: o.Clock, Plans: keeper,
+		Client: c, Reader: reader, Clock: o.Clock,
 		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
 		StartupTaint: o.StartupTaint, Adopter: adopt.New(c, reader, o.Labels),
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}
-	keeper.Clock = r.Clock
+	r.Plans = &plans.Decider{Client: c, Reader: reader, Clock: r.Clock, MaxUnavailable: most, MaxFailures: failures, Wake: wake, Again: again}
 	r.metrics = newMetrics(o.Registry, r)
 	r.drainer = &drain.Drainer{Client: c, Reader: reader, Clock: r.Clock, Count: func(answer string) { r.metrics.evictions.WithLabelValues(answer).Inc() }}
 	return r, nil

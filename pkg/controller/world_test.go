@@ -142,7 +142,7 @@ func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 // startController starts a controller that knows nothing of the one before.
 func (w *world) startController() {
 	c := interceptor.NewClient(w.api, w.watchWrites())
-	r, err := New(interceptor.NewClient(c, w.cached()), c, w.optsWithRegistry(), func(node string, _ bool) {
+	r, err := New(interceptor.NewClient(c, w.cached()), c, w.optsWithRegistry(), func(node string) {
 		if w.wake != nil {
 			w.wake(node)
 			return
@@ -233,6 +233,9 @@ func (w *world) watchWrites() interceptor.Funcs {
 			}
 			if isNode {
 				w.seen(g)
+				if w.wake != nil {
+					w.wake(g.Name)
+				}
 			}
 			return w.lost(nil)
 		},

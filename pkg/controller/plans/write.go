@@ -20,50 +20,40 @@ const tellEvery = 3 * time.Second
 
 // write writes the status of a plan if it changed. Nothing that it decides begins before.
 // Changes that only inform people can be delayed.
-func (k *Keeper) write(ctx context.Context, p *plan, d *rollout.Decision, now time.Time) error {
-	if equality.Semantic.DeepEqual(p.Status, d.Status) {
+func (d *Decider) write(ctx context.Context, p *plan, decision *rollout.Decision, now time.Time) error {
+	if equality.Semantic.DeepEqual(p.Status, decision.Status) {
 		return nil
 	}
-	if k.written == nil {
-		k.written = map[string]time.Time{}
+	if d.written == nil {
+		d.written = map[string]time.Time{}
 	}
-	if at := k.written[p.Name].Add(tellEvery); onlyTells(&p.Status, &d.Status) && now.Before(at) {
-		d.Wake = rollout.Earliest(d.Wake, at)
+	if at := d.written[p.Name].Add(tellEvery); onlyTells(&p.Status, &decision.Status) && now.Before(at) {
+		decision.Wake = rollout.Earliest(decision.Wake, at)
 		return nil
 	}
 	next := p.DeepCopy()
-	next.Status = d.Status
-	err := k.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(p.PartitionPlan, client.MergeFromWithOptimisticLock{}))
+	next.Status = decision.Status
+	err := d.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(p.PartitionPlan, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
-		k.mu.Lock()
-		delete(k.plans, p.Name)
-		k.mu.Unlock()
+		// Somebody changed it, or it was written in spite of the error.
+		d.plans.reread(ctx, d.Reader, p.PartitionPlan)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			// Somebody changed it. The cache is newer soon.
-			var live v1alpha1.PartitionPlan
-			if k.Reader.Get(ctx, client.ObjectKeyFromObject(p.PartitionPlan), &live) == nil {
-				k.mu.Lock()
-				k.plans[p.Name] = &live
-				k.mu.Unlock()
-			}
 			return fmt.Errorf("%w: PartitionPlan %s: %w", ErrOutdated, p.Name, err)
 		}
 		return fmt.Errorf("write the status of PartitionPlan %s: %w", p.Name, err)
 	}
-	k.written[p.Name] = now
-	k.mu.Lock()
-	k.plans[p.Name] = next
-	k.mu.Unlock()
+	d.written[p.Name] = now
+	d.plans[p.Name] = next
 	if rollout.Gives(next) != rollout.Gives(p.PartitionPlan) {
-		k.Again() // It selects other nodes now.
+		d.Again() // It selects other nodes now.
 	}
 	p.PartitionPlan = next
 	about := &v1alpha1.PartitionPlan{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.PlanKind},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID},
 	}
-	for _, e := range d.Events {
-		k.Events.Eventf(about, nil, e.Type, e.Reason, "Rollout", "%s", text.Note(e.Note))
+	for _, e := range decision.Events {
+		d.Events.Eventf(about, nil, e.Type, e.Reason, "Rollout", "%s", text.Note(e.Note))
 	}
 	return nil
 }

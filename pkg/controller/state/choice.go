@@ -44,8 +44,9 @@ type Choice struct {
 	// Overruled says what does not apply because something else has precedence.
 	Overruled Overruled
 	// Pending says that and why the rollout of another profile has not admitted the node yet.
-	// Desired is the applied profile then.
+	// Wanted is the hash of that profile, and Desired the applied one then.
 	Pending *Pending
+	Wanted  string
 }
 
 // Overruled is what does not apply, and why. It is empty if there is nothing.
@@ -168,7 +169,7 @@ func (n Named) overrulesPlan() Overruled {
 
 // Wait has a node keep what it has until its rollout admits it.
 func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
-	c.Pending = why
+	c.Pending, c.Wanted = why, c.Desired.Hash
 	c.Desired = s.Applied.DeepCopy()
 	if c.Desired == nil {
 		c.Desired = s.Desired.DeepCopy()

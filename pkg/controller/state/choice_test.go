@@ -140,7 +140,7 @@ func TestWaitForARollout(t *testing.T) {
 	why := &Pending{Reason: names.ReasonWaitsForPlan}
 	c := Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
 	c.Wait(&v1alpha1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1alpha1.Switch{Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}}, why)
-	assert.Equal(t, Choice{Desired: old, Pending: why, Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}, c)
+	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}, c)
 	c = Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
 	c.Wait(&v1alpha1.GPUNodeStatus{Desired: next}, why)
 	assert.Equal(t, next, c.Desired)

@@ -160,7 +160,7 @@ func keeps(reason string) func(*Facts) {
 	return func(f *Facts) { f.Choice.Desired, f.Choice.Keep = nil, reason }
 }
 
-func granted(f *Facts) { f.Granted = true }
+func admitted(f *Facts) { f.Admitted = true }
 
 func held(f *Facts) { f.Holders = []drain.Holder{webPod()} }
 

@@ -36,10 +36,10 @@ func DefaultDeadlines() Deadlines {
 type Facts struct {
 	Now    time.Time
 	Choice Choice
-	// Granted: the rollout has room for the node, or counts it already. For Planning and
-	// Waiting. Otherwise Others says what it waits for.
-	Granted bool
-	Others  string
+	// Admitted: the node may begin its switch. For Planning and Waiting. Otherwise Others says
+	// what it waits for.
+	Admitted bool
+	Others   string
 	// Pausable are the labels of the node that can pause clients, with their values. For
 	// Planning and Waiting.
 	Pausable map[string]string
@@ -137,6 +137,7 @@ type turn struct {
 
 // setDesired sets the desired profile. Without a choice, the last one stays.
 func (t *turn) setDesired() {
+	t.Status.Wanted = t.Choice.Wanted
 	if t.Choice.Desired != nil {
 		t.Status.Desired = t.Choice.Desired
 	} else if t.Choice.Keep == names.ReasonDisabled || t.Choice.Keep == names.ReasonControlPlaneNotNamed {

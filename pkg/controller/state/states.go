@@ -49,7 +49,7 @@ func (t *turn) planned(plan *v1alpha1.Task) {
 		return
 	}
 	switch {
-	case !t.Granted:
+	case !t.Admitted:
 		if t.Status.State != v1alpha1.Waiting {
 			t.enter(v1alpha1.Waiting)
 			t.Wake = time.Time{}

@@ -13,86 +13,86 @@ import (
 
 // limits are the limits of a rollout.
 type limits struct {
-	// unavailable is how many nodes may be on their way, failures how many may have failed.
-	unavailable, failures int
-	topology              *v1alpha1.TopologyLimit
-	order                 *v1alpha1.NodeOrder
+	// unavailable is how many nodes may be on their way.
+	unavailable int
+	topology    *v1alpha1.TopologyLimit
+	order       *v1alpha1.NodeOrder
 	// room is how many nodes may have the target.
 	room int
 }
 
-// admission admits nodes one after the other.
-type admission struct {
-	*tally
-	limits
-	next int
+// candidate is a node that can be admitted, and the rollout that it belongs to.
+type candidate struct {
+	*Node
+	to *tally
 }
 
-// admit begins to admit nodes.
-func (t *tally) admit(l limits) *admission {
-	slices.SortFunc(t.candidates, func(a, b *Node) int {
-		return cmp.Or(cmp.Compare(rank(a, t.target), rank(b, t.target)), before(a, b, l.order))
-	})
-	return &admission{tally: t, limits: l}
-}
-
-// rank is the order of kinds of nodes: first those that have neither state, then those that
-// were admitted before, and last those that failed and try again.
-func rank(n *Node, target string) int {
-	switch {
-	case n.Moving || n.broken():
-		return 0
-	case n.retries(target):
-		return 3
-	case n.Desired == target:
-		return 1
+// admit admits nodes of rollouts that share limits, one after the other, and returns their targets.
+// Nodes that were admitted before and have not begun need a place again, before others.
+func (l *limits) admit(rollouts ...*tally) map[string]string {
+	var all []candidate
+	moving := 0
+	for _, t := range rollouts {
+		moving += t.moving
+		for _, n := range t.candidates {
+			all = append(all, candidate{n, t})
+		}
 	}
-	return 2
-}
-
-// one admits the next node, empty: none can be admitted now.
-func (a *admission) one() string {
-	for ; a.next < len(a.candidates); a.next++ {
-		n := a.candidates[a.next]
-		if !a.fits(n) {
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), before(a.Node, b.Node, l.order))
+	})
+	admitted := map[string]string{}
+	for _, c := range all {
+		if !c.fits(l, moving) {
 			continue
 		}
-		a.next++
-		if !n.Moving {
-			a.move(n)
+		admitted[c.Name] = c.to.target
+		if !c.Moving {
+			moving++
+			c.to.move(c.Node)
 		}
-		if !n.retries(a.target) { // Those are counted.
-			a.used++
-			if n.Damaged && n.broken() {
-				a.damaged--
+		if !c.retries(c.to.target) { // Those are counted.
+			c.to.used++
+			if c.Damaged && c.broken() {
+				c.to.damaged--
 			}
 		}
-		return n.Name
 	}
-	return ""
+	return admitted
 }
 
-// fits tells whether a node can be admitted. One that has neither state can be: that makes
+// rank orders kinds of nodes: first those that have neither state, then those that were admitted
+// before, and last those that failed and try again.
+func (c *candidate) rank() int {
+	switch {
+	case c.Node.Moving || c.broken():
+		return 0
+	case c.Admitted == c.to.target:
+		return 1
+	case c.retries(c.to.target):
+		return 4
+	case c.Desired == c.to.target:
+		return 2
+	}
+	return 3
+}
+
+// fits reports whether a node can be admitted. One that has neither state can be: that makes
 // nothing worse.
-func (a *admission) fits(n *Node) bool {
-	retries := n.retries(a.target)
-	if a.used >= a.room && !retries {
+func (c *candidate) fits(l *limits, moving int) bool {
+	t, retries := c.to, c.retries(c.to.target)
+	switch {
+	case t.used >= l.room && !retries:
 		return false
-	}
-	if n.Moving {
+	case c.Moving:
+		return true
+	case !retries && !c.broken() && t.failures+t.damaged > t.limit, moving >= l.unavailable:
+		return false
+	case l.topology == nil:
 		return true
 	}
-	if !retries && !n.broken() && a.tally.failures+a.damaged > a.limits.failures {
-		return false
-	}
-	if a.moving >= a.unavailable {
-		return false
-	}
-	if a.limits.topology == nil {
-		return true
-	}
-	zone := n.Labels[a.tally.topology]
-	return a.zones[zone] < max(1, Scaled(&a.limits.topology.MaxUnavailable, a.sizes[zone], false))
+	zone := c.Labels[t.topology]
+	return t.zones[zone] < max(1, Scaled(&l.topology.MaxUnavailable, t.sizes[zone], false))
 }
 
 // Ordered sorts nodes in the order in which a plan switches them.
@@ -131,18 +131,6 @@ func byLabel(a, b *Node, label string) int {
 	return cmp.Compare(left, right)
 }
 
-// grant grants what was admitted before. If no more nodes may start, only those that are on
-// their way go on.
-func (t *tally) grant(granted map[string]string, open bool) {
-	names := t.going
-	if open {
-		names = slices.Concat(names, t.diverted, t.admitted)
-	}
-	for _, name := range names {
-		granted[name] = t.target
-	}
-}
-
 // unlimited is more than the number of nodes.
 const unlimited = 1 << 30
 
@@ -151,20 +139,19 @@ const watchedFor = 10 * time.Minute
 
 func soonAfter(n *Node) bool { return n.Trouble.Since.Before(n.Ended.Add(watchedFor)) }
 
-// Together are the rollouts of profiles without a plan. They share a budget.
-type Together struct {
+// Unplanned are the nodes without a plan. They follow an implicit one: its limits are those of the
+// controller, and each node has a target of its own.
+type Unplanned struct {
+	Nodes []*Node
 	// MaxUnavailable and MaxFailures are a number, or a percentage: the first of all of these
 	// nodes, the second of those with the same target.
 	MaxUnavailable, MaxFailures intstr.IntOrString
-	// Nodes are the nodes by target.
-	Nodes   map[string][]*Node
-	Granted map[string]string
 }
 
-// Result is what became of the rollouts.
+// Result is what becomes of the nodes without a plan.
 type Result struct {
-	// Granted are the targets of the nodes that may start or go on.
-	Granted map[string]string
+	// Admitted are the targets of the nodes that may begin or go on.
+	Admitted map[string]string
 	// Stopped are the failed nodes of targets with too many of them.
 	Stopped map[string][]v1alpha1.PlanNode
 	// Moving is how many nodes are being switched, Limit how many may be.
@@ -173,41 +160,30 @@ type Result struct {
 	Wake time.Time
 }
 
-// Decide admits nodes to targets in turn.
-func (r *Together) Decide() Result {
-	out := Result{Granted: map[string]string{}, Stopped: map[string][]v1alpha1.PlanNode{}}
-	var turns []*admission
-	nodes := 0
-	targets := make([]string, 0, len(r.Nodes))
-	for target := range r.Nodes {
-		targets = append(targets, target)
+// Decide admits nodes.
+func (u *Unplanned) Decide() Result {
+	out := Result{Stopped: map[string][]v1alpha1.PlanNode{}}
+	byTarget, nodes := map[string][]*Node{}, 0
+	for _, n := range u.Nodes {
+		if target, keeps := n.target(); !keeps {
+			byTarget[target] = append(byTarget[target], n)
+			nodes++
+		}
 	}
-	slices.Sort(targets)
-	for _, target := range targets {
-		t := count(r.Nodes[target], target, r.Granted, time.Time{}, nil, false, soonAfter)
-		nodes += len(r.Nodes[target])
-		failures := Scaled(&r.MaxFailures, t.eligible(), false)
-		t.grant(out.Granted, t.failures <= failures)
-		if t.failures > failures {
+	var rollouts []*tally
+	for target, of := range byTarget {
+		t := count(of, target, time.Time{}, nil, false, soonAfter)
+		t.limit = Scaled(&u.MaxFailures, t.eligible(), false)
+		if t.failures > t.limit {
 			out.Stopped[target] = listed(t.failed)
 		}
-		out.Moving += t.moving
 		out.Wake = Earliest(out.Wake, t.wake)
-		turns = append(turns, t.admit(limits{failures: failures, room: unlimited}))
+		rollouts = append(rollouts, t)
 	}
-	out.Limit = max(1, Scaled(&r.MaxUnavailable, nodes, false))
-	for progress := true; progress; {
-		progress = false
-		for _, a := range turns {
-			others := out.Moving - a.moving
-			a.unavailable = out.Limit - others
-			before := a.moving
-			if name := a.one(); name != "" {
-				out.Granted[name] = a.target
-				progress = true
-			}
-			out.Moving += a.moving - before
-		}
+	out.Limit = max(1, Scaled(&u.MaxUnavailable, nodes, false))
+	out.Admitted = (&limits{unavailable: out.Limit, room: unlimited}).admit(rollouts...)
+	for _, t := range rollouts {
+		out.Moving += t.moving
 	}
 	return out
 }

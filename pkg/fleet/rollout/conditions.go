@@ -19,7 +19,7 @@ func (t *turn) report() {
 	s.Nodes = t.tally.counts
 	// Those that were admitted just now.
 	for _, n := range t.tally.candidates {
-		if t.Decision.Granted[n.Name] == "" || n.Moving || n.retries(t.tally.target) {
+		if t.Admitted[n.Name] == "" || n.Moving || n.retries(t.tally.target) {
 			continue
 		}
 		s.Nodes.Switching++
@@ -29,7 +29,7 @@ func (t *turn) report() {
 			s.Nodes.Waiting--
 		}
 	}
-	aside := slices.DeleteFunc(t.tally.aside, func(n v1alpha1.PlanNode) bool { return t.Decision.Granted[n.Node] != "" })
+	aside := slices.DeleteFunc(t.tally.aside, func(n v1alpha1.PlanNode) bool { return t.Admitted[n.Node] != "" })
 	s.Failed, s.SetAside = listed(t.tally.failed), listed(aside)
 	if t.tally.arrived > 0 {
 		mean := t.tally.took / time.Duration(t.tally.arrived)
@@ -129,7 +129,7 @@ func (t *turn) progress() (moves bool, reason, message string) {
 		return false, names.ReasonOutsideWindow, have + "; " + t.nextWindow()
 	case c.Waiting+c.Switching > 0 && t.undoing():
 		return true, names.ReasonUndoing, fmt.Sprintf("revision %d is undone; %s", s.Revision, have)
-	case c.Waiting+c.Switching > 0 && t.tally.failures+t.tally.damaged > t.limit:
+	case c.Waiting+c.Switching > 0 && t.tally.failures+t.tally.damaged > t.tally.limit:
 		return true, names.ReasonRollingOut, have + "; other nodes wait for those whose earlier profile could not be restored"
 	case c.Waiting+c.Switching > 0:
 		return true, names.ReasonRollingOut, have

@@ -18,9 +18,8 @@ func TestRetriesNeedPlaces(t *testing.T) {
 	f := newFleet(t, 6, v1alpha1.RolloutStrategy{MaxFailures: intOrPercent("100%"), MaxUnavailable: intOrPercent("6")}).decide()
 	f.fail("node-00", "node-01", "node-02", "node-03", "node-04").decide()
 	f.plan.Spec.Strategy.MaxUnavailable = intOrPercent("2")
-	f.granted = nil
 	for _, n := range f.nodes[:5] {
-		n.State = v1alpha1.Planning
+		n.State, n.Admitted = v1alpha1.Planning, ""
 	}
 	f.decide()
 	assert.Equal(t, []string{"node-00", "node-05"}, f.admitted())
@@ -29,11 +28,11 @@ func TestRetriesNeedPlaces(t *testing.T) {
 	f.decide()
 	assert.Equal(t, []string{"node-00", "node-01"}, f.admitted())
 
-	all := rollout.Together{MaxUnavailable: intstr.FromInt32(1), Nodes: map[string][]*rollout.Node{"1": f.nodes}}
+	all := rollout.Unplanned{MaxUnavailable: intstr.FromInt32(1), Nodes: f.nodes}
 	for _, n := range f.nodes[:5] {
 		n.Changed, n.Moving, n.State = false, false, v1alpha1.Planning
 	}
-	assert.Len(t, all.Decide().Granted, 1, "also without a plan")
+	assert.Len(t, all.Decide().Admitted, 1, "also without a plan")
 }
 
 // Nodes that are away do not have a step pass without them.

@@ -18,9 +18,10 @@ type Node struct {
 	Created time.Time
 	// Held is the number of claims that hold its GPUs, Free the number of free GPUs.
 	Held, Free int32
-	// Desired is the hash of the profile that the node was admitted to, Applied that of the
-	// profile that it has, and Reported what its plugin says of it.
-	Desired, Applied, Reported string
+	// Wanted is the hash of the profile for which the node asks to be admitted, Admitted that of the
+	// profile to which it was. Desired is the profile that it is to have, Applied the one that it
+	// has, and Reported what its plugin says of it.
+	Wanted, Admitted, Desired, Applied, Reported string
 	// To is the hash that the switch leads to, if there is one.
 	To    string
 	State v1alpha1.State
@@ -69,7 +70,7 @@ func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, no
 	s := &gpuNode.Status
 	n := Node{
 		Name: gpuNode.Name, Labels: labels, Created: gpuNode.CreationTimestamp.Time,
-		State: s.State, Desired: HashOf(s.Desired), Applied: HashOf(s.Applied),
+		State: s.State, Wanted: s.Wanted, Admitted: s.Admitted, Desired: HashOf(s.Desired), Applied: HashOf(s.Applied),
 		Joining: Joins(s), Ready: ready && s.Node != nil,
 	}
 	if s.Node != nil {
@@ -200,6 +201,28 @@ func (n *Node) broken() bool {
 // starting tells whether the node waits for permission to begin its switch.
 func (n *Node) starting() bool {
 	return n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting
+}
+
+// Keeps returns the admission that the node keeps though no decision renews it: it has begun, or is
+// done.
+func (n *Node) Keeps() string {
+	if n.Moving || n.Admitted == n.Applied {
+		return n.Admitted
+	}
+	return ""
+}
+
+// target returns what a node without a plan is to have. A node that rests and asks for nothing keeps
+// what it has, even if it was to have something else.
+func (n *Node) target() (hash string, keeps bool) {
+	resting := n.State == v1alpha1.Idle || n.State == ""
+	switch {
+	case n.Wanted != "":
+		return n.Wanted, false
+	case !resting && n.To != "":
+		return n.To, false
+	}
+	return n.Desired, resting && !n.Moving && !n.Joining && !n.settled(n.Desired)
 }
 
 // retries tells whether the node failed to reach a target, and is about to try again.

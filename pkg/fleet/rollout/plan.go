@@ -23,9 +23,7 @@ type Plan struct {
 	Invalid string
 	// Nodes are the nodes that follow the plan or are overruled.
 	Nodes []*Node
-	// Granted are the targets of the nodes that were admitted, as Decide returned them.
-	Granted map[string]string
-	Now     time.Time
+	Now   time.Time
 	// MaxUnavailable is for plans that have none.
 	MaxUnavailable intstr.IntOrString
 }
@@ -33,8 +31,9 @@ type Plan struct {
 // Decision is what becomes of a plan.
 type Decision struct {
 	Status v1alpha1.PartitionPlanStatus
-	// Granted are the targets of the nodes that may start or go on.
-	Granted map[string]string
+	// Admitted are the targets of the nodes that may begin or go on. Those that have begun also keep
+	// what Node.Keeps returns.
+	Admitted map[string]string
 	// Wake is when to decide again if nothing happens, zero: never.
 	Wake   time.Time
 	Events []Event
@@ -48,8 +47,6 @@ type turn struct {
 	*Plan
 	Decision
 	tally *tally
-	// limit is how many nodes may fail, accepted ones included.
-	limit int
 	// edited: the spec has changed since the last decision.
 	edited bool
 	open   bool
@@ -80,7 +77,6 @@ func (p *Plan) Decide() Decision {
 	p.Status.DeepCopyInto(&t.Status)
 	t.edited = p.Status.ObservedGeneration != p.Generation
 	t.Status.ObservedGeneration = p.Generation
-	t.Decision.Granted = map[string]string{}
 	t.revise()
 	t.count()
 	if t.stop() {
@@ -104,13 +100,12 @@ func (t *turn) count() {
 	if r := t.revision(t.Status.Target); r != nil {
 		target = r.Hash
 	}
-	t.tally = count(t.Nodes, target, t.Plan.Granted, timeOf(t.Status.Started), t.Spec.Strategy.Topology, true, t.watched)
-	t.limit = 0
+	t.tally = count(t.Nodes, target, timeOf(t.Status.Started), t.Spec.Strategy.Topology, true, t.watched)
 	if f := t.Spec.Strategy.MaxFailures; f != nil {
-		t.limit = Scaled(f, t.tally.eligible(), false)
+		t.tally.limit = Scaled(f, t.tally.eligible(), false)
 	}
 	if a := t.Spec.Accepted; a != nil && a.Revision == t.Status.Target {
-		t.limit += int(a.Failures)
+		t.tally.limit += int(a.Failures)
 	}
 	t.Wake = t.tally.wake
 }
@@ -144,7 +139,7 @@ func (t *turn) stop() bool {
 		}
 		s.Stopped = nil
 	}
-	if t.tally.failures <= t.limit {
+	if t.tally.failures <= t.tally.limit {
 		return false
 	}
 	s.Stopped = &v1alpha1.PlanStop{Revision: s.Target, Failures: failures, Time: metav1.NewTime(t.Now)}
@@ -171,7 +166,7 @@ func (t *turn) stoppedText() string {
 		names = append(names, f.Node+": "+f.Reason)
 	}
 	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
-		nodes(t.tally.failures), t.Status.Target, t.limit, text.List(names, 5))
+		nodes(t.tally.failures), t.Status.Target, t.tally.limit, text.List(names, 5))
 }
 
 // resolve resolves the steps. An undo has only one.
@@ -276,29 +271,19 @@ func (t *turn) look() {
 		t.closed, changes = closed{outside: !open, until: until, problem: err}, until
 	}
 	t.open = !t.Spec.Paused && !t.stopped() && !t.closed.outside && t.Status.Target != 0 && t.Invalid == "" && (t.Profile != nil || t.undoing())
-	if !t.open && len(t.tally.admitted)+len(t.tally.diverted) > 0 {
-		// They may not begin any more.
-		t.Plan.Granted = nil
-		t.count()
-	}
 	t.Wake = Earliest(t.Wake, changes)
 }
 
 // admit admits as many nodes as may start now.
 func (t *turn) admit() {
-	s := &t.Spec.Strategy
-	t.tally.grant(t.Decision.Granted, t.open)
 	if !t.open {
 		return
 	}
-	l := limits{unavailable: t.unavailable(), failures: t.limit, topology: s.Topology, order: s.Order, room: t.current().nodes}
+	l := limits{unavailable: t.unavailable(), topology: t.Spec.Strategy.Topology, order: t.Spec.Strategy.Order, room: t.current().nodes}
 	if t.current().last {
 		l.room = unlimited
 	}
-	a := t.tally.admit(l)
-	for name := a.one(); name != ""; name = a.one() {
-		t.Decision.Granted[name] = t.tally.target
-	}
+	t.Admitted = l.admit(t.tally)
 }
 
 // unavailable is how many nodes may be switched at once.

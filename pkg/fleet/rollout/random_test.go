@@ -45,7 +45,7 @@ func (s *storm) wanted() string {
 func (s *storm) step(n *rollout.Node) {
 	wanted := s.wanted()
 	if n.Desired != wanted {
-		if s.granted[n.Name] == wanted || n.Applied == wanted {
+		if n.Admitted == wanted || n.Applied == wanted {
 			n.Desired = wanted
 		} else {
 			n.Desired = n.Applied
@@ -85,7 +85,7 @@ func (s *storm) step(n *rollout.Node) {
 		}
 	case n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting:
 		n.State = v1alpha1.Waiting
-		if s.granted[n.Name] == n.To || n.To == n.Applied {
+		if n.Admitted == n.To || n.To == n.Applied {
 			n.State, n.Moving = v1alpha1.Draining, true
 		}
 	}
@@ -103,7 +103,7 @@ func (s *storm) happens() {
 		s.edits++
 		s.profile = version(fmt.Sprint("v", s.edits))
 	case 2:
-		s.granted = nil // another controller
+		n.Ready, n.Admitted = false, "" // its status cannot be written for a while
 	case 3:
 		n.Ready = !n.Ready
 	case 4:

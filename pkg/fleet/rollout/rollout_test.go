@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -24,7 +25,6 @@ type fleet struct {
 	plan    *v1alpha1.PartitionPlan
 	profile *v1alpha1.ProfileSnapshot
 	nodes   []*rollout.Node
-	granted map[string]string
 	now     time.Time
 	last    rollout.Decision
 	events  []string
@@ -47,18 +47,26 @@ func version(hash string) *v1alpha1.ProfileSnapshot {
 // decide decides, and admits what may start.
 func (f *fleet) decide() *fleet {
 	f.t.Helper()
-	p := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Granted: f.granted, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
+	p := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
 	f.last = p.Decide()
 	for _, e := range f.last.Events {
 		f.events = append(f.events, e.Reason)
 	}
-	f.plan.Status, f.granted = f.last.Status, f.last.Granted
-	again := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Granted: f.granted, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
+	f.plan.Status = f.last.Status
+	f.writes(f.last.Admitted)
+	again := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
 	second := again.Decide()
-	require.Equal(f.t, f.last.Granted, second.Granted, "decided twice, the same")
+	require.Equal(f.t, f.last.Admitted, second.Admitted, "decided twice, the same")
 	require.Empty(f.t, second.Events)
 	require.Equal(f.t, f.last.Status, second.Status)
 	return f
+}
+
+// writes writes into the nodes what was decided.
+func (f *fleet) writes(admitted map[string]string) {
+	for _, n := range f.nodes {
+		n.Admitted = cmp.Or(admitted[n.Name], n.Keeps())
+	}
 }
 
 func (f *fleet) node(name string) *rollout.Node {
@@ -74,7 +82,7 @@ func (f *fleet) node(name string) *rollout.Node {
 // admitted are the nodes that may start.
 func (f *fleet) admitted() (names []string) {
 	for _, n := range f.nodes {
-		if f.granted[n.Name] != "" {
+		if n.Admitted != "" && n.Admitted != n.Applied {
 			names = append(names, n.Name)
 		}
 	}
@@ -84,7 +92,7 @@ func (f *fleet) admitted() (names []string) {
 // arrive has all admitted nodes arrive at their target.
 func (f *fleet) arrive() *fleet {
 	for _, n := range f.nodes {
-		if target := f.granted[n.Name]; target != "" {
+		if target := n.Admitted; target != "" && target != n.Applied {
 			n.Desired, n.Applied, n.Reported, n.State, n.Moving, n.To, n.Failed = target, target, target, v1alpha1.Idle, false, "", false
 			n.Started, n.Ended = f.now, f.now.Add(10*time.Second)
 		}
@@ -96,8 +104,8 @@ func (f *fleet) arrive() *fleet {
 func (f *fleet) fail(nodes ...string) *fleet {
 	for _, name := range nodes {
 		n := f.node(name)
-		require.NotEmpty(f.t, f.granted[name], name)
-		n.Desired, n.To, n.State, n.Failed = f.granted[name], f.granted[name], v1alpha1.Failed, true
+		require.NotEmpty(f.t, n.Admitted, name)
+		n.Desired, n.To, n.State, n.Failed = n.Admitted, n.Admitted, v1alpha1.Failed, true
 		n.Changed = true
 		n.Reason, n.Message = names.ReasonHardwareFailed, "no"
 	}
@@ -292,14 +300,12 @@ func TestARestartedControllerAdmitsNoMore(t *testing.T) {
 		n.State = []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining}[i]
 		n.Moving = n.State == v1alpha1.Draining
 	}
-	f.granted = nil
 	f.decide()
 	assert.Equal(t, []string{"node-00", "node-01"}, f.admitted())
-	// So many were waiting for another controller.
+	// So many were waiting for another controller, which had admitted them within another limit.
 	for _, n := range f.nodes[2:] {
-		n.Desired, n.To, n.State = "1", "1", v1alpha1.Waiting
+		n.Desired, n.To, n.Admitted, n.State = "1", "1", "1", v1alpha1.Waiting
 	}
-	f.granted = nil
 	assert.Len(t, f.decide().admitted(), 2)
 }
 
@@ -408,24 +414,33 @@ func TestWindows(t *testing.T) {
 	assert.Equal(t, names.ReasonInvalidWindow, f.progressing())
 }
 
-func TestTogether(t *testing.T) {
+// Nodes without a plan share limits, whatever each of them is to have.
+func TestUnplanned(t *testing.T) {
 	f := newFleet(t, 8, v1alpha1.RolloutStrategy{})
-	all := rollout.Together{MaxUnavailable: intstr.FromInt32(3), MaxFailures: intstr.FromInt32(0), Nodes: map[string][]*rollout.Node{"a": f.nodes[:4], "b": f.nodes[4:]}}
+	for i, n := range f.nodes {
+		n.Wanted = []string{"a", "b"}[i/4]
+		n.Held = int32(i % 4)
+	}
+	all := rollout.Unplanned{MaxUnavailable: intstr.FromInt32(3), MaxFailures: intstr.FromInt32(0), Nodes: f.nodes}
 	r := all.Decide()
-	assert.Equal(t, map[string]string{"node-00": "a", "node-01": "a", "node-04": "b"}, r.Granted, "in turn")
+	assert.Equal(t, map[string]string{"node-00": "a", "node-04": "b", "node-01": "a"}, r.Admitted, "those with few claims first")
 	assert.Equal(t, 3, r.Moving)
-	all.Granted = r.Granted
+	f.writes(r.Admitted)
 	assert.Equal(t, r, all.Decide())
 
-	f.granted = r.Granted
 	f.fail("node-00")
-	all.Granted = nil
+	f.node("node-00").Wanted = ""
 	r = all.Decide()
 	assert.Len(t, r.Stopped["a"], 1)
-	assert.Equal(t, map[string]string{"node-04": "b", "node-05": "b", "node-06": "b"}, r.Granted)
+	assert.Equal(t, map[string]string{"node-04": "b", "node-05": "b", "node-06": "b"}, r.Admitted)
 	f.node("node-00").Changed = false
 	assert.Empty(t, all.Decide().Stopped, "a node that refuses a profile keeps it from no other")
 	f.node("node-00").Changed = true
 	all.MaxFailures = intstr.FromInt32(1)
 	assert.Empty(t, all.Decide().Stopped)
+
+	// A node that is to have something else, and does not ask for it, keeps what it has.
+	n := f.node("node-07")
+	n.Wanted, n.Desired, n.Held = "", "b", -1
+	assert.NotContains(t, all.Decide().Admitted, "node-07")
 }

@@ -21,8 +21,7 @@ const (
 
 // tally counts the nodes of a rollout to a target.
 type tally struct {
-	target  string
-	granted map[string]string
+	target string
 	// since is when the rollout began. Nodes that joined later with the target do not count for
 	// its steps.
 	since time.Time
@@ -37,6 +36,8 @@ type tally struct {
 	// failures is how many nodes failed with the target, damaged how many others have neither
 	// their old nor their new state since an earlier rollout.
 	failures, damaged int
+	// limit is how many nodes may fail, accepted ones included.
+	limit int
 	// moving is how many nodes are on their way, zones how many of each zone. sizes are the
 	// numbers of their nodes.
 	moving       int
@@ -45,13 +46,11 @@ type tally struct {
 	// used is how many nodes have used the room of the step. arriving is how many of them
 	// are on their way.
 	used, arriving int
-	// going are nodes on their way, diverted those that go elsewhere first, and admitted are
-	// those that have not begun.
-	going, diverted, admitted []string
-	candidates                []*Node
-	took                      time.Duration
-	arrived                   int
-	wake                      time.Time
+	// candidates are the nodes that can be admitted, those that were and have not begun included.
+	candidates []*Node
+	took       time.Duration
+	arrived    int
+	wake       time.Time
 }
 
 // eligible is how many nodes can get the target.
@@ -69,7 +68,6 @@ func (t *tally) add(n *Node) {
 	}
 	t.sizes[n.Labels[t.topology]]++
 	adopted := n.Desired == t.target
-	granted := t.granted[n.Name] == t.target && t.target != ""
 	switch {
 	case n.Joining:
 		t.join(n, adopted)
@@ -89,22 +87,18 @@ func (t *tally) add(n *Node) {
 	case adopted && n.To == t.target && n.Failed:
 		t.used++
 		t.fails(n, n.Changed || t.refusals, n.Reason, n.Message)
-		t.retry(n, granted)
+		t.retry(n)
 	case n.Moving:
-		t.onItsWay(n)
-		switch {
-		case adopted:
-			t.going = append(t.going, n.Name)
-		case granted:
-			t.diverted = append(t.diverted, n.Name)
-		default:
+		t.counts.Switching++
+		t.move(n)
+		if !adopted { // It goes elsewhere first.
 			t.candidates = append(t.candidates, n)
+			return
 		}
+		t.used++
+		t.arriving++
 	case n.Aside && n.Reason == names.ReasonConflict, adopted && n.Aside && n.State == v1alpha1.Failed:
 		t.setAside(n, n.Reason, n.Message)
-	case granted:
-		t.onItsWay(n)
-		t.admitted = append(t.admitted, n.Name)
 	case n.broken():
 		if n.Damaged {
 			t.damaged++
@@ -139,16 +133,6 @@ func (t *tally) join(n *Node, adopted bool) {
 	}
 }
 
-// onItsWay counts a node that is being switched, or was admitted.
-func (t *tally) onItsWay(n *Node) {
-	t.counts.Switching++
-	if n.Desired == t.target || t.granted[n.Name] == t.target {
-		t.used++
-		t.arriving++
-	}
-	t.move(n)
-}
-
 // move counts a node against the limits.
 func (t *tally) move(n *Node) {
 	t.moving++
@@ -156,18 +140,12 @@ func (t *tally) move(n *Node) {
 }
 
 // retry counts a failed node that tries again: that needs a place, as the first attempt did.
-func (t *tally) retry(n *Node, granted bool) {
+func (t *tally) retry(n *Node) {
 	switch {
 	case n.Moving:
 		t.arriving++
 		t.move(n)
-		t.going = append(t.going, n.Name)
-	case !n.starting():
-	case granted:
-		t.arriving++
-		t.move(n)
-		t.admitted = append(t.admitted, n.Name)
-	default:
+	case n.starting():
 		t.candidates = append(t.candidates, n)
 	}
 }
@@ -205,8 +183,8 @@ func listed(all []v1alpha1.PlanNode) []v1alpha1.PlanNode {
 }
 
 // count counts nodes.
-func count(nodes []*Node, target string, granted map[string]string, since time.Time, topology *v1alpha1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
-	t := &tally{target: target, granted: granted, since: since, refusals: refusals, bad: bad, zones: map[string]int{}, sizes: map[string]int{}}
+func count(nodes []*Node, target string, since time.Time, topology *v1alpha1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
+	t := &tally{target: target, since: since, refusals: refusals, bad: bad, zones: map[string]int{}, sizes: map[string]int{}}
 	if topology != nil {
 		t.topology = topology.Key
 	}

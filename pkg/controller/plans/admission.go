@@ -1,0 +1,175 @@
+package plans
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// admit writes into the GPUNodes to which profiles they are admitted. Admissions that are over are
+// withdrawn first: unless that is certain, nobody else is admitted. Each write requires that the
+// GPUNode is the one that was observed, so a node that has begun meanwhile keeps its place.
+func (d *Decider) admit(ctx context.Context, f *fleet, admitted map[string]string) error {
+	var withdraw, admit []*v1alpha1.GPUNode
+	to := map[string]string{}
+	for _, g := range f.gpuNodes {
+		to[g.Name] = admitted[g.Name]
+		if n := f.nodes[g.Name]; n != nil {
+			to[g.Name] = cmp.Or(to[g.Name], n.Keeps())
+		}
+		switch to[g.Name] {
+		case g.Status.Admitted:
+			d.resume(g.Name)
+		case "":
+			withdraw = append(withdraw, g)
+		default:
+			admit = append(admit, g)
+		}
+	}
+	var refused error
+	for _, g := range slices.Concat(withdraw, admit) {
+		next := g.DeepCopy()
+		next.Status.Admitted = to[g.Name]
+		err := d.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(g, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			d.nodes[g.Name] = next
+			d.resume(g.Name)
+			continue
+		}
+		err = fmt.Errorf("write into GPUNode %s to which profile it is admitted: %w", g.Name, err)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			d.listed = d.nodes.reread(ctx, d.Reader, g)
+			return errors.Join(refused, fmt.Errorf("%w: %w", ErrOutdated, err))
+		}
+		d.Suspend(g.Name)
+		refused = errors.Join(refused, err)
+		if !Refused(err) {
+			d.listed = false // It may have been written.
+			return refused
+		}
+	}
+	return refused
+}
+
+// Refused reports whether a write certainly failed, and would fail again.
+func Refused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// Suspend leaves a node out for a while because its status cannot be written. Other nodes do not
+// wait for it, and it may not begin, whatever its status says.
+func (d *Decider) Suspend(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.suspended == nil {
+		d.suspended = map[string]time.Time{}
+	}
+	d.suspended[node] = d.Clock.Now().Add(suspendedFor)
+	d.Again()
+}
+
+// resume ends the suspension of a node when its time is over: its status says what was decided.
+func (d *Decider) resume(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.Clock.Now().Before(d.suspended[node]) {
+		delete(d.suspended, node)
+	}
+}
+
+// mayBegin reports whether a node may begin to switch to a profile: it has it, disturbs nobody, or
+// was admitted.
+func (d *Decider) mayBegin(g *v1alpha1.GPUNode, hash string) bool {
+	s := &g.Status
+	d.mu.Lock()
+	_, suspended := d.suspended[g.Name]
+	d.mu.Unlock()
+	return rollout.HashOf(s.Applied) == hash || rollout.Joins(s) || s.Admitted == hash && !suspended
+}
+
+// Of returns what the plan that selects a node gives it, nil: no plan selects it.
+func (d *Decider) Of(g *v1alpha1.GPUNode, labels map[string]string) *state.Given {
+	d.mu.Lock()
+	order := d.order
+	d.mu.Unlock()
+	return given(selecting(order, g, labels), rollout.Joins(&g.Status))
+}
+
+func given(p *plan, joining bool) *state.Given {
+	if p == nil {
+		return nil
+	}
+	return &state.Given{Plan: p.Name, Profile: p.Spec.Profile, Snapshot: rollout.Assign(p.PartitionPlan, joining)}
+}
+
+// Pending returns why a node may not have a profile yet, nil: it may.
+func (d *Decider) Pending(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *state.Pending {
+	s := &g.Status
+	if s.Desired == nil || s.Desired.Hash == wanted.Hash || d.mayBegin(g, wanted.Hash) {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch stopped := d.result.Stopped[wanted.Hash]; {
+	case wanted.Source == v1alpha1.FromPlan:
+		return &state.Pending{Reason: names.ReasonWaitsForPlan, Message: fmt.Sprintf(
+			"PartitionPlan %s gives the node another version of profile %s later", wanted.Plan, wanted.Profile)}
+	case len(stopped) > 0:
+		failed := make([]string, 0, len(stopped))
+		for i := range stopped {
+			failed = append(failed, stopped[i].Node+": "+stopped[i].Reason)
+		}
+		return &state.Pending{Reason: names.ReasonTooManyFailures, Message: fmt.Sprintf(
+			"more nodes failed with %s than may (--max-failures %s): %s", state.ProfileText(wanted.Profile), d.MaxFailures.String(), text.List(failed, 5))}
+	case s.OrdersTaints():
+		return nil // It has the place of another switch, which this one replaces.
+	}
+	return &state.Pending{Reason: names.ReasonWaitsForNodes, Message: fmt.Sprintf(
+		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", state.ProfileText(wanted.Profile), d.MaxUnavailable.String())}
+}
+
+// Admitted reports whether a node may begin the switch that it has planned. Otherwise others says
+// what it waits for.
+func (d *Decider) Admitted(g *v1alpha1.GPUNode) (ok bool, others string) {
+	s := &g.Status
+	switch {
+	case s.Switch == nil:
+		return false, ""
+	case s.OrdersTaints(), d.mayBegin(g, s.Switch.To.Hash):
+		return true, ""
+	case s.Switch.To.Source == v1alpha1.FromPlan:
+		return false, fmt.Sprintf(": kubectl tranche rollout status %s says why", s.Switch.To.Plan)
+	}
+	moving, _ := d.Switching()
+	return false, fmt.Sprintf(": %d are being switched, and %s may be at once (--max-unavailable)", moving, d.MaxUnavailable.String())
+}
+
+// Switching returns how many nodes without a plan are being switched, and how many may be.
+func (d *Decider) Switching() (nodes, limit int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.result.Moving, d.result.Limit
+}
+
+// Plans returns the plans as they were decided last.
+func (d *Decider) Plans() []*v1alpha1.PartitionPlan {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*v1alpha1.PartitionPlan, 0, len(d.order))
+	for _, p := range d.order {
+		all = append(all, p.PartitionPlan)
+	}
+	return all
+}

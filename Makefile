@@ -163,7 +163,7 @@ RACE += ./pkg/serve
 # takes no GPU from anybody: pages and commands, readers of figures, and simulated machines, which
 # RACE calls.
 RACE_AT_NIGHT  = ./pkg/web/... ./pkg/usage ./cmd/kubectl-tranche ./cmd/tranche-web
-RACE_AT_NIGHT += ./pkg/hardware/kmod ./pkg/profile/provision ./test/simulator/...
+RACE_AT_NIGHT += ./pkg/hardware/kmod ./test/simulator/...
 
 # Their tests start clusters in their own process, and need the programs of Kubernetes.
 LAB = ./test/lab ./test/e2e

@@ -40,19 +40,19 @@ var zones = []zone{
 	{name: "formats", folders: []string{"pkg/profile/formats"}, may: []string{"objects", "profiles", "workloads"}},
 	{name: "slices", folders: []string{"pkg/publish"}, may: []string{"objects", "profiles", "pkg/hardware/mig", "pkg/hardware/xcp"}},
 	{name: "plugin", folders: []string{"pkg/node", "pkg/partition", "pkg/share"}, may: []string{"objects", "client", "hardware", "claims", "profiles", "slices"}},
-	{name: "fleet", folders: []string{"pkg/fleet"}, may: []string{"objects"}},
+	{name: "rollout", folders: []string{"pkg/rollout"}, may: []string{"objects"}},
 	{name: "cluster", folders: []string{"pkg/cluster", "pkg/defrag", "pkg/why"}, may: []string{"objects", "client", "slices", "workloads"}},
-	{name: "controller", folders: []string{"pkg/controller"}, may: []string{"objects", "profiles", "formats", "slices", "fleet", "cluster", "workloads"}},
+	{name: "controller", folders: []string{"pkg/controller"}, may: []string{"objects", "profiles", "formats", "slices", "rollout", "cluster", "workloads"}},
 	{name: "usage", folders: []string{"pkg/usage"}, may: []string{"cluster"}},
-	{name: "screens", folders: []string{"pkg/picture", "pkg/web"}, may: []string{"objects", "cluster", "fleet", "usage"}},
+	{name: "screens", folders: []string{"pkg/picture", "pkg/web"}, may: []string{"objects", "cluster", "rollout", "usage"}},
 	{name: "uninstall", folders: []string{"pkg/uninstall"}, may: []string{"objects", "client", "workloads"}},
-	{name: "programs", folders: []string{"cmd"}, may: []string{"objects", "client", "hardware", "profiles", "formats", "slices", "plugin", "fleet", "cluster", "controller", "usage", "screens", "uninstall"}},
+	{name: "programs", folders: []string{"cmd"}, may: []string{"objects", "client", "hardware", "profiles", "formats", "slices", "plugin", "rollout", "cluster", "controller", "usage", "screens", "uninstall"}},
 	{name: "test", folders: []string{"test"}},
 }
 
 // never has the walls that no line of zones may open, each with its reason and the way out.
 var never = []struct{ from, to, why string }{
-	{"screens", "controller", "what is drawn comes from objects at the API server: put what both need into pkg/fleet or pkg/cluster"},
+	{"screens", "controller", "what is drawn comes from objects at the API server: put what both need into pkg/rollout or pkg/cluster"},
 	{"screens", "plugin", "what is drawn comes from objects at the API server: let the plugin report it in its GPUNode"},
 	{"screens", "hardware", "a screen runs on no node: let the plugin publish or report it"},
 	{"controller", "plugin", "they are two programs, often of two versions, that talk through GPUNodes: put a shared name into api/names, a shared field into api/v1alpha1"},
@@ -87,7 +87,7 @@ func TestWalls(t *testing.T) {
 
 func TestWallsHold(t *testing.T) {
 	for _, tt := range []struct{ from, to, broken string }{
-		{"pkg/picture", "pkg/controller/state", "put what both need into pkg/fleet or pkg/cluster"},
+		{"pkg/picture", "pkg/controller/state", "put what both need into pkg/rollout or pkg/cluster"},
 		{"pkg/web/live", "pkg/hardware/mps", "a screen runs on no node"},
 		{"pkg/controller", "pkg/node/follow", "put a shared name into api/names"},
 		{"pkg/node", "pkg/uninstall", "its DaemonSet is being deleted"},

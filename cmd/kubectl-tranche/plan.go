@@ -20,9 +20,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -137,7 +137,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f, err := forecast.Of(in)
+	f, err := rollout.Predict(in)
 	if err != nil {
 		return fmt.Errorf("PartitionPlan %s: %w", r.plan.Name, err)
 	}
@@ -180,8 +180,8 @@ func (r *planRun) checked(ctx context.Context) error {
 }
 
 // input reads what the forecast is made of.
-func (r *planRun) input(ctx context.Context) (in forecast.Input, err error) {
-	in = forecast.Input{Plan: r.plan, Unavailable: r.flags.unavailable, Now: r.now()}
+func (r *planRun) input(ctx context.Context) (in rollout.ForecastInput, err error) {
+	in = rollout.ForecastInput{Plan: r.plan, Unavailable: r.flags.unavailable, Now: r.now()}
 	if in.Target, err = r.target(ctx); err != nil {
 		return in, err
 	}

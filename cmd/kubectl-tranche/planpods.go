@@ -17,14 +17,14 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // fill adds the pods of each node that would have to leave, and tries to evict them by dry
 // runs.
-func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.Input) error {
+func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.ForecastInput) error {
 	claims, err := read.All[resourceapi.ResourceClaim](ctx, r, metav1.NamespaceAll)
 	if err != nil {
 		return fmt.Errorf("list ResourceClaims: %w", err)
@@ -70,14 +70,14 @@ func (r *planRun) fill(ctx context.Context, f *forecast.Forecast, in forecast.In
 }
 
 // podsOf are the pods whose claims hold devices that have to be released.
-func podsOf(held []cluster.Held, release preview.Release) (pods []forecast.Pod) {
+func podsOf(held []cluster.Held, release preview.Release) (pods []rollout.ForecastPod) {
 	for _, h := range held {
 		if !slices.Contains(release.Devices, h.Device) && !slices.Contains(release.Unknown, gpu.OfDevice(h.Device)) {
 			continue
 		}
 		for _, o := range h.Holders {
 			for _, user := range o.Pods {
-				pod := forecast.Pod{Namespace: o.Namespace, Name: user}
+				pod := rollout.ForecastPod{Namespace: o.Namespace, Name: user}
 				if strings.Contains(user, "/") {
 					pod.Why = "it is no pod, so it cannot be evicted"
 				}
@@ -87,7 +87,7 @@ func podsOf(held []cluster.Held, release preview.Release) (pods []forecast.Pod) 
 			}
 		}
 	}
-	slices.SortFunc(pods, func(a, b forecast.Pod) int {
+	slices.SortFunc(pods, func(a, b rollout.ForecastPod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods
@@ -97,7 +97,7 @@ func podsOf(held []cluster.Held, release preview.Release) (pods []forecast.Pod) 
 const notTried = "You are not allowed to evict all of these pods, so it is not known whether they can be evicted."
 
 // tryEviction says why a pod cannot be evicted, empty if it can be, or if that is not known.
-func (r *planRun) tryEviction(ctx context.Context, pod forecast.Pod) string {
+func (r *planRun) tryEviction(ctx context.Context, pod rollout.ForecastPod) string {
 	err := r.Kubernetes.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},

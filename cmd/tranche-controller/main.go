@@ -27,7 +27,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
-	"github.com/tranche-dev/tranche/pkg/profile/provision"
 	"github.com/tranche-dev/tranche/pkg/serve"
 )
 
@@ -110,7 +109,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		}
 	}
 	if len(c.profilesDirs) > 0 {
-		if err := mgr.Add(&provision.Keeper{Client: mgr.GetClient(), Dirs: c.profilesDirs}); err != nil {
+		if err := mgr.Add(&controller.ChartProfiles{Client: mgr.GetClient(), Dirs: c.profilesDirs}); err != nil {
 			return fmt.Errorf("keep profiles: %w", err)
 		}
 	}

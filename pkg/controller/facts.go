@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // facts collects what the state machine needs, and enforces the current state on the Node. A
@@ -79,7 +80,7 @@ func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GP
 	if node.UID == "" {
 		return state.WithoutNode(r.Policy), nil
 	}
-	n := state.NamedBy(gpuNode, state.ControlPlane(node), r.Plans.Of(gpuNode, node.Labels))
+	n := state.NamedBy(gpuNode, rollout.ControlPlane(node), r.Plans.Of(gpuNode, node.Labels))
 	found, err := r.find(ctx, live, n)
 	if err != nil {
 		return state.Choice{}, err

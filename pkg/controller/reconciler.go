@@ -21,7 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // Reconciler switches nodes to their desired profiles.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // The node's label sets spec.profile, and without it nothing is set.
@@ -79,8 +79,8 @@ func TestAnotherOwner(t *testing.T) {
 func TestANodeOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
-	w.label("node-a", state.ControlPlaneLabel, "")
-	w.changeNode("node-a", func(n *corev1.Node) { n.Labels = map[string]string{state.ControlPlaneLabel: ""} })
+	w.label("node-a", rollout.ControlPlaneLabel, "")
+	w.changeNode("node-a", func(n *corev1.Node) { n.Labels = map[string]string{rollout.ControlPlaneLabel: ""} })
 	w.profile("cpx")
 	w.profile("default")
 	w.wants("node-a", "cpx")

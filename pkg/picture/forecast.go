@@ -5,13 +5,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawForecast writes what a plan would do.
-func DrawForecast(p *terminal.Page, f forecast.Forecast, notes []string, now time.Time) {
+func DrawForecast(p *terminal.Page, f rollout.Forecast, notes []string, now time.Time) {
 	p.Wrap("", fmt.Sprintf("Plan %s would switch %s to profile %s in %s. Nothing was changed.",
 		f.Plan, text.Count(len(f.Nodes), "node"), f.Profile, text.Count(f.Steps, "step")), terminal.Normal)
 	p.Blank()
@@ -56,9 +56,9 @@ func DrawForecast(p *terminal.Page, f forecast.Forecast, notes []string, now tim
 	}
 }
 
-func forecastRemarks(n *forecast.Node) string {
+func forecastRemarks(n *rollout.ForecastNode) string {
 	var out []string
-	names := func(head string, pods []forecast.Pod) {
+	names := func(head string, pods []rollout.ForecastPod) {
 		for _, pod := range pods {
 			said := head + pod.Namespace + "/" + pod.Name
 			if pod.Why != "" {
@@ -83,7 +83,7 @@ func forecastRemarks(n *forecast.Node) string {
 }
 
 // forecastTime says how long the rollout would take.
-func forecastTime(f forecast.Forecast, now time.Time) string {
+func forecastTime(f rollout.Forecast, now time.Time) string {
 	said := "How long it takes is not known: no node has been switched yet."
 	switch {
 	case len(f.Nodes) == 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/fleet/forecast"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -45,20 +45,20 @@ func TestPicturesOfRollouts(t *testing.T) {
 
 func TestPicturesOfForecasts(t *testing.T) {
 	ends := now.Add(90 * time.Minute)
-	stays := forecast.Pod{Namespace: "team", Name: "serving-0", Why: "The disruption budget always needs 1 healthy pods and has 1 currently"}
-	leaves := forecast.Pod{Namespace: "team", Name: "train-0"}
-	for name, f := range map[string]forecast.Forecast{
+	stays := rollout.ForecastPod{Namespace: "team", Name: "serving-0", Why: "The disruption budget always needs 1 healthy pods and has 1 currently"}
+	leaves := rollout.ForecastPod{Namespace: "team", Name: "train-0"}
+	for name, f := range map[string]rollout.Forecast{
 		"forecast": {
 			Plan: "canary", Profile: "balanced", Steps: 2, Approvals: 2, Switch: metav1.Duration{Duration: 42 * time.Second}, Observed: 7, Ends: &ends,
-			Nodes: []forecast.Node{
-				{Name: "node-a", Step: 1}, {Name: "node-b", Step: 2, Evicts: []forecast.Pod{leaves}}, {Name: "node-c", Step: 2, Evicts: []forecast.Pod{leaves}, Blocked: []forecast.Pod{stays}},
-				{Name: "node-d", Step: 2, Evicts: []forecast.Pod{leaves}, Unknown: []string{"gpu-a"}}, {Name: "node-e", Step: 2, Unfit: "GPU gpu-a does not support MIG"},
+			Nodes: []rollout.ForecastNode{
+				{Name: "node-a", Step: 1}, {Name: "node-b", Step: 2, Evicts: []rollout.ForecastPod{leaves}}, {Name: "node-c", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Blocked: []rollout.ForecastPod{stays}},
+				{Name: "node-d", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Unknown: []string{"gpu-a"}}, {Name: "node-e", Step: 2, Unfit: "GPU gpu-a does not support MIG"},
 			},
-			Others: []forecast.Other{{Name: "node-x", Why: "it has the profile already"}},
+			Others: []rollout.OtherNode{{Name: "node-x", Why: "it has the profile already"}},
 		},
 		"forecast-nothing": {Plan: "canary", Profile: "balanced", Steps: 1},
-		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1}}},
-		"forecast-never":   {Plan: "canary", Profile: "balanced", Steps: 1, Observed: 1, MaxFailures: 1, Nodes: []forecast.Node{{Name: "node-a", Step: 1, Unfit: "no"}}},
+		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []rollout.ForecastNode{{Name: "node-a", Step: 1}}},
+		"forecast-never":   {Plan: "canary", Profile: "balanced", Steps: 1, Observed: 1, MaxFailures: 1, Nodes: []rollout.ForecastNode{{Name: "node-a", Step: 1, Unfit: "no"}}},
 	} {
 		checkDrawn(t, name, func(p *terminal.Page) { DrawForecast(p, f, []string{"You are not allowed to do everything."}, now) })
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
-	"github.com/tranche-dev/tranche/pkg/profile/provision"
 )
 
 // ControllerOptions are the settings of the controller. Parts with the zero value do not run.
@@ -71,7 +70,7 @@ func (c *Cluster) StartController(ctx context.Context, o ControllerOptions) (sto
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(&provision.Keeper{Client: mgr.GetClient(), Dirs: dirs}); err != nil {
+	if err := mgr.Add(&controller.ChartProfiles{Client: mgr.GetClient(), Dirs: dirs}); err != nil {
 		return nil, err
 	}
 	return run("the controller", mgr.Start).stop, nil //nolint:contextcheck // it ends when it is stopped

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -47,7 +48,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, no
 	r := &Result{reports: a.reports(node.Labels)}
 	before := g.Annotations[names.AnnotationProfileFrom]
 	all, held := a.read(node.Labels)
-	if state.ControlPlane(node) {
+	if rollout.ControlPlane(node) {
 		r.Overruled, r.profile = ignored(all, g.Spec.Profile), g.Spec.Profile
 		return r, nil
 	}

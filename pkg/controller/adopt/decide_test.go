@@ -21,7 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 const (
@@ -202,9 +202,9 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"shared, and Kaiwo":         {labels: labels{sharing: "four", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: kaiwo + "=cpx," + enabled + "=true"},
 		"without the label":         {config: &Config{Projects: allProjects.Projects, Unlabelled: true, Default: "four"}, want: "device-plugin.four", from: sharing + "=four"},
 		"without the label, two":    {config: &Config{Projects: allProjects.Projects, Unlabelled: true}},
-		"control plane":             {labels: labels{state.ControlPlaneLabel: "", mig: "All_1g", dcm: "b", sharing: "four"}, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=All_1g and the label dcm.amd.com/gpu-config-profile=b is ignored"},
-		"control plane, the same":   {labels: labels{state.ControlPlaneLabel: "", ours: "spx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
-		"control plane, Kaiwo's no": {labels: labels{state.ControlPlaneLabel: "", enabled: "false"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
+		"control plane":             {labels: labels{rollout.ControlPlaneLabel: "", mig: "All_1g", dcm: "b", sharing: "four"}, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=All_1g and the label dcm.amd.com/gpu-config-profile=b is ignored"},
+		"control plane, the same":   {labels: labels{rollout.ControlPlaneLabel: "", ours: "spx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
+		"control plane, Kaiwo's no": {labels: labels{rollout.ControlPlaneLabel: "", enabled: "false"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := allProjects

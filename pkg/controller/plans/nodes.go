@@ -11,14 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
-	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // plan is a plan and its selector.
@@ -30,16 +29,11 @@ type plan struct {
 }
 
 func newPlan(p *v1alpha1.PartitionPlan) *plan {
-	out := &plan{PartitionPlan: p, selector: labels.Everything()}
-	if p.Spec.NodeSelector == nil {
-		return out
-	}
-	s, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	s, err := rollout.Selector(p)
+	out := &plan{PartitionPlan: p, selector: s}
 	if err != nil {
-		out.selector, out.invalid = labels.Nothing(), fmt.Sprintf("spec.nodeSelector: %v", err)
-		return out
+		out.invalid = err.Error()
 	}
-	out.selector = s
 	return out
 }
 
@@ -55,16 +49,14 @@ func (d *Decider) listPlans(ctx context.Context) ([]*plan, error) {
 			order = append(order, newPlan(p))
 		}
 	}
-	slices.SortFunc(order, func(a, b *plan) int {
-		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(order, func(a, b *plan) int { return rollout.ComparePlans(a.PartitionPlan, b.PartitionPlan) })
 	return order, nil
 }
 
 // selecting is the plan that selects a node, nil: none does. Plans that give nothing select
 // nothing. One with an invalid selector keeps the nodes that it has.
 func selecting(order []*plan, g *v1alpha1.GPUNode, of map[string]string) *plan {
-	if _, controlPlane := of[state.ControlPlaneLabel]; controlPlane {
+	if _, controlPlane := of[rollout.ControlPlaneLabel]; controlPlane {
 		return nil
 	}
 	for _, p := range order {
@@ -129,7 +121,7 @@ func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*f
 		p := byPlan[d.choose(order, versions, g, node)]
 		f.nodes[g.Name] = &n
 		if p != nil {
-			n.Overruled = !state.NamedBy(g, state.ControlPlane(node), given(p, n.Joining)).FollowsPlan()
+			n.Overruled = !state.NamedBy(g, rollout.ControlPlane(node), given(p, n.Joining)).FollowsPlan()
 			f.of[p.Name] = append(f.of[p.Name], &n)
 			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.Target, n.Overruled)
 		}
@@ -177,12 +169,7 @@ func (d *Decider) isReady(node *corev1.Node, now time.Time) (ready bool, suspend
 	if now.Before(until) {
 		return false, until
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue, time.Time{}
-		}
-	}
-	return true, time.Time{}
+	return rollout.NodeReady(node), time.Time{}
 }
 
 // profile is the current version of a profile, nil: there is none.

@@ -7,22 +7,12 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
-
-// ControlPlaneLabel marks the nodes of the control plane.
-const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
-// ControlPlane reports whether a node belongs to the control plane.
-func ControlPlane(node *corev1.Node) bool {
-	_, ok := node.Labels[ControlPlaneLabel]
-	return ok
-}
 
 // Choice is the desired profile of a node, and why.
 type Choice struct {

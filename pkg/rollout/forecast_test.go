@@ -1,4 +1,4 @@
-package forecast
+package rollout
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ const zone = corev1.LabelTopologyZone
 
 // fleet has so many ready nodes in two zones. The i-th holds i claims, and has been switched in
 // ten minutes.
-func fleet(n int) Input {
-	in := Input{
+func fleet(n int) ForecastInput {
+	in := ForecastInput{
 		Plan: &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1alpha1.PartitionPlanSpec{Profile: "new"}}, Unavailable: 1,
 		Target: v1alpha1.ProfileSnapshot{Profile: "new", Hash: "hash-new"}, Now: gpunodes.Now,
 	}
@@ -46,9 +46,9 @@ func steps(all ...intstr.IntOrString) (out []v1alpha1.RolloutStep) {
 	return out
 }
 
-func forecast(t *testing.T, in Input) Forecast {
+func forecast(t *testing.T, in ForecastInput) Forecast {
 	t.Helper()
-	f, err := Of(in)
+	f, err := Predict(in)
 	require.NoError(t, err)
 	require.NoError(t, f.Estimate(in))
 	return f
@@ -82,7 +82,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.GPUNodes[1].Spec.Profile = "half"
 	in.Nodes[2].Labels["pool"] = "b"
 	in.GPUNodes[3].Status.Applied.Hash = "hash-new"
-	in.Nodes[4].Labels[controlPlaneLabel] = ""
+	in.Nodes[4].Labels[ControlPlaneLabel] = ""
 	in.GPUNodes[5].Status.Node = nil
 	in.Nodes[6].Status.Conditions[0].Status = corev1.ConditionUnknown
 	in.GPUNodes[7].Spec.Enabled = ptr.To(false)
@@ -94,7 +94,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	}}}
 	f := forecast(t, in)
 	assert.Empty(t, f.Nodes)
-	assert.Equal(t, []Other{
+	assert.Equal(t, []OtherNode{
 		{"node-0", "its label tranche.dev/profile=whole has precedence"},
 		{"node-1", "spec.profile half of its GPUNode has precedence"},
 		{"node-3", "it has the profile already"},
@@ -108,7 +108,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
 	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}
-	_, err := Of(in)
+	_, err := Predict(in)
 	require.ErrorContains(t, err, "spec.nodeSelector: ")
 }
 
@@ -126,9 +126,10 @@ func TestPrecedenceOfPlans(t *testing.T) {
 		{plan("a", 0, time.Hour), plan("b", 0, time.Hour)},
 		{plan("b", 0, time.Hour), plan("a", 0, 0)},
 	} {
-		assert.True(t, before(test.first, test.second))
+		assert.True(t, (&ForecastInput{Plan: test.second}).precedes(test.first))
 		if !test.second.CreationTimestamp.IsZero() {
-			assert.False(t, before(test.second, test.first))
+			assert.Negative(t, ComparePlans(test.first, test.second))
+			assert.False(t, (&ForecastInput{Plan: test.first}).precedes(test.second))
 		}
 	}
 }
@@ -136,31 +137,31 @@ func TestPrecedenceOfPlans(t *testing.T) {
 func TestEstimate(t *testing.T) {
 	const minute = time.Minute
 	for name, test := range map[string]struct {
-		change func(*Input)
+		change func(*ForecastInput)
 		want   time.Duration
 	}{
-		"one after the other": {func(*Input) {}, 60 * minute},
-		"two at once":         {func(in *Input) { in.Unavailable = 2 }, 30 * minute},
-		"by the plan": {func(in *Input) {
+		"one after the other": {func(*ForecastInput) {}, 60 * minute},
+		"two at once":         {func(in *ForecastInput) { in.Unavailable = 2 }, 30 * minute},
+		"by the plan": {func(in *ForecastInput) {
 			in.Plan.Spec.Strategy.MaxUnavailable = ptr.To(intstr.FromString("50%"))
 		}, 20 * minute},
-		"one of a zone": {func(in *Input) {
+		"one of a zone": {func(in *ForecastInput) {
 			in.Unavailable = 6
 			in.Plan.Spec.Strategy.Topology = &v1alpha1.TopologyLimit{Key: zone, MaxUnavailable: intstr.FromInt32(1)}
 		}, 30 * minute},
-		"steps are waited for": {func(in *Input) {
+		"steps are waited for": {func(in *ForecastInput) {
 			in.Unavailable = 6
 			in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromInt32(3))
 		}, 30 * minute},
-		"soak": {func(in *Input) {
+		"soak": {func(in *ForecastInput) {
 			in.Unavailable = 6
 			in.Plan.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: &metav1.Duration{Duration: time.Hour}, Approval: true}}
 		}, 80 * minute},
 		// It is 13:57. Two nodes start in the window, each later pair the next days.
-		"windows": {func(in *Input) {
+		"windows": {func(in *ForecastInput) {
 			in.Plan.Spec.Strategy.Windows = []v1alpha1.Window{{Start: "14:00", End: "14:15"}}
 		}, 48*time.Hour + 23*minute},
-		"other times of the profile": {func(in *Input) {
+		"other times of the profile": {func(in *ForecastInput) {
 			in.GPUNodes[0].Status.History = append(in.GPUNodes[0].Status.History, v1alpha1.SwitchRecord{To: "new", Result: v1alpha1.ResultSucceeded, Duration: metav1.Duration{Duration: minute}})
 		}, 6 * minute},
 	} {
@@ -179,11 +180,11 @@ func TestEstimate(t *testing.T) {
 	assert.Nil(t, forecast(t, in).Ends, "nothing was observed")
 	in = fleet(1)
 	in.Plan.Spec.Strategy.Windows = []v1alpha1.Window{{Start: "14:00", End: "14:15", TimeZone: "Mars/Olympus"}}
-	f, err := Of(in)
+	f, err := Predict(in)
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Estimate(in), "Mars/Olympus")
 	f = forecast(t, fleet(1))
-	f.Nodes[0].Blocked = []Pod{{Name: "stays"}}
+	f.Nodes[0].Blocked = []ForecastPod{{Name: "stays"}}
 	require.NoError(t, f.Estimate(fleet(1)))
 	assert.Equal(t, gpunodes.Now, *f.Ends, "set aside")
 }

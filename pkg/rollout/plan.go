@@ -171,25 +171,30 @@ func (t *turn) stoppedText() string {
 
 // resolve resolves the steps. An undo has only one.
 func (t *turn) resolve() {
-	nodes := t.tally.eligible()
-	t.steps = nil
-	if !t.undoing() {
-		most := 0
-		for i := range t.Spec.Strategy.Steps {
-			s := &t.Spec.Strategy.Steps[i]
-			most = max(most, Scaled(&s.Nodes, nodes, true))
-			next := step{nodes: most, approval: s.Approval, last: i == len(t.Spec.Strategy.Steps)-1 && strings.TrimSpace(s.Nodes.StrVal) == "100%"}
-			if s.Soak != nil {
-				next.soak = s.Soak.Duration
-			}
-			t.steps = append(t.steps, next)
-		}
-	}
-	if len(t.steps) == 0 || !t.steps[len(t.steps)-1].last {
-		t.steps = append(t.steps, step{last: true})
+	if t.steps = []step{{last: true}}; !t.undoing() {
+		t.steps = stepsOf(&t.Spec.Strategy, t.tally.eligible())
 	}
 	t.Status.Steps = int32(len(t.steps))
 	t.Status.Step = min(max(t.Status.Step, 1), t.Status.Steps)
+}
+
+// stepsOf returns the steps of a rollout to so many nodes. The last one is for all nodes: a step with
+// 100%, or one that follows those of the plan.
+func stepsOf(strategy *v1alpha1.RolloutStrategy, nodes int) (steps []step) {
+	most := 0
+	for i := range strategy.Steps {
+		s := &strategy.Steps[i]
+		most = max(most, Scaled(&s.Nodes, nodes, true))
+		next := step{nodes: most, approval: s.Approval, last: i == len(strategy.Steps)-1 && strings.TrimSpace(s.Nodes.StrVal) == "100%"}
+		if s.Soak != nil {
+			next.soak = s.Soak.Duration
+		}
+		steps = append(steps, next)
+	}
+	if len(steps) == 0 || !steps[len(steps)-1].last {
+		steps = append(steps, step{last: true})
+	}
+	return steps
 }
 
 // undoing tells whether nodes go back to an earlier revision.

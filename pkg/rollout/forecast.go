@@ -1,4 +1,4 @@
-package forecast
+package rollout
 
 import (
 	"cmp"
@@ -12,11 +12,10 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
-// Input is what a forecast is made of.
-type Input struct {
+// ForecastInput is what a forecast is made of.
+type ForecastInput struct {
 	Plan *v1alpha1.PartitionPlan
 	// Target is what the nodes would get.
 	Target v1alpha1.ProfileSnapshot
@@ -35,10 +34,10 @@ type Forecast struct {
 	Plan    string `json:"plan"`
 	Profile string `json:"profile"`
 	// Nodes are those that would be switched, in their order.
-	Nodes []Node `json:"nodes"`
+	Nodes []ForecastNode `json:"nodes"`
 	// Others are selected nodes that would not be switched.
-	Others []Other `json:"others,omitempty"`
-	Steps  int     `json:"steps"`
+	Others []OtherNode `json:"others,omitempty"`
+	Steps  int         `json:"steps"`
 	// MaxFailures is how many nodes may fail.
 	MaxFailures int `json:"maxFailures"`
 	// Approvals is how many steps wait for an approval, which takes no time here.
@@ -54,47 +53,47 @@ type Forecast struct {
 	eligible int
 }
 
-// Node is a node that would be switched.
-type Node struct {
+// ForecastNode is a node that would be switched.
+type ForecastNode struct {
 	Name string `json:"node"`
 	// Step is its step, beginning with 1.
 	Step int `json:"step"`
 	// Evicts are pods that would be evicted, Blocked are pods that cannot be. With one of
 	// these, the node is set aside.
-	Evicts  []Pod `json:"evicts,omitempty"`
-	Blocked []Pod `json:"blocked,omitempty"`
+	Evicts  []ForecastPod `json:"evicts,omitempty"`
+	Blocked []ForecastPod `json:"blocked,omitempty"`
 	// Unfit says why the profile does not fit.
 	Unfit string `json:"unfit,omitempty"`
 	// Unknown are GPUs of products that are not known, so all of their pods are listed.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// Pod is a pod that holds devices of GPUs.
-type Pod struct {
+// ForecastPod is a pod that holds devices of GPUs.
+type ForecastPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Why says why it cannot be evicted.
 	Why string `json:"why,omitempty"`
 }
 
-// Other is a node that would not be switched.
-type Other struct {
+// OtherNode is a node that would not be switched.
+type OtherNode struct {
 	Name string `json:"node"`
 	Why  string `json:"why"`
 }
 
-// Of returns the nodes of a plan in their order and steps.
-func Of(in Input) (Forecast, error) {
-	out := Forecast{Plan: in.Plan.Name, Profile: in.Plan.Spec.Profile, Nodes: []Node{}}
-	selects, err := metav1.LabelSelectorAsSelector(selectorOf(in.Plan))
+// Predict returns the nodes of a plan in their order and steps.
+func Predict(in ForecastInput) (Forecast, error) {
+	out := Forecast{Plan: in.Plan.Name, Profile: in.Plan.Spec.Profile, Nodes: []ForecastNode{}}
+	selects, err := Selector(in.Plan)
 	if err != nil {
-		return out, fmt.Errorf("spec.nodeSelector: %w", err)
+		return out, err
 	}
 	byName := map[string]*corev1.Node{}
 	for i := range in.Nodes {
 		byName[in.Nodes[i].Name] = &in.Nodes[i]
 	}
-	var nodes []*rollout.Node
+	var nodes []*Node
 	eligible, done := 0, 0
 	for i := range in.GPUNodes {
 		g := &in.GPUNodes[i]
@@ -110,78 +109,48 @@ func Of(in Input) (Forecast, error) {
 			done++
 		}
 		if why != "" {
-			out.Others = append(out.Others, Other{Name: g.Name, Why: why})
+			out.Others = append(out.Others, OtherNode{Name: g.Name, Why: why})
 			continue
 		}
-		n := rollout.Observe(g, node.Labels, ready(node), in.Now)
+		n := Observe(g, node.Labels, NodeReady(node), in.Now)
 		nodes = append(nodes, &n)
 	}
-	slices.SortFunc(out.Others, func(a, b Other) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Others, func(a, b OtherNode) int { return cmp.Compare(a.Name, b.Name) })
 	strategy := &in.Plan.Spec.Strategy
-	rollout.Ordered(nodes, strategy.Order)
+	Ordered(nodes, strategy.Order)
 	out.eligible = eligible
-	rooms := roomsOf(strategy, eligible)
-	out.Steps = len(rooms) + 1
+	steps := stepsOf(strategy, eligible)
+	out.Steps = len(steps)
 	for i, n := range nodes {
 		step := 1
-		for step <= len(rooms) && done+i >= rooms[step-1] {
+		for !steps[step-1].last && done+i >= steps[step-1].nodes {
 			step++
 		}
-		out.Nodes = append(out.Nodes, Node{Name: n.Name, Step: step})
+		out.Nodes = append(out.Nodes, ForecastNode{Name: n.Name, Step: step})
 	}
 	if f := strategy.MaxFailures; f != nil {
-		out.MaxFailures = rollout.Scaled(f, eligible, false)
+		out.MaxFailures = Scaled(f, eligible, false)
 	}
 	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.Profile)
-	for i := range rooms {
-		if strategy.Steps[i].Approval {
+	for _, s := range steps {
+		if s.approval && !s.last {
 			out.Approvals++
 		}
 	}
 	return out, nil
 }
 
-// Selects tells whether a plan selects a node, by its labels.
-func Selects(p *v1alpha1.PartitionPlan, node *corev1.Node) bool {
-	s, err := metav1.LabelSelectorAsSelector(selectorOf(p))
-	return err == nil && s.Matches(labels.Set(node.Labels))
-}
-
-func selectorOf(p *v1alpha1.PartitionPlan) *metav1.LabelSelector {
-	if p.Spec.NodeSelector == nil {
-		return &metav1.LabelSelector{}
-	}
-	return p.Spec.NodeSelector
-}
-
-// roomsOf is how many nodes have the target after each step but the last, which is for all
-// nodes: a step with 100%, or one that follows those of the plan.
-func roomsOf(s *v1alpha1.RolloutStrategy, eligible int) (rooms []int) {
-	most := 0
-	for i := range s.Steps {
-		if i == len(s.Steps)-1 && s.Steps[i].Nodes.StrVal == "100%" {
-			break
-		}
-		most = max(most, rollout.Scaled(&s.Steps[i].Nodes, eligible, true))
-		rooms = append(rooms, most)
-	}
-	return rooms
-}
-
-// controlPlaneLabel marks the nodes of the control plane.
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
 // alreadyThere is why a node with the profile is not switched.
 const alreadyThere = "it has the profile already"
 
-// notSwitched says why a selected node would not be switched, empty: it would be. counts tells
+// notSwitched says why a selected node would not be switched, empty: it would be. counts reports
 // whether it is one of those that can get the target.
-func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string, counts bool) {
-	if _, is := node.Labels[controlPlaneLabel]; is {
+func (in *ForecastInput) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string, counts bool) {
+	if ControlPlane(node) {
 		return "it belongs to the control plane", false
 	}
 	for i := range in.Others {
-		if p := &in.Others[i]; p.Name != in.Plan.Name && before(p, in.Plan) && rollout.Gives(p) && Selects(p, node) {
+		if p := &in.Others[i]; p.Name != in.Plan.Name && in.precedes(p) && Gives(p) && Selects(p, node) {
 			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
@@ -202,28 +171,18 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 		return "its plugin has not reported yet", true
 	case len(s.Node.Owners) > 0:
 		return "another system serves its GPUs: " + s.Node.Owners[0], true
-	case !ready(node):
+	case !NodeReady(node):
 		return "it is not ready", true
 	}
 	return "", true
 }
 
-// before tells whether a plan has precedence over another one, which may not exist yet.
-func before(a, b *v1alpha1.PartitionPlan) bool {
-	if a.Spec.Priority != b.Spec.Priority {
-		return a.Spec.Priority > b.Spec.Priority
+// precedes reports whether another plan has precedence over this one, which may not exist yet.
+func (in *ForecastInput) precedes(p *v1alpha1.PartitionPlan) bool {
+	if in.Plan.CreationTimestamp.IsZero() {
+		return p.Spec.Priority >= in.Plan.Spec.Priority
 	}
-	if b.CreationTimestamp.IsZero() || a.CreationTimestamp.Before(&b.CreationTimestamp) {
-		return true
-	}
-	return a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name
-}
-
-// ready tells whether a node is ready. One that does not say is.
-func ready(node *corev1.Node) bool {
-	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
-	})
+	return ComparePlans(p, in.Plan) < 0
 }
 
 // observed is the mean duration of the successful switches to a profile, or else to any, and

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // Failed nodes that try again need places, as all others do, and the others go first.

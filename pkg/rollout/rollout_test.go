@@ -14,7 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday

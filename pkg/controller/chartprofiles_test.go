@@ -1,4 +1,4 @@
-package provision
+package controller
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// server is an API server with PartitionProfiles, and two folders of files.
-type server struct {
-	*Keeper
+// profileServer is an API server with PartitionProfiles, and two folders of files.
+type profileServer struct {
+	*ChartProfiles
 	t      *testing.T
 	writes int
 	// fail is the error of the next writes of a profile, by name.
 	fail map[string]error
 }
 
-func newServer(t *testing.T) *server {
+func newProfileServer(t *testing.T) *profileServer {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	s := &server{t: t, fail: map[string]error{}}
-	s.Keeper = &Keeper{Dirs: []string{t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "none")}}
+	s := &profileServer{t: t, fail: map[string]error{}}
+	s.ChartProfiles = &ChartProfiles{Dirs: []string{t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "none")}}
 	write := func(o client.Object) error {
 		s.writes++
 		return s.fail[o.GetName()]
@@ -60,14 +60,14 @@ func newServer(t *testing.T) *server {
 }
 
 // file writes a profile of so many replicas into a folder.
-func (s *server) file(dir int, name, replicas string) {
+func (s *profileServer) file(dir int, name, replicas string) {
 	s.t.Helper()
 	text := "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: " + name + "}\nspec: {rules: [{sharing: {replicas: " + replicas + "}}]}\n"
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.Dirs[dir], name+".yaml"), []byte(text), 0o600))
 }
 
 // sync says how many writes a look took.
-func (s *server) sync(want string) int {
+func (s *profileServer) sync(want string) int {
 	s.t.Helper()
 	before := s.writes
 	err := s.Sync(s.t.Context())
@@ -80,7 +80,7 @@ func (s *server) sync(want string) int {
 }
 
 // replicas are those of all profiles by name.
-func (s *server) replicas() map[string]int {
+func (s *profileServer) replicas() map[string]int {
 	s.t.Helper()
 	var list v1alpha1.PartitionProfileList
 	require.NoError(s.t, s.Client.List(s.t.Context(), &list))
@@ -91,7 +91,7 @@ func (s *server) replicas() map[string]int {
 	return found
 }
 
-func (s *server) get(name string) *v1alpha1.PartitionProfile {
+func (s *profileServer) get(name string) *v1alpha1.PartitionProfile {
 	s.t.Helper()
 	var p v1alpha1.PartitionProfile
 	require.NoError(s.t, s.Client.Get(s.t.Context(), client.ObjectKey{Name: name}, &p))
@@ -99,7 +99,7 @@ func (s *server) get(name string) *v1alpha1.PartitionProfile {
 }
 
 func TestProfilesFollowTheirFiles(t *testing.T) {
-	s := newServer(t)
+	s := newProfileServer(t)
 	assert.Zero(t, s.sync(""))
 	s.file(0, "a", "2")
 	s.file(1, "a", "9")
@@ -123,7 +123,7 @@ func TestProfilesFollowTheirFiles(t *testing.T) {
 }
 
 func TestEditsAreUndone(t *testing.T) {
-	s := newServer(t)
+	s := newProfileServer(t)
 	s.file(0, "a", "2")
 	s.sync("")
 	edited := s.get("a")
@@ -141,7 +141,7 @@ func TestEditsAreUndone(t *testing.T) {
 
 // A person's profile stays, with a file of its name and without.
 func TestProfilesOfPeopleAreLeftAlone(t *testing.T) {
-	s := newServer(t)
+	s := newProfileServer(t)
 	s.file(0, "a", "2")
 	s.sync("")
 	theirs := s.get("a")
@@ -155,7 +155,7 @@ func TestProfilesOfPeopleAreLeftAlone(t *testing.T) {
 }
 
 func TestWrongFilesHoldUpNoOther(t *testing.T) {
-	s := newServer(t)
+	s := newProfileServer(t)
 	s.file(0, "a", "2")
 	s.sync("")
 	s.file(0, "a", "0")
@@ -170,7 +170,7 @@ func TestWrongFilesHoldUpNoOther(t *testing.T) {
 }
 
 func TestServerThatRefuses(t *testing.T) {
-	s := newServer(t)
+	s := newProfileServer(t)
 	s.file(0, "a", "2")
 	s.file(0, "b", "2")
 	s.fail["a"] = errors.New("refused")
@@ -187,7 +187,7 @@ func TestServerThatRefuses(t *testing.T) {
 }
 
 func TestStartKeepsThem(t *testing.T) {
-	s := newServer(t)
+	s := newProfileServer(t)
 	s.file(0, "a", "2")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

@@ -1,10 +1,8 @@
-package forecast
+package rollout
 
 import (
 	"slices"
 	"time"
-
-	"github.com/tranche-dev/tranche/pkg/fleet/rollout"
 )
 
 // mostWindows limits how many windows a rollout can take, so that a forecast ends.
@@ -13,17 +11,17 @@ const mostWindows = 10000
 // Estimate fills in when the last node would be done: each takes as long as the observed
 // switches. Nodes with pods that cannot be evicted, and those that the profile does not fit,
 // take no time.
-func (f *Forecast) Estimate(in Input) error {
+func (f *Forecast) Estimate(in ForecastInput) error {
 	if f.Observed == 0 {
 		return nil
 	}
 	strategy := &in.Plan.Spec.Strategy
-	c := newClock(f, in)
+	c := newSchedule(f, in)
 	now, windows := in.Now, 0
 	for step := 1; step <= f.Steps; step++ {
-		waiting := slices.DeleteFunc(slices.Clone(f.Nodes), func(n Node) bool { return n.Step != step || len(n.Blocked) > 0 || n.Unfit != "" })
+		waiting := slices.DeleteFunc(slices.Clone(f.Nodes), func(n ForecastNode) bool { return n.Step != step || len(n.Blocked) > 0 || n.Unfit != "" })
 		for len(waiting)+len(c.running) > 0 {
-			open, changes, err := rollout.InWindow(strategy.Windows, now)
+			open, changes, err := InWindow(strategy.Windows, now)
 			if err != nil {
 				return err
 			}
@@ -35,7 +33,7 @@ func (f *Forecast) Estimate(in Input) error {
 				if windows++; windows > mostWindows || changes.IsZero() {
 					return nil
 				}
-				next = rollout.Earliest(next, changes)
+				next = Earliest(next, changes)
 			}
 			now = next
 			c.finish(now)
@@ -48,8 +46,8 @@ func (f *Forecast) Estimate(in Input) error {
 	return nil
 }
 
-// clock switches nodes within the limits of a plan.
-type clock struct {
+// schedule switches nodes within the limits of a plan.
+type schedule struct {
 	takes time.Duration
 	// limit is how many nodes may be switched at once, zones how many in each zone; nil:
 	// there is no such limit.
@@ -60,11 +58,11 @@ type clock struct {
 	running map[string]time.Time
 }
 
-func newClock(f *Forecast, in Input) *clock {
+func newSchedule(f *Forecast, in ForecastInput) *schedule {
 	strategy := &in.Plan.Spec.Strategy
-	c := &clock{takes: max(f.Switch.Duration, time.Millisecond), limit: max(1, in.Unavailable), running: map[string]time.Time{}, zone: map[string]string{}}
+	c := &schedule{takes: max(f.Switch.Duration, time.Millisecond), limit: max(1, in.Unavailable), running: map[string]time.Time{}, zone: map[string]string{}}
 	if m := strategy.MaxUnavailable; m != nil {
-		c.limit = max(1, rollout.Scaled(m, f.eligible, false))
+		c.limit = max(1, Scaled(m, f.eligible, false))
 	}
 	if strategy.Topology == nil {
 		return c
@@ -78,13 +76,13 @@ func newClock(f *Forecast, in Input) *clock {
 		}
 	}
 	for zone, size := range c.zones {
-		c.zones[zone] = max(1, rollout.Scaled(&strategy.Topology.MaxUnavailable, size, false))
+		c.zones[zone] = max(1, Scaled(&strategy.Topology.MaxUnavailable, size, false))
 	}
 	return c
 }
 
 // start starts as many nodes as the limits allow, and returns the others.
-func (c *clock) start(waiting []Node, now time.Time) (rest []Node) {
+func (c *schedule) start(waiting []ForecastNode, now time.Time) (rest []ForecastNode) {
 	for i, n := range waiting {
 		if len(c.running) >= c.limit {
 			return append(rest, waiting[i:]...)
@@ -98,7 +96,7 @@ func (c *clock) start(waiting []Node, now time.Time) (rest []Node) {
 	return rest
 }
 
-func (c *clock) inZone(zone string) (n int) {
+func (c *schedule) inZone(zone string) (n int) {
 	for name := range c.running {
 		if c.zone[name] == zone {
 			n++
@@ -108,14 +106,14 @@ func (c *clock) inZone(zone string) (n int) {
 }
 
 // next is when the next node is done, zero: none is running.
-func (c *clock) next() (at time.Time) {
+func (c *schedule) next() (at time.Time) {
 	for _, done := range c.running {
-		at = rollout.Earliest(at, done)
+		at = Earliest(at, done)
 	}
 	return at
 }
 
-func (c *clock) finish(now time.Time) {
+func (c *schedule) finish(now time.Time) {
 	for name, done := range c.running {
 		if !done.After(now) {
 			delete(c.running, name)

@@ -109,7 +109,7 @@ func (d *drawing) trouble(all []overview.Trouble) {
 	d.Blank()
 	d.Flow(nil, Text(fmt.Sprintf("%s in trouble:", text.Count(len(all), "node")), Red))
 	for i, t := range all {
-		if i == mostNodes && !d.wide {
+		if i == maxListed && !d.wide {
 			d.Wrap("  ", fmt.Sprintf("and %d more, which -o%swide lists", len(all)-i, NoBreak), Yellow)
 			break
 		}

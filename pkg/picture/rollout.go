@@ -14,8 +14,8 @@ import (
 // widestRollout is the widest bar of a rollout, without its borders.
 const widestRollout = 60
 
-// mostNodes is how many failed nodes, and how many that were set aside, are drawn.
-const mostNodes = 10
+// maxListed is how many failed nodes, and how many that were set aside, are drawn.
+const maxListed = 10
 
 // DrawRollout writes the progress of a plan, with a bar.
 func DrawRollout(p *Page, r cluster.Rollout, now time.Time) {
@@ -94,12 +94,12 @@ func shareOut[N int32 | int64](counts []N, width int) []int {
 // planNodes lists nodes with their reasons.
 func planNodes(p *Page, head string, nodes []v1alpha1.PlanNode, all int, style Style) {
 	for i, n := range nodes {
-		if i == mostNodes {
+		if i == maxListed {
 			break
 		}
 		p.Wrap("  "+head, n.Node+overview.Outcome(&n), style)
 	}
-	if more := all - min(len(nodes), mostNodes); more > 0 && len(nodes) > 0 {
+	if more := all - min(len(nodes), maxListed); more > 0 && len(nodes) > 0 {
 		p.Wrap("  "+head, fmt.Sprintf("and %d more", more), style)
 	}
 }

@@ -81,13 +81,13 @@ func look(k *History, name string, d time.Duration) {
 
 func TestFirstSample(t *testing.T) {
 	watching(t, func(t *testing.T, p *plugins, k *History) {
-		news, end := k.Subscribe("node-1")
+		updates, end := k.Subscribe("node-1")
 		others, endOthers := k.Subscribe("node-2")
 		defer endOthers()
 		first, err := k.Node("node-1")
 		require.ErrorIs(t, err, errReading, "the page does not wait")
 		assert.Empty(t, first)
-		<-news
+		<-updates
 		assert.Empty(t, others, "it is none of theirs")
 		now, err := k.Node("node-1")
 		require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestFirstSample(t *testing.T) {
 		assert.Empty(t, u.Series[2].Points, "its power is not known")
 		end()
 		time.Sleep(time.Minute)
-		assert.Empty(t, news)
+		assert.Empty(t, updates)
 		assert.Empty(t, others)
 		assert.Zero(t, p.of("node-2"), "nobody looks at it")
 	})
@@ -188,14 +188,14 @@ func TestGap(t *testing.T) {
 
 func TestMoreNodesThanAreKept(t *testing.T) {
 	watching(t, func(t *testing.T, _ *plugins, k *History) {
-		for i := range mostNodes {
+		for i := range maxNodes {
 			_, err := k.Node(fmt.Sprint("node-", i))
 			require.ErrorIs(t, err, errReading)
 		}
 		_, err := k.Node("one-more")
 		require.ErrorIs(t, err, errMany)
 		time.Sleep(open - time.Second)
-		for i := range mostNodes - 1 {
+		for i := range maxNodes - 1 {
 			_, err = k.Node(fmt.Sprint("node-", i+1))
 			require.NoError(t, err)
 		}
@@ -204,7 +204,7 @@ func TestMoreNodesThanAreKept(t *testing.T) {
 		require.ErrorIs(t, err, errReading, "the page of node-0 is closed")
 		_, err = k.Node("node-0")
 		require.ErrorIs(t, err, errMany)
-		assert.Len(t, k.nodes, mostNodes)
+		assert.Len(t, k.nodes, maxNodes)
 		time.Sleep(period)
 		synctest.Wait()
 		_, err = k.Node("one-more")
@@ -227,7 +227,7 @@ func TestStrangeValues(t *testing.T) {
 	for i := range 1000 {
 		n.keep([]usage.GPU{{Name: fmt.Sprint(i)}}, now)
 	}
-	assert.Len(t, n.gpus, mostGPUs)
+	assert.Len(t, n.gpus, maxGPUs)
 	n.keep([]usage.GPU{{Name: "gpu"}}, now.Add(2*kept))
 	assert.Len(t, n.gpus, 1, "GPUs that are gone are forgotten")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
-// What a plugin can make this program keep: mostGPUs of a node, with names up to longestName.
-const mostGPUs, longestName = 32, 253
+// What a plugin can make this program keep: maxGPUs of a node, with names up to maxNameLength.
+const maxGPUs, maxNameLength = 32, 253
 
 // measured are those of a GPU. Points are only added, and cut off at the beginning: pages draw what
 // they got meanwhile.
@@ -30,7 +30,7 @@ func (n *node) keep(gpus []usage.GPU, now time.Time) {
 		g := &gpus[i]
 		s := n.gpus[g.Name]
 		if s == nil {
-			if len(n.gpus) >= mostGPUs || len(g.Name) > longestName {
+			if len(n.gpus) >= maxGPUs || len(g.Name) > maxNameLength {
 				continue
 			}
 			s = &measured{}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -133,7 +133,7 @@ type session struct {
 	out    io.Writer
 	output string
 	// screen is what is written to. It can change while a command waits.
-	screen func() terminal.Screen
+	screen func() picture.Screen
 	now    func() time.Time
 	// asked is the namespace that was asked for, empty if none was. namespace is the same or, without
 	// one, that of the kubeconfig.
@@ -142,8 +142,8 @@ type session struct {
 
 // session is without a connection.
 func (o *options) session(cmd *cobra.Command) *session {
-	screen := func() terminal.Screen {
-		s := terminal.ScreenOf(o.out)
+	screen := func() picture.Screen {
+		s := picture.ScreenOf(o.out)
 		s.Color, s.ASCII = s.Color && !o.noColor, o.ascii
 		return s
 	}
@@ -162,12 +162,12 @@ func (o *options) connected(run func(ctx context.Context, s *session, args []str
 }
 
 // show writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
-func (s *session) show(content any, draw func(*terminal.Page)) error {
+func (s *session) show(content any, draw func(*picture.Page)) error {
 	switch s.output {
 	case "json":
-		return terminal.WriteJSON(s.out, content)
+		return picture.WriteJSON(s.out, content)
 	case "yaml":
-		return terminal.WriteYAML(s.out, content)
+		return picture.WriteYAML(s.out, content)
 	}
 	return s.screen().Draw(s.out, draw)
 }

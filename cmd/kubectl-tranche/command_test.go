@@ -27,7 +27,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -115,9 +115,9 @@ func kubeconfig(t *testing.T, servers map[string]*server) string {
 }
 
 // newSession writes to out as to a screen, in the namespace team-a.
-func newSession(out io.Writer, screen terminal.Screen, c connection) *session {
+func newSession(out io.Writer, screen picture.Screen, c connection) *session {
 	return &session{
-		connection: c, out: out, screen: func() terminal.Screen { return screen }, namespace: "team-a", now: func() time.Time { return gpunodes.Now },
+		connection: c, out: out, screen: func() picture.Screen { return screen }, namespace: "team-a", now: func() time.Time { return gpunodes.Now },
 	}
 }
 
@@ -246,7 +246,7 @@ func TestServerVersions(t *testing.T) {
 	require.NoError(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, ""))
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
-	in := newSession(&out, terminal.Screen{Width: 80}, connection{})
+	in := newSession(&out, picture.Screen{Width: 80}, connection{})
 	require.NoError(t, in.show(v, v.draw))
 	assert.Equal(t, "kubectl-tranche: 0.2.0 linux/amd64\nKubernetes: v1.37.1\n"+
 		"tranche-controller: 0.2.0 (1 pod)\ntranche-kubelet-plugin: 0.1.0 (2 pods)\ntranche-kubelet-plugin: 0.2.0 (1 pod)\n", out.String())

@@ -20,8 +20,8 @@ import (
 // completionDeadline is how long somebody who pressed a key waits.
 const completionDeadline = 2 * time.Second
 
-// mostNames is how many names are proposed, and how many are read at once.
-const mostNames = 500
+// maxNames is how many names are proposed, and how many are read at once.
+const maxNames = 500
 
 var (
 	kindGPUNodes = v1alpha1.GroupVersion.WithResource(client.ResourceGPUNodes)
@@ -160,7 +160,7 @@ func (o *options) names(ctx context.Context, of schema.GroupVersionResource, nam
 		return nil
 	}
 	var found []string
-	for options.Limit = mostNames; len(found) < mostNames; {
+	for options.Limit = maxNames; len(found) < maxNames; {
 		page, err := client.Resource(of).Namespace(namespace).List(ctx, options)
 		if err != nil {
 			return found

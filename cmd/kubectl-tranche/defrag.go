@@ -13,7 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const defragExamples = `  # Print which pods to move for the waiting pods of a namespace
@@ -119,7 +118,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	return r.show(advice, func(p *terminal.Page) { picture.DrawAdvice(p, advice) })
+	return r.show(advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
 }
 
 // waiting are the pods to plan for.

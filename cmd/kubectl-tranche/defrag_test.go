@@ -18,7 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -79,7 +79,7 @@ func userOf(name, class string) *corev1.Pod {
 func newDefragRun(t *testing.T, out *bytes.Buffer) (*defragRun, *fake.Clientset) {
 	kube := fake.NewClientset(defragCluster(t)...)
 	return &defragRun{
-		session: newSession(out, terminal.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{dryRun: true, maxPods: 4},
+		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{dryRun: true, maxPods: 4},
 	}, kube
 }
 

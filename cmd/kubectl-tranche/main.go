@@ -7,17 +7,17 @@ import (
 	"os/signal"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	progress := terminal.NewProgress(os.Stderr)
-	err := newCommand(terminal.Clean{File: os.Stdout}).ExecuteContext(read.WithProgress(ctx, progress))
+	progress := picture.NewProgress(os.Stderr)
+	err := newCommand(picture.Clean{File: os.Stdout}).ExecuteContext(read.WithProgress(ctx, progress))
 	progress.Done()
 	stop()
 	if err != nil {
-		fmt.Fprintln(terminal.Clean{File: os.Stderr}, "error:", err)
+		fmt.Fprintln(picture.Clean{File: os.Stderr}, "error:", err)
 		os.Exit(1)
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/rollout"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const planLong = `Print what a PartitionPlan would do, without changing anything: its nodes in their
@@ -147,7 +146,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
-	return r.show(f, func(p *terminal.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
+	return r.show(f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
 }
 
 // checked has the API server check the plan by a dry run.

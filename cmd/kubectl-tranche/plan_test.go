@@ -24,7 +24,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -80,7 +80,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 		return true, p.DeepCopy(), nil
 	})
 	return &planRun{
-		session: newSession(out, terminal.Screen{Width: 100}, connection{read.Clients{Kubernetes: k, Ours: c}}),
+		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: k, Ours: c}}),
 		flags:   planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
 	}
 }

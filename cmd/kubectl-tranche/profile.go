@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const profileExamples = `  # Show the profile of a node
@@ -119,7 +118,7 @@ func (r *profileRun) show(ctx context.Context) error {
 		return err
 	}
 	shown := shownNode{Name: r.node, Progress: cluster.ProgressOf(n), Modes: cluster.GPUsOf(n)}
-	return r.session.show(shown, func(p *terminal.Page) { picture.DrawNode(p, r.node, shown.Progress, shown.Modes, r.now()) })
+	return r.session.show(shown, func(p *picture.Page) { picture.DrawNode(p, r.node, shown.Progress, shown.Modes, r.now()) })
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile

@@ -22,7 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -46,7 +46,7 @@ func nodeNamed(name string, labels ...string) *corev1.Node {
 
 func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
 	return &profileRun{
-		session: newSession(out, terminal.Screen{Width: 80}, connection{read.Clients{Kubernetes: fake.NewClientset(node), Ours: clientfake.New(ours...)}}),
+		session: newSession(out, picture.Screen{Width: 80}, connection{read.Clients{Kubernetes: fake.NewClientset(node), Ours: clientfake.New(ours...)}}),
 		node:    "node-a", flags: profileFlags{timeout: time.Minute},
 	}
 }

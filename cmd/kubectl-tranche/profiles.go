@@ -13,7 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // newProfilesCommand lists the PartitionProfiles.
@@ -40,7 +39,7 @@ func showProfiles(ctx context.Context, s *session, _ []string) error {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
 	all := cluster.Profiles(profiles, nodes)
-	return s.show(all, func(p *terminal.Page) { picture.DrawProfiles(p, all) })
+	return s.show(all, func(p *picture.Page) { picture.DrawProfiles(p, all) })
 }
 
 func profileNames(profiles []v1alpha1.PartitionProfile) []string {
@@ -73,7 +72,7 @@ func showSwitches(ctx context.Context, s *session, args []string) error {
 		return err
 	}
 	switches := cluster.SwitchesOf(n)
-	return s.show(switches, func(p *terminal.Page) { picture.DrawSwitches(p, switches, s.now()) })
+	return s.show(switches, func(p *picture.Page) { picture.DrawSwitches(p, switches, s.now()) })
 }
 
 // gpuNode reads the GPUNode of a node.

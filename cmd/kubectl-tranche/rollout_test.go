@@ -15,13 +15,13 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 func newRollout(out *bytes.Buffer, objects ...runtime.Object) *rolloutRun {
-	return &rolloutRun{session: newSession(out, terminal.Screen{Width: 80}, connection{read.Clients{Ours: clientfake.New(objects...)}}), plan: "canary"}
+	return &rolloutRun{session: newSession(out, picture.Screen{Width: 80}, connection{read.Clients{Ours: clientfake.New(objects...)}}), plan: "canary"}
 }
 
 // planned is a plan of two revisions and three steps, in one of them.
@@ -153,7 +153,7 @@ func TestFollowOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	p := planned(3, names.ReasonComplete).Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 2").Says(names.ConditionComplete, true, names.ReasonComplete, "")
 	r := newRollout(&out, p.DeepCopy())
-	r.screen = func() terminal.Screen { return terminal.Screen{Width: 80, Live: true} }
+	r.screen = func() picture.Screen { return picture.Screen{Width: 80, Live: true} }
 	require.NoError(t, r.follow(t.Context(), 0))
 	assert.Contains(t, out.String(), "canary: profile balanced, revision 2, step 3 of 3\n  │")
 }

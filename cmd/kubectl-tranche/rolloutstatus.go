@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // errNotComplete ends the program with an error after a rollout that did not succeed.
@@ -51,7 +50,7 @@ func (r *rolloutRun) show(ctx context.Context) error {
 		return err
 	}
 	far, _ := cluster.RolloutOf(p)
-	return r.session.show(far, func(p *terminal.Page) { picture.DrawRollout(p, far, r.now()) })
+	return r.session.show(far, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
 }
 
 // follow shows the progress until the rollout ends.
@@ -62,14 +61,14 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	if timeout == 0 {
 		timeout = -1
 	}
-	live := terminal.Live{Out: r.out}
+	live := picture.Live{Out: r.out}
 	waits := waits{what: "PartitionPlan", name: r.plan, most: timeout, failure: errNotComplete, shows: "kubectl tranche rollout status " + r.plan}
 	return until(ctx, r, waits, func(p *v1alpha1.PartitionPlan) (bool, error) {
 		far, known := cluster.RolloutOf(p)
 		if !known {
 			far.Reason, far.Message = "", "waiting for the controller"
 		}
-		draw := func(p *terminal.Page) { picture.DrawRollout(p, far, r.now()) }
+		draw := func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) }
 		if err := live.Tell(r.screen(), far.Line(), draw); err != nil {
 			return false, err
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // handful is how many nodes are drawn one by one. More are summed up.
@@ -70,10 +69,10 @@ func (r *showRun) content(s *cluster.Summary) any {
 }
 
 // picture draws each node, or their sums if they are many.
-func (r *showRun) picture(s *cluster.Summary) func(*terminal.Page) {
+func (r *showRun) picture(s *cluster.Summary) func(*picture.Page) {
 	draw := picture.Draw
 	if r.forced && r.flags.summary || !r.forced && len(s.Nodes) > handful {
 		draw = picture.DrawOverview
 	}
-	return func(p *terminal.Page) { draw(p, s, r.output == "wide") }
+	return func(p *picture.Page) { draw(p, s, r.output == "wide") }
 }

@@ -13,10 +13,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const templatesExamples = `  # Print what a node with eight H100 will publish
@@ -88,8 +88,8 @@ func newTemplatesCommand(all *options) *cobra.Command {
 
 // indented lists names in lines of a help text.
 func indented(names []string) string {
-	p := terminal.Page{Screen: terminal.Screen{Width: helpWidth}}
-	p.Wrap("  ", strings.Join(names, ", "), terminal.Normal)
+	p := picture.Page{Screen: picture.Screen{Width: helpWidth}}
+	p.Wrap("  ", strings.Join(names, ", "), picture.Normal)
 	return strings.TrimSuffix(p.String(), "\n")
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -127,7 +126,7 @@ func (r *topRun) run(ctx context.Context) error {
 }
 
 // picture is what is shown of nodes, which it sorts, and what draws it.
-func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*terminal.Page)) {
+func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*picture.Page)) {
 	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
 	for i := range nodes {
 		sortUsage(nodes[i].GPUs, r.flags.sortBy, func(g usage.GPU) usage.Values { return g.Values })
@@ -135,9 +134,9 @@ func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*terminal.P
 	if r.what == "pods" {
 		pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.asked != "" && !r.flags.all && p.Namespace != r.asked })
 		sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
-		return map[string]any{"pods": pods}, func(p *terminal.Page) { picture.DrawPodUsage(p, pods, nodes) }
+		return map[string]any{"pods": pods}, func(p *picture.Page) { picture.DrawPodUsage(p, pods, nodes) }
 	}
-	return map[string]any{"nodes": nodes}, func(p *terminal.Page) {
+	return map[string]any{"nodes": nodes}, func(p *picture.Page) {
 		if r.what == "gpus" || r.what == "" && len(nodes) <= handful {
 			picture.DrawGPUUsage(p, nodes)
 		} else {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -106,7 +106,7 @@ func TestTopSortsGPUs(t *testing.T) {
 	more := func(bytes float64) usage.Values { return usage.Values{MemoryUsed: &bytes} }
 	nodes := []usage.Node{{Name: "node-a", Values: more(3), GPUs: []usage.GPU{{Name: "gpu-a", Values: more(1)}, {Name: "gpu-b", Values: more(2)}}}}
 	var out strings.Builder
-	r := topRun{session: newSession(&out, terminal.Screen{Width: 80}, connection{}), flags: topFlags{sortBy: "memory"}, what: "gpus"}
+	r := topRun{session: newSession(&out, picture.Screen{Width: 80}, connection{}), flags: topFlags{sortBy: "memory"}, what: "gpus"}
 	content, draw := r.picture(nodes)
 	require.NoError(t, r.show(content, draw))
 	assert.Less(t, strings.Index(out.String(), "gpu-b"), strings.Index(out.String(), "gpu-a"))

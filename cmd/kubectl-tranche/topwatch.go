@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/sleep"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -22,7 +22,7 @@ const (
 // again, otherwise it writes a block for each round. A failure of the first round is one of the
 // command.
 func (r *topRun) watch(ctx context.Context, readNodes func(context.Context) ([]usage.Node, error)) error {
-	live := terminal.Live{Out: r.out}
+	live := picture.Live{Out: r.out}
 	var last []usage.Node
 	for round := 0; ; round++ {
 		started := time.Now()
@@ -52,15 +52,15 @@ func (r *topRun) watch(ctx context.Context, readNodes func(context.Context) ([]u
 }
 
 // round shows one round. err is why nothing could be read.
-func (r *topRun) round(live *terminal.Live, started time.Time, nodes []usage.Node, err error) error {
-	draw := func(p *terminal.Page) {
-		p.Line(terminal.Text(started.Format(time.TimeOnly), terminal.Normal))
+func (r *topRun) round(live *picture.Live, started time.Time, nodes []usage.Node, err error) error {
+	draw := func(p *picture.Page) {
+		p.Line(picture.Text(started.Format(time.TimeOnly), picture.Normal))
 		if len(nodes) > 0 || err == nil {
 			_, draw := r.picture(slices.Clone(nodes))
 			draw(p)
 		}
 		if err != nil {
-			p.Wrap("Note: ", "the usage cannot be read: "+strings.TrimSuffix(err.Error(), ".")+".", terminal.Normal)
+			p.Wrap("Note: ", "the usage cannot be read: "+strings.TrimSuffix(err.Error(), ".")+".", picture.Normal)
 		}
 	}
 	screen := r.screen()

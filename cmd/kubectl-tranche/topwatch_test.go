@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -46,7 +46,7 @@ func silent(name string) usage.Node {
 }
 
 // watchTop shows the rounds, and returns what was written and when they were read.
-func watchTop(t *testing.T, what string, screen terminal.Screen, all ...func() ([]usage.Node, error)) (written string, at []time.Duration, err error) {
+func watchTop(t *testing.T, what string, screen picture.Screen, all ...func() ([]usage.Node, error)) (written string, at []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	from := &rounds{all: all, stop: cancel}
@@ -66,7 +66,7 @@ func TestTopWatchWritesABlockForEachRound(t *testing.T) {
 			time.Sleep(7 * time.Second)
 			return []usage.Node{nodeWith("a", 3<<30), nodeWith("b", 1<<30)}, nil
 		}
-		out, at, err := watchTop(t, "nodes", terminal.Screen{Width: 80},
+		out, at, err := watchTop(t, "nodes", picture.Screen{Width: 80},
 			answers(nodeWith("a", 1<<30), nodeWith("b", 1<<30)), answers(nodeWith("a", 2<<30), silent("b")), answers(nodeWith("a", 2<<30), silent("b")), slow,
 			func() ([]usage.Node, error) { return nil, errors.New("connection refused") })
 		require.NoError(t, err, "the user ends it")
@@ -92,7 +92,7 @@ func TestTopWatchWritesABlockForEachRound(t *testing.T) {
 
 func TestTopWatchRedraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out, _, err := watchTop(t, "gpus", terminal.Screen{Width: 80, Height: 40, Live: true}, answers(nodeWith("a", 1<<30)), answers(silent("a")))
+		out, _, err := watchTop(t, "gpus", picture.Screen{Width: 80, Height: 40, Live: true}, answers(nodeWith("a", 1<<30)), answers(silent("a")))
 		require.NoError(t, err)
 		before, after, ok := strings.Cut(out, "\x1b[J")
 		require.True(t, ok)
@@ -103,7 +103,7 @@ func TestTopWatchRedraws(t *testing.T) {
 
 func TestTopWatchOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out, _, err := watchTop(t, "pods", terminal.Screen{Width: 80}, answers(nodeWith("a", 1<<30)), answers(silent("a")), answers(silent("a")))
+		out, _, err := watchTop(t, "pods", picture.Screen{Width: 80}, answers(nodeWith("a", 1<<30)), answers(silent("a")), answers(silent("a")))
 		require.NoError(t, err)
 		assert.Equal(t, 2, strings.Count(out, "pod-a"))
 		assert.Contains(t, out, "Note: the values of the pods of a are old: no answer.\n")
@@ -113,7 +113,7 @@ func TestTopWatchOfPods(t *testing.T) {
 
 func TestTopWatchFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, _, err := watchTop(t, "", terminal.Screen{}, func() ([]usage.Node, error) { return nil, errors.New("not allowed") })
+		_, _, err := watchTop(t, "", picture.Screen{}, func() ([]usage.Node, error) { return nil, errors.New("not allowed") })
 		require.EqualError(t, err, "not allowed")
 	})
 	for want, args := range map[string]string{

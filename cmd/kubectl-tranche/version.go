@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -117,8 +117,8 @@ func (v *versions) read(ctx context.Context, c connection, system string) error 
 	return nil
 }
 
-func (v *versions) draw(p *terminal.Page) {
-	line := func(what, said string) { p.Wrap(what+": ", said, terminal.Normal) }
+func (v *versions) draw(p *picture.Page) {
+	line := func(what, said string) { p.Wrap(what+": ", said, picture.Normal) }
 	line("kubectl-tranche", v.Client.Version+" "+v.Client.Platform)
 	if v.Kubernetes != "" {
 		line("Kubernetes", v.Kubernetes)

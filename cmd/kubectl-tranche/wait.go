@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 // errNotApplied ends the program with an error after a switch that did not succeed.
@@ -68,7 +68,7 @@ func until[T any, P interface {
 // wait prints each step until the profile is applied; empty: the one that applies
 // without the label.
 func (r *profileRun) wait(ctx context.Context, profile string) error {
-	live := terminal.Live{Out: r.out}
+	live := picture.Live{Out: r.out}
 	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche profile " + r.node}
 	err := until(ctx, r, waits, func(n *v1alpha1.GPUNode) (bool, error) {
 		far := cluster.ProgressOf(n)
@@ -92,8 +92,8 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 }
 
 // tell writes a step: on a terminal in place of the one before.
-func (r *profileRun) tell(live *terminal.Live, line string) error {
-	return live.Tell(r.screen(), line, func(p *terminal.Page) { p.Wrap("", line, terminal.Normal) })
+func (r *profileRun) tell(live *picture.Live, line string) error {
+	return live.Tell(r.screen(), line, func(p *picture.Page) { p.Wrap("", line, picture.Normal) })
 }
 
 // noticed reports whether the controller has taken notice of the label.

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -157,8 +157,8 @@ func TestWaitForADeletedNode(t *testing.T) {
 func TestWaitTellsStepsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"))
-	r.screen = func() terminal.Screen { return terminal.Screen{Width: 30, Live: true} }
-	live := terminal.Live{Out: &out}
+	r.screen = func() picture.Screen { return picture.Screen{Width: 30, Live: true} }
+	live := picture.Live{Out: &out}
 	require.NoError(t, r.tell(&live, "Waiting for the controller."))
 	require.NoError(t, r.tell(&live, "Draining: evicts pods from gpu-a and gpu-b."))
 	assert.Equal(t, "Waiting for the controller.\n\r\x1b[A\x1b[JDraining: evicts pods from\ngpu-a and gpu-b.\n", out.String())

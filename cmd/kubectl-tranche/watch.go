@@ -18,8 +18,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/sleep"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 )
 
@@ -79,7 +79,7 @@ func (r *showRun) watch(ctx context.Context, of reader) error {
 	following.Go(func() { store.Follow(ctx, from, cmp.Or(of.namespace, of.own)) })
 	defer following.Wait()
 	defer stop()
-	drawn := terminal.Live{Out: r.out}
+	drawn := picture.Live{Out: r.out}
 	var last *cluster.Summary
 	for {
 		pause, idle := collect, r.idle()
@@ -125,7 +125,7 @@ func (r *showRun) idle() time.Duration {
 }
 
 // tell draws the picture, or writes what has changed.
-func (r *showRun) tell(live *terminal.Live, last, now *cluster.Summary) error {
+func (r *showRun) tell(live *picture.Live, last, now *cluster.Summary) error {
 	if screen := r.screen(); screen.Live {
 		return live.Redraw(screen, r.picture(now))
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -49,7 +49,7 @@ func (w *written) waitFor(t *testing.T, text string) {
 // startWatching shows changes until the test ends, or the returned function is called.
 func startWatching(t *testing.T, kubernetes *fake.Clientset, ours *clientfake.Client, from reader) (*written, func() error) {
 	out := &written{}
-	r := &showRun{session: newSession(out, terminal.Screen{Width: 100}, connection{})}
+	r := &showRun{session: newSession(out, picture.Screen{Width: 100}, connection{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
@@ -114,7 +114,7 @@ func TestWatchWithoutRights(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(out.String(), "Note: "), "of the claims and the nodes")
 
 	forbid(client, "resourceslices", "")
-	r := &showRun{session: newSession(out, terminal.Screen{Width: 100}, connection{})}
+	r := &showRun{session: newSession(out, picture.Screen{Width: 100}, connection{})}
 	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}), "you are not allowed to list ResourceSlices")
 }
 
@@ -162,8 +162,8 @@ func holding(namespace, name, node string) *resourceapi.ResourceClaim {
 func TestTellOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: []string{"Nodes: connection refused. What is shown of them may be old."}}
-	live := terminal.Live{Out: &out}
-	r := &showRun{session: newSession(&out, terminal.Screen{Width: 80, Live: true}, connection{})}
+	live := picture.Live{Out: &out}
+	r := &showRun{session: newSession(&out, picture.Screen{Width: 80, Live: true}, connection{})}
 	require.NoError(t, r.tell(&live, nil, s))
 	assert.Contains(t, out.String(), "No node publishes GPUs yet.")
 	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Nodes: connection refused. What is shown of them may be old.")

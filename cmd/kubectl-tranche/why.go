@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -116,29 +115,29 @@ func (s *session) why(ctx context.Context, targets []target) error {
 			if i > 0 {
 				errs = append(errs, s.say(""))
 			}
-			errs = append(errs, s.show(content, func(p *terminal.Page) { draw(p, s.output == "wide") }))
+			errs = append(errs, s.show(content, func(p *picture.Page) { draw(p, s.output == "wide") }))
 		}
 		errs = append(errs, err)
 	}
 	switch {
 	case s.output != "json":
 	case len(targets) > 1:
-		errs = append(errs, terminal.WriteJSON(s.out, map[string]any{"items": all}))
+		errs = append(errs, picture.WriteJSON(s.out, map[string]any{"items": all}))
 	case len(all) > 0:
-		errs = append(errs, terminal.WriteJSON(s.out, all[0]))
+		errs = append(errs, picture.WriteJSON(s.out, all[0]))
 	}
 	return errors.Join(errs...)
 }
 
 // explain explains an object. It returns the explanation, and what draws it. Of a pod that does not
 // exist there are an explanation and an error.
-func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(p *terminal.Page, all bool), err error) {
+func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(p *picture.Page, all bool), err error) {
 	if t.kind != podKind {
 		e, err := r.explainOwner(ctx, t)
 		if err != nil {
 			return nil, nil, err
 		}
-		return e, func(p *terminal.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
+		return e, func(p *picture.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
 	}
 	e, err := r.explainPod(ctx, t.name)
 	if err != nil {
@@ -147,7 +146,7 @@ func (r *whyReader) explain(ctx context.Context, t target) (content any, draw fu
 	if e.State == why.Absent {
 		err = fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
 	}
-	return e, func(p *terminal.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
+	return e, func(p *picture.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
 }
 
 // explainPod explains a pod, or why it does not exist.

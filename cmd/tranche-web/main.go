@@ -30,8 +30,8 @@ import (
 // version is set when the program is linked.
 var version = "dev"
 
-// mostConnections is how many browsers and proxies are connected at once.
-const mostConnections = 512
+// maxConnections is how many browsers and proxies are connected at once.
+const maxConnections = 512
 
 // config is what flags say.
 type config struct {
@@ -86,7 +86,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	pages, err := serve.Listen(ctx, "tcp", c.address, mostConnections)
+	pages, err := serve.Listen(ctx, "tcp", c.address, maxConnections)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const (
@@ -21,19 +20,19 @@ const (
 // marks fill the positions of a bar that are not held.
 var marks = map[cluster.State]struct {
 	char  string
-	style terminal.Style
+	style Style
 }{
-	cluster.Free:     {"·", terminal.Green},
-	cluster.Blocked:  {"!", terminal.Yellow},
-	cluster.Leftover: {"x", terminal.Dim},
-	cluster.Unknown:  {"?", terminal.Dim},
+	cluster.Free:     {"·", Green},
+	cluster.Blocked:  {"!", Yellow},
+	cluster.Leftover: {"x", Dim},
+	cluster.Unknown:  {"?", Dim},
 }
 
 // The boxes of partitions, alternating so that neighbors differ, and of a whole GPU.
 var (
-	boxed      = terminal.On(ansi.BrightWhite, ansi.Blue)
-	boxedNext  = terminal.On(ansi.Black, ansi.Cyan)
-	boxedWhole = terminal.On(ansi.BrightWhite, ansi.Magenta)
+	boxed      = On(ansi.BrightWhite, ansi.Blue)
+	boxedNext  = On(ansi.Black, ansi.Cyan)
+	boxedWhole = On(ansi.BrightWhite, ansi.Magenta)
 )
 
 // barWidth is the width of a bar, without its last border, in the given room.
@@ -42,9 +41,9 @@ func barWidth(room int) int {
 }
 
 // drawBar draws a GPU's bar.
-func (d *drawing) drawBar(g cluster.GPU, width int) []terminal.Span {
+func (d *drawing) drawBar(g cluster.GPU, width int) []Span {
 	column := func(position int) int { return position * width / g.Positions }
-	var out []terminal.Span
+	var out []Span
 	boxes := 0
 	for i, s := range g.Bar {
 		border := "│"
@@ -60,7 +59,7 @@ func (d *drawing) drawBar(g cluster.GPU, width int) []terminal.Span {
 	return append(out, plain("│"))
 }
 
-func (d *drawing) cell(s cluster.Segment, inner, nth int) terminal.Span {
+func (d *drawing) cell(s cluster.Segment, inner, nth int) Span {
 	if s.State == cluster.Taken {
 		st := boxed
 		switch {
@@ -69,10 +68,10 @@ func (d *drawing) cell(s cluster.Segment, inner, nth int) terminal.Span {
 		case nth%2 == 1:
 			st = boxedNext
 		}
-		return terminal.Phrase(center(shorten(s.Label, inner), inner, d.Color), st)
+		return Phrase(center(shorten(s.Label, inner), inner, d.Color), st)
 	}
 	m := marks[s.State]
-	return terminal.Phrase(strings.Repeat(m.char, inner), m.style)
+	return Phrase(strings.Repeat(m.char, inner), m.style)
 }
 
 // center puts a label in the middle of a box. Without colors the box is filled with a line,
@@ -83,10 +82,10 @@ func center(label string, width int, color bool) string {
 		fill = " "
 	}
 	// Without room for blanks, only the label is drawn.
-	if n := terminal.Width(label); n > 0 && n+2 <= width {
+	if n := Width(label); n > 0 && n+2 <= width {
 		label = " " + label + " "
 	}
-	rest := max(0, width-terminal.Width(label))
+	rest := max(0, width-Width(label))
 	if label != "" && rest == 1 {
 		return label + " "
 	}
@@ -95,7 +94,7 @@ func center(label string, width int, color bool) string {
 
 // shorten makes a label fit: "1g.10gb+me", "1g+me", "1g", nothing.
 func shorten(label string, width int) string {
-	fitsIn := func(s string) bool { return terminal.Width(s) <= width }
+	fitsIn := func(s string) bool { return Width(s) <= width }
 	if fitsIn(label) {
 		return label
 	}
@@ -112,7 +111,7 @@ func shorten(label string, width int) string {
 		return word
 	}
 	if width >= 4 {
-		return terminal.Cut(label, width)
+		return Cut(label, width)
 	}
 	return ""
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 func TestCenterFillsTheBox(t *testing.T) {
@@ -14,7 +12,7 @@ func TestCenterFillsTheBox(t *testing.T) {
 		for _, label := range []string{"", "1g", "1g.10gb", "whole GPU"} {
 			for _, color := range []bool{true, false} {
 				got := center(shorten(label, width), width, color)
-				assert.Equal(t, width, terminal.Width(got), "%q in %d", label, width)
+				assert.Equal(t, width, Width(got), "%q in %d", label, width)
 			}
 		}
 	}

@@ -5,24 +5,23 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawAdvice writes which pods could move to make room for waiting pods.
-func DrawAdvice(p *terminal.Page, a defrag.Advice) {
+func DrawAdvice(p *Page, a defrag.Advice) {
 	if len(a.Pods) == 0 {
-		p.Wrap("", "No pod waits for a GPU.", terminal.Normal)
+		p.Wrap("", "No pod waits for a GPU.", Normal)
 	} else {
-		p.Wrap("", "Nothing was changed. Each plan is made as if no other pod waited.", terminal.Normal)
+		p.Wrap("", "Nothing was changed. Each plan is made as if no other pod waited.", Normal)
 	}
 	for _, pod := range a.Pods {
 		p.Blank()
 		if pod.Refusal != nil {
-			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Namespace, pod.Pod, pod.Refusal.Reason, pod.Refusal.Message), terminal.Yellow)
+			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Namespace, pod.Pod, pod.Refusal.Reason, pod.Refusal.Message), Yellow)
 			continue
 		}
-		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, text.Count(len(pod.Moves), "pod")), terminal.Bold)
+		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, text.Count(len(pod.Moves), "pod")), Bold)
 		var rows [][]string
 		for _, m := range pod.Moves {
 			rows = append(rows, []string{m.Namespace + "/" + m.Pod, deviceNames(m.From), m.Node, deviceNames(m.To)})
@@ -33,7 +32,7 @@ func DrawAdvice(p *terminal.Page, a defrag.Advice) {
 		if i == 0 {
 			p.Blank()
 		}
-		p.Wrap("", note, terminal.Yellow)
+		p.Wrap("", note, Yellow)
 	}
 }
 

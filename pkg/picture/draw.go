@@ -7,7 +7,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // MinWidth is the narrowest picture that is drawn.
@@ -15,7 +14,7 @@ const MinWidth = 40
 
 // drawing is the state of a picture.
 type drawing struct {
-	*terminal.Page
+	*Page
 	summary *cluster.Summary
 	// wide: each holder has its own line, with device and claim.
 	wide bool
@@ -27,16 +26,16 @@ type drawing struct {
 }
 
 // plain is a phrase without a style.
-func plain(s string) terminal.Span { return terminal.Phrase(s, terminal.Normal) }
+func plain(s string) Span { return Phrase(s, Normal) }
 
 // newDrawing starts a picture on a page, which it makes wide enough.
-func newDrawing(p *terminal.Page, s *cluster.Summary, wide bool) *drawing {
+func newDrawing(p *Page, s *cluster.Summary, wide bool) *drawing {
 	p.Width = max(MinWidth, p.Width)
 	return &drawing{Page: p, summary: s, wide: wide}
 }
 
 // Draw draws each GPU of a summary. If wide, each holder has its own line, with device and claim.
-func Draw(p *terminal.Page, s *cluster.Summary, wide bool) {
+func Draw(p *Page, s *cluster.Summary, wide bool) {
 	d := newDrawing(p, s, wide)
 	d.chooseNames()
 	if len(s.Nodes) == 0 {
@@ -57,8 +56,8 @@ func (d *drawing) chooseNames() {
 	full, short, all := 0, 0, true
 	for _, n := range d.summary.Nodes {
 		for _, g := range n.GPUs {
-			full = max(full, terminal.Width(g.Name))
-			short = max(short, terminal.Width(overview.ShortName(g.Name)))
+			full = max(full, Width(g.Name))
+			short = max(short, Width(overview.ShortName(g.Name)))
 			all = all && overview.ShortName(g.Name) != g.Name
 		}
 	}
@@ -73,18 +72,18 @@ func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
 
 func (d *drawing) node(n cluster.Node) {
 	d.Blank()
-	head := []terminal.Span{terminal.Phrase(n.Name, terminal.Bold), plain(": ")}
-	var facts []terminal.Span
+	head := []Span{Phrase(n.Name, Bold), plain(": ")}
+	var facts []Span
 	products := overview.ProductsOf(&n)
 	all := d.nodeFacts(n)
 	for i, text := range all {
 		if i < len(all)-1 {
 			text += ","
 		}
-		facts = append(facts, terminal.Text(text, terminal.Normal))
+		facts = append(facts, Text(text, Normal))
 	}
 	if n.State != "" {
-		facts = append(facts, terminal.Phrase("("+n.State+")", terminal.Yellow))
+		facts = append(facts, Phrase("("+n.State+")", Yellow))
 	}
 	d.Flow(head, facts...)
 	d.profileLines(n)
@@ -106,7 +105,7 @@ func (d *drawing) nodeFacts(n cluster.Node) []string {
 		}
 	}
 	if n.Profile != nil && n.Profile.Title() != "" {
-		facts = append(facts, strings.ReplaceAll(n.Profile.Title(), " → ", terminal.NoBreak+"→"+terminal.NoBreak))
+		facts = append(facts, strings.ReplaceAll(n.Profile.Title(), " → ", NoBreak+"→"+NoBreak))
 	}
 	return facts
 }
@@ -129,21 +128,21 @@ func (d *drawing) gpu(g cluster.GPU, nameProduct, sayMode, alone bool) {
 	if d.short {
 		name = overview.ShortName(g.Name)
 	}
-	head := []terminal.Span{plain("  "), terminal.Phrase(terminal.Pad(name, d.nameCols), terminal.Bold), plain("  ")}
+	head := []Span{plain("  "), Phrase(Pad(name, d.nameCols), Bold), plain("  ")}
 	d.Line(append(head, d.drawBar(g, barWidth(d.Width-d.indent()))...)...)
 
 	before := d.Len()
 	if nameProduct {
-		d.detail("", terminal.Text(overview.ProductName(g.ProductName), terminal.Normal))
+		d.detail("", Text(overview.ProductName(g.ProductName), Normal))
 	}
 	d.gpuMode(g, sayMode)
 	for _, n := range overview.NotesOf(&g) {
-		d.detail(n.About, terminal.Text(n.Text, styles[n.Tone]))
+		d.detail(n.About, Text(n.Text, styles[n.Tone]))
 	}
 	d.holders(g.Held)
 	for _, t := range g.Taints {
 		note, source := overview.TaintNote(&t)
-		d.detail(note.About, terminal.Text(note.Text, styles[note.Tone]), terminal.Phrase("("+source+")", terminal.Dim))
+		d.detail(note.About, Text(note.Text, styles[note.Tone]), Phrase("("+source+")", Dim))
 	}
 	if len(g.Fits) > 0 && (alone || len(g.Held) > 0 || len(g.Taints) > 0) {
 		d.detail("free: ", fitWords(g.Fits)...)
@@ -153,21 +152,21 @@ func (d *drawing) gpu(g cluster.GPU, nameProduct, sayMode, alone bool) {
 	}
 }
 
-func (d *drawing) detail(head string, text ...terminal.Span) {
-	d.Flow([]terminal.Span{plain(strings.Repeat(" ", d.indent()) + head)}, text...)
+func (d *drawing) detail(head string, text ...Span) {
+	d.Flow([]Span{plain(strings.Repeat(" ", d.indent()) + head)}, text...)
 }
 
 // styles are those of the tones.
-var styles = map[overview.Tone]terminal.Style{"": terminal.Normal, overview.OK: terminal.Green, overview.Warn: terminal.Yellow, overview.Bad: terminal.Red}
+var styles = map[overview.Tone]Style{"": Normal, overview.OK: Green, overview.Warn: Yellow, overview.Bad: Red}
 
 // fitWords formats free capacity: "3g.40gb ×1 or 1g.10gb ×3".
-func fitWords(all []cluster.Fit) []terminal.Span {
-	var out []terminal.Span
+func fitWords(all []cluster.Fit) []Span {
+	var out []Span
 	for i, f := range cluster.Plain(all) {
 		if i > 0 {
 			out = append(out, plain("or"))
 		}
-		out = append(out, terminal.Phrase(fmt.Sprintf("%s ×%d", f.Label, f.Count), terminal.Green))
+		out = append(out, Phrase(fmt.Sprintf("%s ×%d", f.Label, f.Count), Green))
 	}
 	return out
 }
@@ -189,8 +188,8 @@ func (d *drawing) room(n cluster.Node, products []overview.Product) {
 		}
 		free := fitWords(cluster.Sum(gpus))
 		if len(free) == 0 {
-			free = []terminal.Span{terminal.Text("nothing, all GPUs are full or blocked", terminal.Normal)}
+			free = []Span{Text("nothing, all GPUs are full or blocked", Normal)}
 		}
-		d.Flow([]terminal.Span{plain("  " + head)}, free...)
+		d.Flow([]Span{plain("  " + head)}, free...)
 	}
 }

@@ -16,18 +16,17 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
-func draw(t *testing.T, in scenes.Scene, screen terminal.Screen, wide bool) string {
+func draw(t *testing.T, in scenes.Scene, screen Screen, wide bool) string {
 	t.Helper()
-	return drawn(t, screen, func(p *terminal.Page) { Draw(p, in.Summary(), wide) })
+	return drawn(t, screen, func(p *Page) { Draw(p, in.Summary(), wide) })
 }
 
 // drawn is what draw puts on a page.
-func drawn(t *testing.T, screen terminal.Screen, draw func(*terminal.Page)) string {
+func drawn(t *testing.T, screen Screen, draw func(*Page)) string {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, screen.Draw(&b, draw))
@@ -38,7 +37,7 @@ func TestPictures(t *testing.T) {
 	for name, scene := range scenes.All {
 		for _, width := range []int{60, 80, 140} {
 			t.Run(fmt.Sprintf("%s at %d", name, width), func(t *testing.T) {
-				got := draw(t, scene(), terminal.Screen{Width: width}, false)
+				got := draw(t, scene(), Screen{Width: width}, false)
 				golden.Equal(t, filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width)), got)
 			})
 		}
@@ -50,7 +49,7 @@ func TestPictures(t *testing.T) {
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	for name, scene := range scenes.All {
 		for _, width := range []int{80, 100, 140, 200} {
-			for _, line := range strings.Split(draw(t, scene(), terminal.Screen{Width: width}, false), "\n") {
+			for _, line := range strings.Split(draw(t, scene(), Screen{Width: width}, false), "\n") {
 				if !strings.Contains(line, "    kubectl") {
 					assert.LessOrEqual(t, utf8.RuneCountInString(line), width, "%s at %d: %s", name, width, line)
 				}
@@ -62,7 +61,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 func TestBarsOfAllGPUsEndInOneColumn(t *testing.T) {
 	for name, scene := range scenes.All {
 		ends := map[int]bool{}
-		for _, line := range strings.Split(draw(t, scene(), terminal.Screen{Width: 80}, false), "\n") {
+		for _, line := range strings.Split(draw(t, scene(), Screen{Width: 80}, false), "\n") {
 			if strings.HasSuffix(line, "│") {
 				ends[utf8.RuneCountInString(line)] = true
 			}
@@ -77,22 +76,22 @@ func TestColorSaysNothingThatTextDoesNot(t *testing.T) {
 	boxes := strings.NewReplacer("━", " ")
 	squeeze := func(s string) string { return strings.Join(strings.Fields(boxes.Replace(s)), " ") }
 	for name, scene := range scenes.All {
-		colored := draw(t, scene(), terminal.Screen{Width: 100, Color: true}, false)
+		colored := draw(t, scene(), Screen{Width: 100, Color: true}, false)
 		assert.Contains(t, colored, "\x1b[", name)
-		assert.Equal(t, squeeze(draw(t, scene(), terminal.Screen{Width: 100}, false)), squeeze(escape.ReplaceAllString(colored, "")), name)
+		assert.Equal(t, squeeze(draw(t, scene(), Screen{Width: 100}, false)), squeeze(escape.ReplaceAllString(colored, "")), name)
 	}
 }
 
 func TestWithoutColorThereIsNoEscape(t *testing.T) {
 	for name, scene := range scenes.All {
-		assert.NotContains(t, draw(t, scene(), terminal.Screen{Width: 100}, false), "\x1b", name)
+		assert.NotContains(t, draw(t, scene(), Screen{Width: 100}, false), "\x1b", name)
 	}
 }
 
 func TestASCIIIsASCIIAndAligned(t *testing.T) {
 	for name, scene := range scenes.All {
-		plain := draw(t, scene(), terminal.Screen{Width: 80}, false)
-		ascii := draw(t, scene(), terminal.Screen{Width: 80, ASCII: true}, false)
+		plain := draw(t, scene(), Screen{Width: 80}, false)
+		ascii := draw(t, scene(), Screen{Width: 80, ASCII: true}, false)
 		for _, r := range ascii {
 			require.Less(t, r, rune(128), "%s: %q", name, r)
 		}
@@ -101,7 +100,7 @@ func TestASCIIIsASCIIAndAligned(t *testing.T) {
 }
 
 func TestWideNamesEveryClaimAndDevice(t *testing.T) {
-	got := draw(t, scenes.FullOfSmall(), terminal.Screen{Width: 140}, true)
+	got := draw(t, scenes.FullOfSmall(), Screen{Width: 140}, true)
 	for slot := range 8 {
 		for start := range 7 {
 			assert.Contains(t, got, scenes.MIG(slot, "1g.10gb", start)+" ")
@@ -133,7 +132,7 @@ func TestOddObjectsDoNotPanic(t *testing.T) {
 	odd[0].Spec.Pool.Name, odd[1].Spec.Pool.Name = "elsewhere/x", "elsewhere/x"
 	in := scenes.Scene{Objects: cluster.Objects{Slices: odd, Claims: []resourceapi.ResourceClaim{scenes.Claim("a", "b", "c", 0, "d")}}}
 	for width := range 120 {
-		assert.NotPanics(t, func() { draw(t, in, terminal.Screen{Width: width}, false) })
+		assert.NotPanics(t, func() { draw(t, in, Screen{Width: width}, false) })
 	}
 }
 
@@ -142,6 +141,6 @@ func TestManyThatWaitAreCounted(t *testing.T) {
 	for i := range 9 {
 		in.Claims = append(in.Claims, scenes.WaitingClaim("default", fmt.Sprintf("c-%d", i), "gpu.tranche.dev", fmt.Sprintf("p-%d", i)))
 	}
-	assert.Contains(t, draw(t, in, terminal.Screen{Width: 140}, false),
+	assert.Contains(t, draw(t, in, Screen{Width: 140}, false),
 		"9 claims wait: default/c-0, default/c-1, default/c-2, 6 more (kubectl tranche why p-0 -n default)\n")
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -16,30 +15,30 @@ const maxNodes = 6
 
 // writing is the state of a text.
 type writing struct {
-	*terminal.Page
+	*Page
 	// all nodes are explained, not only the likeliest.
 	all bool
 }
 
 // say writes a paragraph after a heading.
-func (t *writing) say(head, said string) { t.Wrap(head, said, terminal.Normal) }
+func (t *writing) say(head, said string) { t.Wrap(head, said, Normal) }
 
 // DrawExplanation writes why a pod does not run: the likeliest nodes and the number of the
 // others, or all nodes.
-func DrawExplanation(p *terminal.Page, e *why.Explanation, all bool) {
+func DrawExplanation(p *Page, e *why.Explanation, all bool) {
 	t := newWriting(p, all)
 	t.explanation(e)
 	t.end(e.Quotes, e.Remedies, e.Notes)
 }
 
-func newWriting(p *terminal.Page, all bool) *writing {
+func newWriting(p *Page, all bool) *writing {
 	p.Width = max(MinWidth, p.Width)
 	return &writing{Page: p, all: all}
 }
 
 // explanation writes what a pod has, what it asks for, and what each node has of it.
 func (t *writing) explanation(e *why.Explanation) {
-	t.Wrap("", e.Summary, terminal.Bold)
+	t.Wrap("", e.Summary, Bold)
 	t.list("It holds:", len(e.Holds), func(i int) (string, string) {
 		h := e.Holds[i]
 		what := fmt.Sprintf("%s of %s (claim %s)", h.Device, h.Pool, h.Claim)
@@ -65,25 +64,25 @@ func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy, notes []string)
 	}
 	if len(remedies) > 0 {
 		t.Blank()
-		t.Wrap("", "What to do:", terminal.Bold)
+		t.Wrap("", "What to do:", Bold)
 		for _, r := range remedies {
 			t.say("  - ", r.Text)
 			if r.Command != "" { // on one line, for copying
-				t.Line(terminal.Text("      "+r.Command, terminal.Normal))
+				t.Line(Text("      "+r.Command, Normal))
 			}
 		}
 	}
 	for _, n := range notes {
 		t.Blank()
-		t.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(n, terminal.Yellow))
+		t.Flow([]Span{Phrase("Note: ", Yellow)}, Text(n, Yellow))
 	}
 }
 
 // DrawOwner writes why the pods of a job or another owner do not run, and the explanation of one pod
 // for each way in which they wait.
-func DrawOwner(p *terminal.Page, e *why.OwnerExplanation, all bool) {
+func DrawOwner(p *Page, e *why.OwnerExplanation, all bool) {
 	t := newWriting(p, all)
-	t.Wrap("", e.Summary, terminal.Bold)
+	t.Wrap("", e.Summary, Bold)
 	var notes []string
 	t.end(e.Quotes, e.Remedies, nil)
 	for _, pod := range e.Pods {
@@ -128,11 +127,11 @@ func (t *writing) list(heading string, n int, line func(int) (string, string)) {
 	width := 0
 	for i := range n {
 		what, _ := line(i)
-		width = max(width, terminal.Width(what))
+		width = max(width, Width(what))
 	}
 	for i := range n {
 		what, said := line(i)
-		t.say("  "+terminal.Pad(what, width)+"  ", said)
+		t.say("  "+Pad(what, width)+"  ", said)
 	}
 }
 
@@ -145,7 +144,7 @@ func (t *writing) nodes(e *why.Explanation) {
 		if n.GPUs != "" {
 			head += ": " + n.GPUs
 		}
-		t.Wrap("", head, terminal.Bold)
+		t.Wrap("", head, Bold)
 		for _, r := range n.Reasons {
 			t.say("  ", text.Capital(r))
 		}
@@ -174,7 +173,7 @@ func (t *writing) requests(n fit.Node) {
 			head, said = "  "+strings.Join(names, ", ")+": ", r.Text
 		}
 		t.say(head, said)
-		hang := strings.Repeat(" ", terminal.Width(head))
+		hang := strings.Repeat(" ", Width(head))
 		if len(r.Holders) > 0 && (r.Verdict != fit.Fits || n.Verdict == fit.Together) && n.Verdict != fit.Never {
 			t.say(hang+"held by ", strings.Join(r.Holders, "; "))
 		}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -20,7 +19,7 @@ func TestExplanation(t *testing.T) {
 		},
 		Asks: []fit.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}
-	got := drawn(t, terminal.Screen{Width: 120}, func(p *terminal.Page) { DrawExplanation(p, e, false) })
+	got := drawn(t, Screen{Width: 120}, func(p *Page) { DrawExplanation(p, e, false) })
 	for _, want := range []string{
 		"Pod a waits.", "gpu-0 of node-a (claim first)\n", "gpu-1 of node-a (claim second): it is lost\n", "2 x 1g.10gb, claim third\n", "a whole GPU\n",
 	} {

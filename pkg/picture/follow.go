@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // modes describes the modes of the node's GPUs if all have the same, or if only memory modes are
@@ -33,9 +32,9 @@ func (d *drawing) profileLines(n cluster.Node) {
 		return
 	}
 	for _, s := range n.Profile.Sentences(d.summary.Now) {
-		st := terminal.Normal
+		st := Normal
 		if s.Warning {
-			st = terminal.Yellow
+			st = Yellow
 		}
 		d.Wrap("  ", s.Text, st)
 	}
@@ -44,8 +43,8 @@ func (d *drawing) profileLines(n cluster.Node) {
 // gpuMode describes the mode of a GPU, unless the node's heading does.
 func (d *drawing) gpuMode(g cluster.GPU, sayMode bool) {
 	if m := g.Mode; m != nil && m.Of > 1 {
-		d.detail("", terminal.Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), terminal.Normal))
+		d.detail("", Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), Normal))
 	} else if sayMode && g.HardwareMode != "" {
-		d.detail("", terminal.Text(g.HardwareMode, terminal.Normal))
+		d.detail("", Text(g.HardwareMode, Normal))
 	}
 }

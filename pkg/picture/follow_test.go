@@ -8,14 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
 func TestProfileAsJSON(t *testing.T) {
 	in := scenes.Switching()
 	var b bytes.Buffer
-	require.NoError(t, terminal.WriteJSON(&b, in.Summary()))
+	require.NoError(t, WriteJSON(&b, in.Summary()))
 	var m struct {
 		Nodes []struct {
 			Name    string
@@ -53,9 +52,9 @@ func TestWithoutGPUNodes(t *testing.T) {
 	in := scenes.Following()
 	in.GPUNodes = nil
 	var b bytes.Buffer
-	require.NoError(t, terminal.WriteJSON(&b, in.Summary()))
+	require.NoError(t, WriteJSON(&b, in.Summary()))
 	for _, key := range []string{`"profile"`, `"hardwareMode"`, `"change"`} {
 		assert.NotContains(t, b.String(), key)
 	}
-	assert.NotContains(t, draw(t, in, terminal.Screen{Width: 80}, false), "profile")
+	assert.NotContains(t, draw(t, in, Screen{Width: 80}, false), "profile")
 }

@@ -9,21 +9,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // empty says what to check if there are no GPUs.
 func (d *drawing) empty() {
 	switch {
 	case d.summary.Selector != "" && d.summary.Only != nil && len(d.summary.Only) == 0:
-		d.Flow(nil, terminal.Text("No node has the labels "+d.summary.Selector+".", terminal.Bold))
+		d.Flow(nil, Text("No node has the labels "+d.summary.Selector+".", Bold))
 		return
 	case d.summary.Selector != "":
-		d.Flow(nil, terminal.Text("No GPUs are published by the nodes with the labels "+d.summary.Selector+".", terminal.Bold))
+		d.Flow(nil, Text("No GPUs are published by the nodes with the labels "+d.summary.Selector+".", Bold))
 	case len(d.summary.Only) > 0:
-		d.Flow(nil, terminal.Text("No GPUs are published by "+strings.Join(d.summary.Only, ", ")+".", terminal.Bold))
+		d.Flow(nil, Text("No GPUs are published by "+strings.Join(d.summary.Only, ", ")+".", Bold))
 	default:
-		d.Flow(nil, terminal.Text("No node publishes GPUs yet.", terminal.Bold))
+		d.Flow(nil, Text("No node publishes GPUs yet.", Bold))
 	}
 	d.Blank()
 	d.Line(plain("What to check:"))
@@ -33,7 +32,7 @@ func (d *drawing) empty() {
 		{"Which GPUs did it find?", "kubectl logs --prefix -n " + cmp.Or(d.summary.System, "NAMESPACE") + " -l " + cluster.PluginLabel},
 		{"Did it leave an event on the node, for example that another system owns the GPUs?", "kubectl get events -A --field-selector involvedObject.kind=Node"},
 	} {
-		d.Wrap("  ", step.question, terminal.Normal)
+		d.Wrap("  ", step.question, Normal)
 		d.Line(plain("    " + step.command))
 	}
 }
@@ -44,10 +43,10 @@ func (d *drawing) lost() {
 		return
 	}
 	d.Blank()
-	d.Flow(nil, terminal.Text("Held by claims, but no longer published by any node:", terminal.Red))
+	d.Flow(nil, Text("Held by claims, but no longer published by any node:", Red))
 	for _, h := range d.summary.Lost {
 		for _, o := range h.Holders {
-			d.Flow([]terminal.Span{plain("  " + h.Label + " of " + h.Pool + "  ")}, who(o)...)
+			d.Flow([]Span{plain("  " + h.Label + " of " + h.Pool + "  ")}, who(o)...)
 		}
 	}
 }
@@ -89,14 +88,14 @@ func (d *drawing) waitingLine(kind string, all []cluster.Waiting) {
 	if all[0].Pod == "" {
 		why = fmt.Sprintf("kubectl -n %s describe resourceclaim %s", all[0].Namespace, all[0].Claim)
 	}
-	text := append([]terminal.Span{terminal.Text(head, terminal.Yellow)}, terminal.List(names, terminal.Normal)...)
-	d.Flow(nil, append(text, terminal.Phrase("("+why+")", terminal.Dim))...)
+	text := append([]Span{Text(head, Yellow)}, List(names, Normal)...)
+	d.Flow(nil, append(text, Phrase("("+why+")", Dim))...)
 }
 
 func (d *drawing) notes() {
 	for _, n := range d.summary.Notes {
 		d.Blank()
-		d.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(n, terminal.Normal))
+		d.Flow([]Span{Phrase("Note: ", Yellow)}, Text(n, Normal))
 	}
 }
 
@@ -137,15 +136,15 @@ func (d *drawing) legend() {
 	for _, example := range examples {
 		say(true, example)
 	}
-	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", terminal.NoBreak)+" is a choice: two a, or three b, or a mixture.")
+	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", NoBreak)+" is a choice: two a, or three b, or a mixture.")
 	say(modes, "All pieces of one AMD GPU are of one kind.")
 	if d.short {
 		g := d.summary.Nodes[first].GPUs[0]
 		say(true, fmt.Sprintf("%s is the GPU %s.", overview.ShortName(g.Name), g.Name))
 	}
-	say(d.compacted, "Claims and devices: -o"+terminal.NoBreak+"wide.")
+	say(d.compacted, "Claims and devices: -o"+NoBreak+"wide.")
 	d.Blank()
-	d.Flow(nil, terminal.Text(strings.Join(text, " "), terminal.Dim))
+	d.Flow(nil, Text(strings.Join(text, " "), Dim))
 }
 
 // fractions are the words for parts of a GPU.
@@ -193,7 +192,7 @@ func exampleProfile(g cluster.GPU) string {
 		if compute == 1 {
 			parts = "part"
 		}
-		return fmt.Sprintf("%s has %d compute %s and %d%sGB.", l, compute, parts, memory, terminal.NoBreak)
+		return fmt.Sprintf("%s has %d compute %s and %d%sGB.", l, compute, parts, memory, NoBreak)
 	}
 	return ""
 }

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/rollout"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawForecast writes what a plan would do.
-func DrawForecast(p *terminal.Page, f rollout.Forecast, notes []string, now time.Time) {
+func DrawForecast(p *Page, f rollout.Forecast, notes []string, now time.Time) {
 	p.Wrap("", fmt.Sprintf("Plan %s would switch %s to profile %s in %s. Nothing was changed.",
-		f.Plan, text.Count(len(f.Nodes), "node"), f.Profile, text.Count(f.Steps, "step")), terminal.Normal)
+		f.Plan, text.Count(len(f.Nodes), "node"), f.Profile, text.Count(f.Steps, "step")), Normal)
 	p.Blank()
 	var rows [][]string
 	evicts, blocked, unfit := 0, 0, 0
@@ -41,18 +40,18 @@ func DrawForecast(p *terminal.Page, f rollout.Forecast, notes []string, now time
 		p.Table([]string{"NOT SWITCHED", "WHY"}, rows)
 		p.Blank()
 	}
-	p.Wrap("", fmt.Sprintf("%s would be evicted.", text.Count(evicts, "pod")), terminal.Normal)
+	p.Wrap("", fmt.Sprintf("%s would be evicted.", text.Count(evicts, "pod")), Normal)
 	if blocked > 0 {
-		p.Wrap("", fmt.Sprintf("%s would be set aside until the pods can be evicted.", text.Count(blocked, "node")), terminal.Yellow)
+		p.Wrap("", fmt.Sprintf("%s would be set aside until the pods can be evicted.", text.Count(blocked, "node")), Yellow)
 	}
 	if unfit > f.MaxFailures {
-		p.Wrap("", fmt.Sprintf("The profile does not fit %s, and %d may fail: the plan would stop.", text.Count(unfit, "node"), f.MaxFailures), terminal.Red)
+		p.Wrap("", fmt.Sprintf("The profile does not fit %s, and %d may fail: the plan would stop.", text.Count(unfit, "node"), f.MaxFailures), Red)
 	} else if unfit > 0 {
-		p.Wrap("", fmt.Sprintf("The profile does not fit %s.", text.Count(unfit, "node")), terminal.Yellow)
+		p.Wrap("", fmt.Sprintf("The profile does not fit %s.", text.Count(unfit, "node")), Yellow)
 	}
-	p.Wrap("", forecastTime(f, now), terminal.Normal)
+	p.Wrap("", forecastTime(f, now), Normal)
 	for _, note := range notes {
-		p.Wrap("", note, terminal.Yellow)
+		p.Wrap("", note, Yellow)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // compactFrom is the number of holders of a GPU from which they share lines, without the names
@@ -17,7 +16,7 @@ const compactFrom = 5
 type entry struct {
 	what  string
 	where string // the device, in wide form
-	who   []terminal.Span
+	who   []Span
 }
 
 // holders lists the holders of a GPU's devices, in the order of the bar.
@@ -36,13 +35,13 @@ func (d *drawing) holders(held []cluster.Held) {
 	}
 	what, where := 0, 0
 	for _, e := range entries {
-		what = max(what, terminal.Width(e.what))
-		where = max(where, terminal.Width(e.where))
+		what = max(what, Width(e.what))
+		where = max(where, Width(e.where))
 	}
 	for _, e := range entries {
-		head := terminal.Pad(e.what, what) + "  "
+		head := Pad(e.what, what) + "  "
 		if where > 0 {
-			head += terminal.Pad(e.where, where) + "  "
+			head += Pad(e.where, where) + "  "
 		}
 		d.detail(head, e.who...)
 	}
@@ -57,12 +56,12 @@ func (d *drawing) entries(h cluster.Held) []entry {
 			e.where = h.Device
 		}
 		if h.Unpublished {
-			e.who = append(e.who, terminal.Text("but the device is no longer published", terminal.Red))
+			e.who = append(e.who, Text("but the device is no longer published", Red))
 		}
 		out = append(out, e)
 	}
 	if len(h.Left) > 0 {
-		e := entry{what: h.Label, who: append([]terminal.Span{terminal.Text("left:", terminal.Green)}, terminal.List(cluster.Amounts(h.Left, true), terminal.Green)...)}
+		e := entry{what: h.Label, who: append([]Span{Text("left:", Green)}, List(cluster.Amounts(h.Left, true), Green)...)}
 		if d.wide {
 			e.where = h.Device
 		}
@@ -72,25 +71,25 @@ func (d *drawing) entries(h cluster.Held) []entry {
 }
 
 // who names a holder: its pods, and the claim in parentheses.
-func who(o cluster.Holder) []terminal.Span {
-	var out []terminal.Span
+func who(o cluster.Holder) []Span {
+	var out []Span
 	if o.Admin {
-		out = append(out, terminal.Text("watched by", terminal.Dim))
+		out = append(out, Text("watched by", Dim))
 	}
 	names, claim := overview.Who(&o)
-	style := terminal.Normal
+	style := Normal
 	switch {
 	case o.Hidden:
-		style = terminal.Dim
+		style = Dim
 	case len(o.Pods) == 0:
-		style = terminal.Yellow
+		style = Yellow
 	}
-	out = append(out, terminal.List(names, style)...)
+	out = append(out, List(names, style)...)
 	if claim != "" {
-		out = append(out, terminal.Phrase("(claim "+claim+")", terminal.Dim))
+		out = append(out, Phrase("(claim "+claim+")", Dim))
 	}
 	if amounts := cluster.Amounts(o.Consumed, false); len(amounts) > 0 {
-		out = append(append(out, plain("has")), terminal.List(amounts, terminal.Normal)...)
+		out = append(append(out, plain("has")), List(amounts, Normal)...)
 	}
 	return out
 }
@@ -138,12 +137,12 @@ func group(namespace string, held []cluster.Held) entry {
 		what = fmt.Sprintf("%s ×%d", what, len(held))
 	}
 	if held[0].Holders[0].Hidden {
-		return entry{what: what, who: []terminal.Span{terminal.Text("other namespaces", terminal.Dim)}}
+		return entry{what: what, who: []Span{Text("other namespaces", Dim)}}
 	}
 	var names []string
 	for _, h := range held {
 		// Pods of one claim stay on one line.
 		names = append(names, strings.Join(h.Holders[0].Pods, "+"))
 	}
-	return entry{what: what, who: append([]terminal.Span{plain(namespace + ":")}, terminal.List(names, terminal.Normal)...)}
+	return entry{what: what, who: append([]Span{plain(namespace + ":")}, List(names, Normal)...)}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -24,18 +23,18 @@ var reasonsSayAll = map[overview.State]bool{overview.NotApplied: true, overview.
 // memoryParts are the parts of a bar of memory, from left to right.
 var memoryParts = []struct {
 	char, word string
-	style      terminal.Style
+	style      Style
 	bytes      func(overview.Memory) int64
 }{
-	{"━", "held", terminal.Normal, func(m overview.Memory) int64 { return m.HeldBytes }},
-	{"·", "free", terminal.Green, func(m overview.Memory) int64 { return m.FreeBytes }},
-	{"x", "left over", terminal.Dim, func(m overview.Memory) int64 { return m.LeftoverBytes }},
-	{"!", "blocked", terminal.Yellow, func(m overview.Memory) int64 { return m.BlockedBytes }},
-	{"?", "not known", terminal.Dim, func(m overview.Memory) int64 { return m.UnknownBytes }},
+	{"━", "held", Normal, func(m overview.Memory) int64 { return m.HeldBytes }},
+	{"·", "free", Green, func(m overview.Memory) int64 { return m.FreeBytes }},
+	{"x", "left over", Dim, func(m overview.Memory) int64 { return m.LeftoverBytes }},
+	{"!", "blocked", Yellow, func(m overview.Memory) int64 { return m.BlockedBytes }},
+	{"?", "not known", Dim, func(m overview.Memory) int64 { return m.UnknownBytes }},
 }
 
 // DrawOverview draws the sums of many nodes. If wide, it adds a line for each node.
-func DrawOverview(p *terminal.Page, s *cluster.Summary, wide bool) {
+func DrawOverview(p *Page, s *cluster.Summary, wide bool) {
 	d := newDrawing(p, s, wide)
 	if len(s.Nodes) == 0 {
 		d.empty()
@@ -55,7 +54,7 @@ func (d *drawing) overview(o overview.Overview) {
 		states = append(states, fmt.Sprintf("%d %s", s.Count, stateWords[s.State]))
 	}
 	head := fmt.Sprintf("%s, %s: ", text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU"))
-	d.Flow([]terminal.Span{terminal.Phrase(head, terminal.Bold)}, terminal.List(states, terminal.Normal)...)
+	d.Flow([]Span{Phrase(head, Bold)}, List(states, Normal)...)
 	for _, m := range o.Models {
 		d.Blank()
 		d.model(m, o.Partial)
@@ -71,7 +70,7 @@ func (d *drawing) model(m overview.Model, partial bool) {
 	if m.Unused != nil {
 		counted = append(counted, fmt.Sprintf("%d of them unused", *m.Unused))
 	}
-	d.Flow([]terminal.Span{terminal.Phrase(overview.ProductName(m.Name), terminal.Bold), plain(": ")}, terminal.List(counted, terminal.Normal)...)
+	d.Flow([]Span{Phrase(overview.ProductName(m.Name), Bold), plain(": ")}, List(counted, Normal)...)
 	const indent = "  "
 	counts, width := make([]int64, len(memoryParts)), min(widestRollout, d.Width-len(indent)-2)
 	var said []string
@@ -80,25 +79,25 @@ func (d *drawing) model(m overview.Model, partial bool) {
 			said = append(said, text.Bytes(counts[i])+" "+part.word)
 		}
 	}
-	bar := []terminal.Span{plain(indent + "│")}
+	bar := []Span{plain(indent + "│")}
 	for i, columns := range shareOut(counts, width) {
-		bar = append(bar, terminal.Phrase(strings.Repeat(memoryParts[i].char, columns), memoryParts[i].style))
+		bar = append(bar, Phrase(strings.Repeat(memoryParts[i].char, columns), memoryParts[i].style))
 	}
 	d.Line(append(bar, plain("│"))...)
-	d.Flow([]terminal.Span{plain(indent + "memory: ")}, terminal.List(said, terminal.Normal)...)
+	d.Flow([]Span{plain(indent + "memory: ")}, List(said, Normal)...)
 	var held []string
 	for _, h := range m.Held {
 		held = append(held, fmt.Sprintf("%s ×%d", h.Label, h.Count))
 	}
 	if len(held) > 0 {
-		d.Flow([]terminal.Span{plain(indent + "held:   ")}, terminal.List(held, terminal.Normal)...)
+		d.Flow([]Span{plain(indent + "held:   ")}, List(held, Normal)...)
 	}
 	free := fitWords(m.Fits)
 	if len(free) == 0 && !partial {
-		free = []terminal.Span{terminal.Text("nothing, all GPUs are full or blocked", terminal.Normal)}
+		free = []Span{Text("nothing, all GPUs are full or blocked", Normal)}
 	}
 	if !partial {
-		d.Flow([]terminal.Span{plain(indent + "free:   ")}, free...)
+		d.Flow([]Span{plain(indent + "free:   ")}, free...)
 	}
 }
 
@@ -108,20 +107,20 @@ func (d *drawing) trouble(all []overview.Trouble) {
 		return
 	}
 	d.Blank()
-	d.Flow(nil, terminal.Text(fmt.Sprintf("%s in trouble:", text.Count(len(all), "node")), terminal.Red))
+	d.Flow(nil, Text(fmt.Sprintf("%s in trouble:", text.Count(len(all), "node")), Red))
 	for i, t := range all {
-		if i == mostNodes && !d.wide {
-			d.Wrap("  ", fmt.Sprintf("and %d more, which -o%swide lists", len(all)-i, terminal.NoBreak), terminal.Yellow)
+		if i == maxListed && !d.wide {
+			d.Wrap("  ", fmt.Sprintf("and %d more, which -o%swide lists", len(all)-i, NoBreak), Yellow)
 			break
 		}
-		var said []terminal.Span
+		var said []Span
 		if len(t.Reasons) == 0 || !reasonsSayAll[t.State] {
-			said = append(said, terminal.Phrase(text.Capital(stateWords[t.State])+".", terminal.Yellow))
+			said = append(said, Phrase(text.Capital(stateWords[t.State])+".", Yellow))
 		}
 		for _, reason := range t.Reasons {
-			said = append(said, terminal.Text(cluster.Sentence(reason), terminal.Normal))
+			said = append(said, Text(cluster.Sentence(reason), Normal))
 		}
-		d.Flow([]terminal.Span{plain("  "), terminal.Phrase(t.Node, terminal.Bold), plain(": ")}, said...)
+		d.Flow([]Span{plain("  "), Phrase(t.Node, Bold), plain(": ")}, said...)
 	}
 }
 
@@ -155,8 +154,8 @@ func (d *drawing) overviewLegend() {
 	}
 	said := "Memory: " + strings.Join(out, ", ") + ". Draw a node: kubectl tranche --node " + d.summary.Nodes[0].Name + ". Draw all nodes: --summary=false."
 	if !d.wide {
-		said += " A line for each node: -o" + terminal.NoBreak + "wide."
+		said += " A line for each node: -o" + NoBreak + "wide."
 	}
 	d.Blank()
-	d.Flow(nil, terminal.Text(said, terminal.Dim))
+	d.Flow(nil, Text(said, Dim))
 }

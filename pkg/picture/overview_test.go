@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
@@ -18,8 +17,8 @@ func TestPicturesOfOverviews(t *testing.T) {
 	for name, scene := range map[string]scenes.Scene{
 		"overview": scenes.Fleet(), "overview-partial": partial, "overview-shared": scenes.Shared(), "overview-none": {View: cluster.View{Selector: "gpu=yes", Nodes: []string{}}},
 	} {
-		checkDrawn(t, name, func(p *terminal.Page) { DrawOverview(p, scene.Summary(), false) })
-		checkDrawn(t, name+"-wide", func(p *terminal.Page) { DrawOverview(p, scene.Summary(), true) })
+		checkDrawn(t, name, func(p *Page) { DrawOverview(p, scene.Summary(), false) })
+		checkDrawn(t, name+"-wide", func(p *Page) { DrawOverview(p, scene.Summary(), true) })
 	}
 }
 
@@ -27,10 +26,10 @@ func TestPicturesOfOverviews(t *testing.T) {
 func TestOverviewsFitTheTerminal(t *testing.T) {
 	for name, scene := range scenes.All {
 		for _, width := range []int{40, 80, 140} {
-			got := drawn(t, terminal.Screen{Width: width}, func(p *terminal.Page) { DrawOverview(p, scene().Summary(), false) })
+			got := drawn(t, Screen{Width: width}, func(p *Page) { DrawOverview(p, scene().Summary(), false) })
 			for line := range strings.Lines(got) {
 				if !strings.Contains(line, "kubectl") && !strings.Contains(line, "/") {
-					assert.LessOrEqual(t, terminal.Width(strings.TrimSuffix(line, "\n")), width, "%s: %s", name, line)
+					assert.LessOrEqual(t, Width(strings.TrimSuffix(line, "\n")), width, "%s: %s", name, line)
 				}
 			}
 		}

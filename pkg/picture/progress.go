@@ -10,19 +10,18 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // DrawNode writes the progress of a node, with its GPUs.
-func DrawNode(p *terminal.Page, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) {
-	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), terminal.Normal)
+func DrawNode(p *Page, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) {
+	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), Normal)
 	sentences := n.Sentences(now)
 	for _, s := range sentences {
-		p.Wrap("  ", s.Text, terminal.Normal)
+		p.Wrap("  ", s.Text, Normal)
 	}
 	if len(sentences) == 0 && n.Kept != "" {
-		p.Wrap("  ", cluster.Sentence(n.Kept), terminal.Normal)
+		p.Wrap("  ", cluster.Sentence(n.Kept), Normal)
 	}
 	if len(gpus) > 0 {
 		var rows [][]string
@@ -54,7 +53,7 @@ func namedBy(n cluster.Progress) string {
 }
 
 // DrawProfiles writes profiles as a table.
-func DrawProfiles(p *terminal.Page, profiles []cluster.Profile) {
+func DrawProfiles(p *Page, profiles []cluster.Profile) {
 	var rows [][]string
 	for _, f := range profiles {
 		rows = append(rows, []string{f.Name, count(f.Desired), count(f.Applied), f.Says})
@@ -62,7 +61,7 @@ func DrawProfiles(p *terminal.Page, profiles []cluster.Profile) {
 	if len(rows) > 0 {
 		p.Table([]string{"PROFILE", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}, rows)
 	} else {
-		p.Wrap("", "There are no PartitionProfiles.", terminal.Normal)
+		p.Wrap("", "There are no PartitionProfiles.", Normal)
 	}
 }
 
@@ -74,13 +73,13 @@ func count(nodes []string) string {
 }
 
 // DrawSwitches writes a history as a table, below the switch under way.
-func DrawSwitches(p *terminal.Page, s cluster.Switches, now time.Time) {
+func DrawSwitches(p *Page, s cluster.Switches, now time.Time) {
 	switch {
 	case s.Now.Switching():
-		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), terminal.Normal)
+		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), Normal)
 		p.Blank()
 	case s.Now.State == v1alpha1.Failed:
-		p.Wrap("", s.Node+": "+s.Now.Failure(now), terminal.Normal)
+		p.Wrap("", s.Node+": "+s.Now.Failure(now), Normal)
 		p.Blank()
 	}
 	var rows [][]string
@@ -96,6 +95,6 @@ func DrawSwitches(p *terminal.Page, s cluster.Switches, now time.Time) {
 	if len(rows) > 0 {
 		p.Table([]string{"STARTED (UTC)", "TOOK", "FROM", "TO", "RESULT", "EVICTED", "REASON"}, rows)
 	} else {
-		p.Wrap("", fmt.Sprintf("No switch of %s is over yet.", s.Node), terminal.Normal)
+		p.Wrap("", fmt.Sprintf("No switch of %s is over yet.", s.Node), Normal)
 	}
 }

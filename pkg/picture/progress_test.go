@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -61,8 +60,8 @@ func profiles() []cluster.Profile {
 func TestProfiles(t *testing.T) {
 	all := profiles()
 	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Desired: []string{"node-a", "node-b"}, Applied: []string{"node-a", "node-b"}}, all[0])
-	checkDrawn(t, "profiles", func(p *terminal.Page) { DrawProfiles(p, all) })
-	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, terminal.Screen{Width: 80}, func(p *terminal.Page) { DrawProfiles(p, nil) }))
+	checkDrawn(t, "profiles", func(p *Page) { DrawProfiles(p, all) })
+	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil) }))
 }
 
 func TestSwitches(t *testing.T) {
@@ -75,7 +74,7 @@ func TestSwitches(t *testing.T) {
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
-		checkDrawn(t, name, func(p *terminal.Page) { DrawSwitches(p, cluster.SwitchesOf(&node.GPUNode), now) })
+		checkDrawn(t, name, func(p *Page) { DrawSwitches(p, cluster.SwitchesOf(&node.GPUNode), now) })
 	}
 }
 
@@ -96,17 +95,17 @@ func TestDrawNode(t *testing.T) {
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
 	} {
-		checkDrawn(t, name, func(p *terminal.Page) {
+		checkDrawn(t, name, func(p *Page) {
 			DrawNode(p, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
 		})
 	}
 }
 
 // checkDrawn compares what is drawn at some widths with files.
-func checkDrawn(t *testing.T, name string, draw func(*terminal.Page)) {
+func checkDrawn(t *testing.T, name string, draw func(*Page)) {
 	t.Helper()
 	for _, width := range []int{60, 80, 140} {
-		got := drawn(t, terminal.Screen{Width: width}, draw)
+		got := drawn(t, Screen{Width: width}, draw)
 		golden.Equal(t, filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width)), got)
 		for line := range strings.Lines(got) {
 			if width > 60 {

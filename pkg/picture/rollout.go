@@ -8,58 +8,57 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // widestRollout is the widest bar of a rollout, without its borders.
 const widestRollout = 60
 
-// mostNodes is how many failed nodes, and how many that were set aside, are drawn.
-const mostNodes = 10
+// maxListed is how many failed nodes, and how many that were set aside, are drawn.
+const maxListed = 10
 
 // DrawRollout writes the progress of a plan, with a bar.
-func DrawRollout(p *terminal.Page, r cluster.Rollout, now time.Time) {
+func DrawRollout(p *Page, r cluster.Rollout, now time.Time) {
 	head := fmt.Sprintf("%s: profile %s, revision %d", r.Plan, r.Profile, r.Target)
 	if r.Steps > 1 {
 		head += fmt.Sprintf(", step %d of %d", r.Step, r.Steps)
 	}
-	p.Wrap("", head, terminal.Bold)
+	p.Wrap("", head, Bold)
 	p.Line(rolloutBar(r, min(widestRollout, max(8, p.Width-4)))...)
-	p.Wrap("  ", r.Counts(), terminal.Normal)
+	p.Wrap("  ", r.Counts(), Normal)
 	if r.Message != "" {
 		p.Wrap("  ", cluster.Sentence(r.Message), styles[overview.RolloutTone(&r)])
 	}
 	if r.Done != nil && r.Result == "" {
-		p.Wrap("  ", fmt.Sprintf("Complete at about %s (in %s).", text.Clock(*r.Done), max(r.Done.Sub(now), 0).Round(time.Second)), terminal.Normal)
+		p.Wrap("  ", fmt.Sprintf("Complete at about %s (in %s).", text.Clock(*r.Done), max(r.Done.Sub(now), 0).Round(time.Second)), Normal)
 	}
-	planNodes(p, "failed: ", r.Failed, int(r.Nodes.Failed), terminal.Red)
-	planNodes(p, "set aside: ", r.SetAside, int(r.Nodes.SetAside), terminal.Yellow)
+	planNodes(p, "failed: ", r.Failed, int(r.Nodes.Failed), Red)
+	planNodes(p, "set aside: ", r.SetAside, int(r.Nodes.SetAside), Yellow)
 }
 
 // rolloutBar draws a part for each kind of nodes, as wide as their share. A kind of which there
 // is a node has at least one column.
-func rolloutBar(r cluster.Rollout, width int) []terminal.Span {
+func rolloutBar(r cluster.Rollout, width int) []Span {
 	n := r.Nodes
 	parts := []struct {
 		count int32
 		char  string
-		style terminal.Style
+		style Style
 	}{
-		{n.Updated, "━", terminal.Green},
-		{n.Switching, "→", terminal.Yellow},
-		{n.Failed, "!", terminal.Red},
-		{n.SetAside + n.NotReady, "x", terminal.Yellow},
-		{n.Overruled, "-", terminal.Dim},
-		{n.Waiting, "·", terminal.Dim},
+		{n.Updated, "━", Green},
+		{n.Switching, "→", Yellow},
+		{n.Failed, "!", Red},
+		{n.SetAside + n.NotReady, "x", Yellow},
+		{n.Overruled, "-", Dim},
+		{n.Waiting, "·", Dim},
 	}
 	counts := make([]int32, len(parts))
 	for i := range parts {
 		counts[i] = parts[i].count
 	}
-	out := []terminal.Span{plain("  │")}
+	out := []Span{plain("  │")}
 	for i, columns := range shareOut(counts, width) {
-		out = append(out, terminal.Phrase(strings.Repeat(parts[i].char, columns), parts[i].style))
+		out = append(out, Phrase(strings.Repeat(parts[i].char, columns), parts[i].style))
 	}
 	return append(out, plain("│"))
 }
@@ -93,14 +92,14 @@ func shareOut[N int32 | int64](counts []N, width int) []int {
 }
 
 // planNodes lists nodes with their reasons.
-func planNodes(p *terminal.Page, head string, nodes []v1alpha1.PlanNode, all int, style terminal.Style) {
+func planNodes(p *Page, head string, nodes []v1alpha1.PlanNode, all int, style Style) {
 	for i, n := range nodes {
-		if i == mostNodes {
+		if i == maxListed {
 			break
 		}
 		p.Wrap("  "+head, n.Node+overview.Outcome(&n), style)
 	}
-	if more := all - min(len(nodes), mostNodes); more > 0 && len(nodes) > 0 {
+	if more := all - min(len(nodes), maxListed); more > 0 && len(nodes) > 0 {
 		p.Wrap("  "+head, fmt.Sprintf("and %d more", more), style)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/rollout"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -39,7 +38,7 @@ func rollouts() map[string]*v1alpha1.PartitionPlan {
 func TestPicturesOfRollouts(t *testing.T) {
 	for name, plan := range rollouts() {
 		far, _ := cluster.RolloutOf(plan)
-		checkDrawn(t, name, func(p *terminal.Page) { DrawRollout(p, far, now) })
+		checkDrawn(t, name, func(p *Page) { DrawRollout(p, far, now) })
 	}
 }
 
@@ -60,7 +59,7 @@ func TestPicturesOfForecasts(t *testing.T) {
 		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []rollout.ForecastNode{{Name: "node-a", Step: 1}}},
 		"forecast-never":   {Plan: "canary", Profile: "balanced", Steps: 1, Observed: 1, MaxFailures: 1, Nodes: []rollout.ForecastNode{{Name: "node-a", Step: 1, Unfit: "no"}}},
 	} {
-		checkDrawn(t, name, func(p *terminal.Page) { DrawForecast(p, f, []string{"You are not allowed to do everything."}, now) })
+		checkDrawn(t, name, func(p *Page) { DrawForecast(p, f, []string{"You are not allowed to do everything."}, now) })
 	}
 }
 

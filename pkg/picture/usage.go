@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
@@ -18,7 +16,7 @@ import (
 const unknown = "-"
 
 // DrawNodeUsage writes how much the GPUs of each node are used.
-func DrawNodeUsage(p *terminal.Page, nodes []usage.Node) {
+func DrawNodeUsage(p *Page, nodes []usage.Node) {
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
@@ -28,11 +26,11 @@ func DrawNodeUsage(p *terminal.Page, nodes []usage.Node) {
 }
 
 // DrawGPUUsage writes how much each GPU and each partition is used, by node.
-func DrawGPUUsage(p *terminal.Page, nodes []usage.Node) {
+func DrawGPUUsage(p *Page, nodes []usage.Node) {
 	for i := range nodes {
 		n := &nodes[i]
 		p.Blank()
-		p.Wrap(n.Name+": ", sums(n), terminal.Bold)
+		p.Wrap(n.Name+": ", sums(n), Bold)
 		var rows [][]string
 		for _, g := range n.GPUs {
 			rows = append(rows, append([]string{g.Name}, append(values(g.Values), users(g.Users))...))
@@ -54,7 +52,7 @@ func DrawGPUUsage(p *terminal.Page, nodes []usage.Node) {
 }
 
 // DrawPodUsage writes how much each pod uses. Of nodes of which nothing is known, it says why.
-func DrawPodUsage(p *terminal.Page, pods []usage.Pod, nodes []usage.Node) {
+func DrawPodUsage(p *Page, pods []usage.Pod, nodes []usage.Node) {
 	var rows [][]string
 	for i := range pods {
 		x := &pods[i]
@@ -65,7 +63,7 @@ func DrawPodUsage(p *terminal.Page, pods []usage.Pod, nodes []usage.Node) {
 		byReason(nodes, "the pods of %s are not known: %s.", func(n *usage.Node) string { return n.Unknown }),
 		byReason(nodes, "the values of the pods of %s are old: %s.", func(n *usage.Node) string { return n.Old })...) {
 		p.Blank()
-		p.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(said, terminal.Normal))
+		p.Flow([]Span{Phrase("Note: ", Yellow)}, Text(said, Normal))
 	}
 }
 
@@ -91,9 +89,9 @@ func old(n *usage.Node) string {
 	return "old: " + n.Old
 }
 
-func usageTable(p *terminal.Page, head []string, rows [][]string) {
+func usageTable(p *Page, head []string, rows [][]string) {
 	if len(rows) == 0 {
-		p.Wrap("", "The plugins of Tranche report no usage.", terminal.Normal)
+		p.Wrap("", "The plugins of Tranche report no usage.", Normal)
 		return
 	}
 	p.Table(head, rows)
@@ -132,7 +130,7 @@ func ofTotal(used, total string) string {
 }
 
 func percent(ratio *float64) string {
-	if ratio == nil || math.IsNaN(*ratio) {
+	if ratio == nil {
 		return unknown
 	}
 	return fmt.Sprintf("%.0f%%", *ratio*100)
@@ -140,7 +138,7 @@ func percent(ratio *float64) string {
 
 func watts(power *float64) string {
 	switch {
-	case power == nil || math.IsNaN(*power):
+	case power == nil:
 		return unknown
 	case *power >= 10000:
 		return fmt.Sprintf("%.1f kW", *power/1000)

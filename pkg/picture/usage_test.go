@@ -1,13 +1,11 @@
 package picture
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -30,20 +28,20 @@ func usages() []usage.Node {
 			}},
 		}},
 		{Name: "gpu-01", GPUs: []usage.GPU{}, Unknown: "you are not allowed to get pods/proxy in the namespace tranche-system"},
-		{Name: "gpu-02", Values: usage.Values{MemoryTotal: ptr.To(24.0 * (1 << 30)), Power: ptr.To(12345.6), Compute: ptr.To(math.NaN())}, GPUs: []usage.GPU{{Name: "gpu-0000-0f-00-0"}}},
+		{Name: "gpu-02", Values: usage.Values{MemoryTotal: ptr.To(24.0 * (1 << 30)), Power: ptr.To(12345.6)}, GPUs: []usage.GPU{{Name: "gpu-0000-0f-00-0"}}},
 	}
 }
 
 func TestPicturesOfUsage(t *testing.T) {
 	nodes := usages()
-	checkDrawn(t, "top-nodes", func(p *terminal.Page) { DrawNodeUsage(p, nodes) })
-	checkDrawn(t, "top-gpus", func(p *terminal.Page) { DrawGPUUsage(p, nodes) })
-	checkDrawn(t, "top-pods", func(p *terminal.Page) { DrawPodUsage(p, usage.Pods(nodes), nodes) })
-	for _, draw := range []func(*terminal.Page){
-		func(p *terminal.Page) { DrawNodeUsage(p, nil) },
-		func(p *terminal.Page) { DrawGPUUsage(p, nil) },
-		func(p *terminal.Page) { DrawPodUsage(p, nil, nil) },
+	checkDrawn(t, "top-nodes", func(p *Page) { DrawNodeUsage(p, nodes) })
+	checkDrawn(t, "top-gpus", func(p *Page) { DrawGPUUsage(p, nodes) })
+	checkDrawn(t, "top-pods", func(p *Page) { DrawPodUsage(p, usage.Pods(nodes), nodes) })
+	for _, draw := range []func(*Page){
+		func(p *Page) { DrawNodeUsage(p, nil) },
+		func(p *Page) { DrawGPUUsage(p, nil) },
+		func(p *Page) { DrawPodUsage(p, nil, nil) },
 	} {
-		assert.Equal(t, "The plugins of Tranche report no usage.\n", drawn(t, terminal.Screen{Width: 80}, draw))
+		assert.Equal(t, "The plugins of Tranche report no usage.\n", drawn(t, Screen{Width: 80}, draw))
 	}
 }

@@ -56,7 +56,11 @@ type Row struct {
 	Values
 }
 
-// Parse reads what a plugin's /metrics answers. Other metrics are ignored.
+// largest is more than any value that a plugin can measure.
+const largest = 1e15
+
+// Parse reads what a plugin's /metrics answers. Other metrics are ignored, and so are values that
+// cannot be measured, such as NaN.
 func Parse(in io.Reader) ([]Row, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(in)
@@ -71,8 +75,9 @@ func Parse(in io.Reader) ([]Row, error) {
 				row := key
 				rows[key] = &row
 			}
-			value := valueOf(m)
-			*f.field(&rows[key].Values) = &value
+			if value := valueOf(m); value >= 0 && value <= largest {
+				*f.field(&rows[key].Values) = &value
+			}
 		}
 	}
 	out := make([]Row, 0, len(rows))

@@ -107,6 +107,10 @@ func TestParseErrors(t *testing.T) {
 	_, err := usage.Parse(strings.NewReader("<html>"))
 	require.ErrorContains(t, err, "read metrics: ")
 	assert.Empty(t, parse(t, ""))
+	for _, value := range []string{"NaN", "+Inf", "-1", "1e16"} {
+		rows := parse(t, "tranche_fb_used_bytes{gpu=\"a\"} "+value+"\n")
+		assert.Equal(t, []usage.Row{{GPU: "a"}}, rows, value)
+	}
 	assert.Len(t, usage.Metrics(), 6)
 }
 

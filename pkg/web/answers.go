@@ -12,13 +12,13 @@ import (
 const (
 	// An answer is kept for answerAge: it takes the scheduler's allocator, and a list of everything.
 	answerAge = 10 * time.Second
-	// mostAnswers is how many are kept.
-	mostAnswers = 256
+	// maxAnswers is how many are kept.
+	maxAnswers = 256
 )
 
 // answers are explanations. One of a pod is made at a time for viewers with the same rights.
 type answers struct {
-	making Turns[string]
+	making KeyedLock[string]
 	kept   *cache.LRUExpireCache
 }
 
@@ -29,7 +29,7 @@ type cacheClock func() time.Time
 func (c cacheClock) Now() time.Time { return c() }
 
 func newAnswers(now func() time.Time) *answers {
-	return &answers{kept: cache.NewLRUExpireCacheWithClock(mostAnswers, cacheClock(now))}
+	return &answers{kept: cache.NewLRUExpireCacheWithClock(maxAnswers, cacheClock(now))}
 }
 
 // explain explains a pod, or takes the explanation that was made for the same rights a moment ago.
@@ -38,7 +38,7 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 		return nil, errNotThere
 	}
 	key := c.Key + "/" + namespace + "/" + pod
-	done, err := s.answers.making.Take(ctx, key)
+	done, err := s.answers.making.Lock(ctx, key)
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func (s *Server) places(r overview.Room) g.Node {
 	if n := len(r.Places); n > 0 {
 		says += ", on " + num(n) + " node" + plural(n)
 	}
-	shown := r.Places[:min(len(r.Places), mostPlaces)]
+	shown := r.Places[:min(len(r.Places), maxPlaces)]
 	return g.Group{
 		h.P(h.Class("answerbig"), h.B(g.Text(num(r.Count))), g.Text(" "), h.Span(g.Text(says))),
 		some(each, quiet),

@@ -24,9 +24,9 @@ func (s *Server) fleet(c scope) *page {
 	}
 	density, kind, draw := "dense", "tile", s.cells
 	switch n := len(c.Nodes); {
-	case n <= mostCards:
+	case n <= maxCards:
 		density, kind, draw = "cards", "card", s.card
-	case n <= mostNames:
+	case n <= maxNames:
 		density = "named"
 	}
 	if density != "cards" {

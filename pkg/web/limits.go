@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// mostStreams is how many pages are kept up to date at a time.
-	mostStreams = 256
-	// drawTime is how long a request waits until few enough pages are drawn.
-	drawTime = 10 * time.Second
+	// maxStreams is how many pages are kept up to date at a time.
+	maxStreams = 256
+	// drawTimeout is how long a request waits until few enough pages are drawn.
+	drawTimeout = 10 * time.Second
 )
 
 var errBusy = &RefusedError{Status: http.StatusServiceUnavailable, Title: "Too many pages are being drawn", Text: "Try again in a moment."}
@@ -23,7 +23,7 @@ func newDrawing() chan struct{} { return make(chan struct{}, max(2, runtime.GOMA
 // drawing waits until few enough pages are drawn. Who draws does not wait for anybody, and the
 // browser gets the page afterwards.
 func (s *Server) drawing(ctx context.Context) (done func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, drawTime)
+	ctx, cancel := context.WithTimeout(ctx, drawTimeout)
 	defer cancel()
 	select {
 	case s.draws <- struct{}{}:
@@ -33,30 +33,30 @@ func (s *Server) drawing(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// Allowance is how much each of many may have under way at once.
-type Allowance struct {
-	most int
+// Limiter limits how much each of many has under way at once.
+type Limiter struct {
+	limit int
 	// mu protects of.
 	mu sync.Mutex
 	of map[string]int
 }
 
-// NewAllowance returns an allowance of which nothing is in use.
-func NewAllowance(most int) *Allowance { return &Allowance{most: most, of: map[string]int{}} }
+// NewLimiter returns a limiter of which nothing is in use.
+func NewLimiter(limit int) *Limiter { return &Limiter{limit: limit, of: map[string]int{}} }
 
-// Begin reports whether who may have one more, which lasts until end is called.
-func (a *Allowance) Begin(who string) (end func(), ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.of[who] >= a.most {
+// Acquire reports whether who may have one more, which lasts until release is called.
+func (l *Limiter) Acquire(who string) (release func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of[who] >= l.limit {
 		return nil, false
 	}
-	a.of[who]++
+	l.of[who]++
 	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.of[who]--; a.of[who] == 0 {
-			delete(a.of, who)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.of[who]--; l.of[who] == 0 {
+			delete(l.of, who)
 		}
 	}, true
 }

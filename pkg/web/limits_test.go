@@ -111,40 +111,40 @@ func TestExplanationsDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestTurns(t *testing.T) {
-	var turns Turns[string]
-	done, err := turns.Take(t.Context(), "a")
+	var locks KeyedLock[string]
+	done, err := locks.Lock(t.Context(), "a")
 	require.NoError(t, err)
-	other, err := turns.Take(t.Context(), "b")
+	other, err := locks.Lock(t.Context(), "b")
 	require.NoError(t, err)
 	other()
 	ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
 	defer end()
-	_, err = turns.Take(ctx, "a")
+	_, err = locks.Lock(ctx, "a")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	next := make(chan func())
 	go func() {
-		done, err := turns.Take(t.Context(), "a")
+		done, err := locks.Lock(t.Context(), "a")
 		assert.NoError(t, err)
 		next <- done
 	}()
 	done()
 	(<-next)()
-	assert.Empty(t, turns.of, "nothing is kept")
+	assert.Empty(t, locks.of, "nothing is kept")
 }
 
 func TestAllowance(t *testing.T) {
-	a := NewAllowance(2)
-	first, ok := a.Begin("ann")
+	a := NewLimiter(2)
+	first, ok := a.Acquire("ann")
 	require.True(t, ok)
-	_, ok = a.Begin("ann")
+	_, ok = a.Acquire("ann")
 	require.True(t, ok)
-	_, ok = a.Begin("ann")
+	_, ok = a.Acquire("ann")
 	assert.False(t, ok)
-	end, ok := a.Begin("bob")
+	end, ok := a.Acquire("bob")
 	require.True(t, ok)
 	end()
 	first()
-	_, ok = a.Begin("ann")
+	_, ok = a.Acquire("ann")
 	assert.True(t, ok)
 	assert.Equal(t, map[string]int{"ann": 2}, a.of)
 }

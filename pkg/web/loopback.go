@@ -14,8 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/serve"
 )
 
-// mostConnections is how many browsers and other programs of the machine are connected at once.
-const mostConnections = 512
+// maxConnections is how many browsers and other programs of the machine are connected at once.
+const maxConnections = 512
 
 // Loopback serves one user of this machine. Other users of the machine, and pages of other sites
 // in the user's browser, do not know the token in the path. A page that has its name resolve to
@@ -28,7 +28,7 @@ type Loopback struct {
 
 // Listen listens on a port of 127.0.0.1; 0: any.
 func Listen(ctx context.Context, port int) (*Loopback, error) {
-	l, err := serve.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), mostConnections)
+	l, err := serve.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), maxConnections)
 	if err != nil {
 		return nil, fmt.Errorf("serve the page on this machine: %w", err)
 	}

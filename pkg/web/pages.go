@@ -11,12 +11,12 @@ import (
 
 // How many of a kind a page lists.
 const (
-	// Up to mostCards nodes are drawn as cards with the partitions of each GPU, up to mostNames
+	// Up to maxCards nodes are drawn as cards with the partitions of each GPU, up to maxNames
 	// with their names.
-	mostCards, mostNames = 12, 150
-	mostPending          = 100
-	mostMoving           = 50
-	mostPlaces           = 25
+	maxCards, maxNames = 12, 150
+	maxPending         = 100
+	maxMoving          = 50
+	maxPlaces          = 25
 )
 
 var errNotThere = &RefusedError{Status: http.StatusNotFound, Title: "There is no such page", Text: "The node, GPU or pod may be gone."}

@@ -16,7 +16,7 @@ import (
 // pending lists the pods and claims that wait.
 func (s *Server) pending(c scope) *page {
 	named, others := c.Viewer.Waiting(c.Snapshot)
-	shown := named[:min(len(named), mostPending)]
+	shown := named[:min(len(named), maxPending)]
 	nothing := "Nothing waits for a GPU."
 	if others > 0 {
 		nothing = "None that you may see."
@@ -44,13 +44,13 @@ func (s *Server) waiting(w cluster.Waiting) g.Node {
 	)
 }
 
-// mostVerdicts is how many nodes are explained, mostOpen how many of them at once.
-const mostVerdicts, mostOpen = 12, 3
+// maxVerdicts is how many nodes are explained, maxOpen how many of them at once.
+const maxVerdicts, maxOpen = 12, 3
 
 // why explains a pod.
 func (s *Server) why(e *why.Explanation, namespace, pod string) *page {
 	nodes, rest := fit.Sorted(e.Nodes), ""
-	nodes = nodes[:min(len(nodes), mostVerdicts)]
+	nodes = nodes[:min(len(nodes), maxVerdicts)]
 	if more := len(e.Nodes) - len(nodes); more > 0 {
 		rest = fmt.Sprintf("And %d more nodes. All of them: kubectl tranche why %s -n %s -o wide", more, pod, namespace)
 	}
@@ -97,7 +97,7 @@ func holds(d why.Holding) g.Node {
 func verdicts(nodes []fit.Node) g.Node {
 	var out g.Group
 	for i, n := range nodes {
-		out = append(out, h.Details(h.Class("card verdict"), g.If(i < mostOpen, g.Attr("open")),
+		out = append(out, h.Details(h.Class("card verdict"), g.If(i < maxOpen, g.Attr("open")),
 			h.Summary(h.B(g.Text(n.Name)), g.Text(" "), badge(string(n.Verdict), verdictTones[n.Verdict]), g.Text(" "), h.Small(g.Text(n.GPUs))),
 			g.Map(n.Reasons, func(reason string) g.Node { return h.P(g.Text(text.Capital(reason))) }),
 			g.Map(n.Requests, request),

@@ -71,7 +71,7 @@ func (s *Server) switches(switching, failed []*overview.Node, now time.Time) g.N
 		return s.moving(n, badge("Failed", "bad"), nil, h.P(g.Text(n.Profile.Failure(now))))
 	}
 	list := func(nodes []*overview.Node, draw func(*overview.Node) g.Node) g.Node {
-		shown := nodes[:min(len(nodes), mostMoving)]
+		shown := nodes[:min(len(nodes), maxMoving)]
 		return g.Group{h.Ul(h.Class("moving"), g.Map(shown, draw)), moreNodes(len(nodes) - len(shown))}
 	}
 	return h.Section(blockID("switches"),

@@ -26,7 +26,7 @@ type Usage interface {
 	// more. It does not wait. What it says of claims is for who may see these.
 	Node(node string) (map[string]overview.Usage, error)
 	// Subscribe returns a channel that gets a value when there is more to say of a node.
-	Subscribe(node string) (news <-chan struct{}, end func())
+	Subscribe(node string) (updates <-chan struct{}, end func())
 }
 
 // Options are the options of a server.
@@ -80,7 +80,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		Options: o, assets: byPath, names: byName, instance: rand.Text()[:8], answers: newAnswers(o.Now),
-		streams: make(chan struct{}, mostStreams), draws: newDrawing(), mux: http.NewServeMux(),
+		streams: make(chan struct{}, maxStreams), draws: newDrawing(), mux: http.NewServeMux(),
 	}
 	s.tiles.all = map[string]drawn{}
 	s.mux.HandleFunc("GET "+o.Base+"/assets/{file}", s.serveAsset)

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// pace is the least time between two updates of a page.
-	pace = 100 * time.Millisecond
-	// beat is how often times such as "since 2m" are drawn again, and the user's rights checked.
-	beat = 10 * time.Second
-	// writeTime is how long a browser may take to receive an update.
-	writeTime = 20 * time.Second
+	// minInterval is the least time between two updates of a page.
+	minInterval = 100 * time.Millisecond
+	// refreshInterval is how often times such as "since 2m" are drawn again, and the user's rights checked.
+	refreshInterval = 10 * time.Second
+	// writeTimeout is how long a browser may take to receive an update.
+	writeTimeout = 20 * time.Second
 )
 
 // stream keeps one page in one browser up to date.
@@ -69,9 +69,9 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 func (st *stream) follow(ctx context.Context) {
 	changes, end := st.Source.Subscribe()
 	defer end()
-	news, end := st.news()
+	updates, end := st.usageUpdates()
 	defer end()
-	ticker := time.NewTicker(beat)
+	ticker := time.NewTicker(refreshInterval)
 	defer ticker.Stop()
 	if st.send(": hello\n\n") != nil {
 		return
@@ -84,13 +84,13 @@ func (st *stream) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(0, pace-time.Since(began))):
+		case <-time.After(max(0, minInterval-time.Since(began))):
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changes:
-		case <-news:
+		case <-updates:
 		case <-ticker.C:
 			if st.send(": still here\n\n") != nil {
 				return
@@ -99,8 +99,8 @@ func (st *stream) follow(ctx context.Context) {
 	}
 }
 
-// news tells that the use of the GPUs that the page shows has changed. Other pages have none.
-func (st *stream) news() (news <-chan struct{}, end func()) {
+// usageUpdates tells that the use of the GPUs that the page shows has changed. Other pages have none.
+func (st *stream) usageUpdates() (updates <-chan struct{}, end func()) {
 	parts := strings.Split(strings.Trim(st.path, "/"), "/")
 	if st.Usage == nil || len(parts) < 2 || parts[0] != "nodes" {
 		return nil, func() {}
@@ -179,7 +179,7 @@ func (st *stream) changed(out *strings.Builder, i int, b block) {
 // send sends text. A browser that does not receive it in time is cut off; between two updates there
 // is no deadline.
 func (st *stream) send(text string) error {
-	if err := st.deadline(time.Now().Add(writeTime)); err != nil {
+	if err := st.deadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	if _, err := st.w.Write([]byte(text)); err != nil {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -173,7 +172,7 @@ func TestManyNodes(t *testing.T) {
 	e := w.explain()
 	requireText(t, "many-nodes", e)
 	var text bytes.Buffer
-	require.NoError(t, terminal.Screen{Width: 100}.Draw(&text, func(p *terminal.Page) { picture.DrawExplanation(p, e, true) }))
+	require.NoError(t, picture.Screen{Width: 100}.Draw(&text, func(p *picture.Page) { picture.DrawExplanation(p, e, true) }))
 	for _, n := range e.Nodes {
 		assert.Contains(t, text.String(), "\n"+n.Name+": ")
 	}
@@ -185,8 +184,8 @@ func TestJSON(t *testing.T) {
 	w := twoNodes(t).hold("node-a", "team-b", "train", wholeGPU, 2)
 	w.pod(request("gpu", small))
 	var first, second bytes.Buffer
-	require.NoError(t, terminal.WriteJSON(&first, w.explain()))
-	require.NoError(t, terminal.WriteJSON(&second, w.explain()))
+	require.NoError(t, picture.WriteJSON(&first, w.explain()))
+	require.NoError(t, picture.WriteJSON(&second, w.explain()))
 	assert.Equal(t, first.String(), second.String())
 	var e why.Explanation
 	require.NoError(t, json.Unmarshal(first.Bytes(), &e))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -177,6 +176,6 @@ func (w *world) explain() *why.Explanation { return why.Explain(w.t.Context(), w
 func requireText(t *testing.T, name string, e *why.Explanation) {
 	t.Helper()
 	var got bytes.Buffer
-	require.NoError(t, terminal.Screen{Width: 80}.Draw(&got, func(p *terminal.Page) { picture.DrawExplanation(p, e, false) }))
+	require.NoError(t, picture.Screen{Width: 80}.Draw(&got, func(p *picture.Page) { picture.DrawExplanation(p, e, false) }))
 	golden.Equal(t, filepath.Join("testdata", name+".txt"), got.String())
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -159,7 +159,7 @@ func TestSwitchAsJSON(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1)
 	w.gpuNodes(gpunodes.WithProfile("node-a", "dynamic")).pod(request("gpu", small))
 	var b bytes.Buffer
-	require.NoError(t, terminal.WriteJSON(&b, w.explain()))
+	require.NoError(t, picture.WriteJSON(&b, w.explain()))
 	var e struct {
 		Nodes []struct {
 			Profile struct{ Desired, Applied, State string }

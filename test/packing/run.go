@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
 	"github.com/tranche-dev/tranche/test/packing/policy"
 	"github.com/tranche-dev/tranche/test/packing/replay"
@@ -29,7 +29,7 @@ func (s settings) replayAll(ctx context.Context, workloads []workload.Workload, 
 			return nil, err
 		}
 	}
-	progress := terminal.NewProgress(os.Stderr)
+	progress := picture.NewProgress(os.Stderr)
 	defer progress.Done()
 	done, total := 0, len(workloads)*len(policies)*len(s.loads)*s.seeds
 	var lock sync.Mutex // protects results and done

@@ -37,8 +37,8 @@ var (
 	onlyNumber = regexp.MustCompile(`^[0-9.]+$`)
 )
 
-// mostMemory is more than any GPU has.
-const mostMemory = 1 << 50
+// maxMemory is more than any GPU has.
+const maxMemory = 1 << 50
 
 // ParseAsk reads a share as a person types it: an amount of memory ("8Gi"), a fraction ("0.5",
 // "50%", "1/4") or the default ("memory share"), each of a GPU or of a partition ("8Gi of
@@ -134,7 +134,7 @@ func (a *Ask) memory(n, unit, binary string) error {
 	switch {
 	case q.IsZero():
 		return errors.New("a share has at least 1Mi of memory")
-	case q.CmpInt64(mostMemory) > 0:
+	case q.CmpInt64(maxMemory) > 0:
 		return fmt.Errorf("%s is more memory than any GPU has", q.String())
 	}
 	a.Memory = (q.Value() + gpu.MiB - 1) / gpu.MiB * gpu.MiB

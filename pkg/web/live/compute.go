@@ -46,7 +46,7 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		case <-s.wake:
 			if s.Step(ctx) {
-				s.listeners.tell("")
+				s.listeners.notify("")
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// mostExplained is how many nodes an explanation considers: their slices are unpacked for it.
-const mostExplained = 64
+// maxExplained is how many nodes an explanation considers: their slices are unpacked for it.
+const maxExplained = 64
 
 // Explain explains why a pending pod does not run, as a viewer may know it, by what the store has.
 // It is nil if there is no such pod. One explanation is made at a time: it copies all claims.
@@ -138,7 +138,7 @@ func candidates(s *overview.Snapshot) (names []string, left int) {
 		slices.SortStableFunc(nodes, func(a, b *overview.Node) int {
 			return cmp.Compare(b.Memory.TotalBytes-b.Memory.HeldBytes, a.Memory.TotalBytes-a.Memory.HeldBytes)
 		})
-		for _, n := range nodes[:min(len(nodes), max(1, mostExplained/len(groups)))] {
+		for _, n := range nodes[:min(len(nodes), max(1, maxExplained/len(groups)))] {
 			names = append(names, n.Name)
 		}
 	}

@@ -18,10 +18,10 @@ const (
 	// open is how long ago the node of an open page was looked at, at most. Pages are drawn again
 	// every 10 seconds.
 	open = 30 * time.Second
-	// patience is how long a node may take to be read: less than period, so that reads do not pile up.
-	patience = 10 * time.Second
-	// mostNodes is how many nodes are kept.
-	mostNodes = 64
+	// readTimeout is how long a node may take to be read: less than period, so that reads do not pile up.
+	readTimeout = 10 * time.Second
+	// maxNodes is how many nodes are kept.
+	maxNodes = 64
 )
 
 var (
@@ -89,7 +89,7 @@ func (k *History) Node(name string) (map[string]overview.Usage, error) {
 
 // room reports whether there is room for another node, or makes some. The lock is held.
 func (k *History) room() bool {
-	if len(k.nodes) < mostNodes {
+	if len(k.nodes) < maxNodes {
 		return true
 	}
 	oldest, looked := "", time.Now().Add(-open)
@@ -104,7 +104,7 @@ func (k *History) room() bool {
 
 // Subscribe returns a channel that gets a value after each new sample of a node. Who is slow
 // misses some. The caller ends the subscription.
-func (k *History) Subscribe(node string) (news <-chan struct{}, end func()) {
+func (k *History) Subscribe(node string) (updates <-chan struct{}, end func()) {
 	return k.listeners.subscribe(node)
 }
 
@@ -171,7 +171,7 @@ func (k *History) wanted(name string, n *node) bool {
 
 // sample reads a node, keeps what it reads, and tells who follows.
 func (k *History) sample(ctx context.Context, name string, n *node) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	read, err := k.read(ctx, name)
 	k.mu.Lock()
@@ -179,5 +179,5 @@ func (k *History) sample(ctx context.Context, name string, n *node) {
 	if n.reason = err; err == nil {
 		n.keep(read.GPUs, time.Now())
 	}
-	k.listeners.tell(name)
+	k.listeners.notify(name)
 }

@@ -70,7 +70,7 @@ func (k *kind[T]) set(o any, now *T) error {
 	k.store.mu.Lock()
 	defer k.store.mu.Unlock()
 	k.put(key, now)
-	k.store.stir()
+	k.store.signal()
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (k *kind[T]) Replace(all []any, _ string) error {
 	for key, now := range kept {
 		k.put(key, now)
 	}
-	k.store.stir()
+	k.store.signal()
 	return nil
 }
 

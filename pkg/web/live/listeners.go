@@ -25,8 +25,8 @@ func (l *listeners) subscribe(to string) (changes <-chan struct{}, end func()) {
 	}
 }
 
-// tell tells those who listen to something.
-func (l *listeners) tell(of string) {
+// notify tells those who listen to something.
+func (l *listeners) notify(of string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c, to := range l.all {

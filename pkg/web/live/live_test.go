@@ -300,7 +300,7 @@ func TestExplain(t *testing.T) {
 func TestCandidates(t *testing.T) {
 	s := loaded(t, invent.Cluster(100, now)).Snapshot()
 	names, left := candidates(s)
-	assert.LessOrEqual(t, len(names), mostExplained)
+	assert.LessOrEqual(t, len(names), maxExplained)
 	assert.Equal(t, 100, len(names)+left)
 	models := map[string]bool{}
 	for _, name := range names {

@@ -2,16 +2,16 @@ package live
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
-// What a plugin can make this program keep: mostGPUs of a node, with names up to longestName.
-const mostGPUs, longestName = 32, 253
+// What a plugin can make this program keep: maxGPUs of a node, with names up to maxNameLength.
+const maxGPUs, maxNameLength = 32, 253
 
 // measured are those of a GPU. Points are only added, and cut off at the beginning: pages draw what
 // they got meanwhile.
@@ -30,7 +30,7 @@ func (n *node) keep(gpus []usage.GPU, now time.Time) {
 		g := &gpus[i]
 		s := n.gpus[g.Name]
 		if s == nil {
-			if len(n.gpus) >= mostGPUs || len(g.Name) > longestName {
+			if len(n.gpus) >= maxGPUs || len(g.Name) > maxNameLength {
 				continue
 			}
 			s = &measured{}
@@ -53,12 +53,12 @@ func (s *measured) add(g *usage.GPU, now time.Time) {
 	busy, title := busyness(g.Values)
 	s.busy = add(s.busy, now, busy)
 	if busy != nil {
-		s.busyTitle = strings.ToUpper(title[:1]) + title[1:]
+		s.busyTitle = text.Capital(title)
 	}
-	s.memory = add(s.memory, now, known(g.MemoryUsed))
-	s.power = add(s.power, now, known(g.Power))
-	if total := known(g.MemoryTotal); total != nil {
-		s.memoryTotal = *total
+	s.memory = add(s.memory, now, g.MemoryUsed)
+	s.power = add(s.power, now, g.Power)
+	if g.MemoryTotal != nil {
+		s.memoryTotal = *g.MemoryTotal
 	}
 	s.short, s.byClaim = words(g.Values), map[string]string{}
 	s.claims(g.Users, g.Values)
@@ -112,18 +112,10 @@ func add(points []overview.Point, now time.Time, value *float64) []overview.Poin
 // busyness is the part of the compute units that worked or, if that is not known, of the time in
 // which anything ran.
 func busyness(v usage.Values) (value *float64, title string) {
-	if c := known(v.Compute); c != nil {
-		return c, "compute"
+	if v.Compute != nil {
+		return v.Compute, "compute"
 	}
-	return known(v.Engine), "engine"
-}
-
-// known is a value that can be drawn, nil if it is none.
-func known(v *float64) *float64 {
-	if v == nil || math.IsNaN(*v) || *v < 0 || *v > 1e15 {
-		return nil
-	}
-	return v
+	return v.Engine, "engine"
 }
 
 // words says values in a few words: "compute 62 %, 49.0 GiB".
@@ -132,8 +124,8 @@ func words(v usage.Values) string {
 	if busy, title := busyness(v); busy != nil {
 		out = append(out, title+" "+percent(*busy))
 	}
-	if memory := known(v.MemoryUsed); memory != nil {
-		out = append(out, size(*memory))
+	if v.MemoryUsed != nil {
+		out = append(out, size(*v.MemoryUsed))
 	}
 	return strings.Join(out, ", ")
 }
@@ -142,9 +134,4 @@ func percent(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }
 
 func watts(v float64) string { return fmt.Sprintf("%.0f W", v) }
 
-func size(v float64) string {
-	if v < 1<<30 {
-		return fmt.Sprintf("%.0f MiB", v/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", v/(1<<30))
-}
+func size(v float64) string { return text.Bytes(int64(v)) }

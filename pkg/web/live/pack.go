@@ -114,7 +114,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	out.Spec = corev1.PodSpec{
 		ResourceClaims: from.ResourceClaims, NodeName: from.NodeName, NodeSelector: from.NodeSelector, Affinity: from.Affinity, Tolerations: from.Tolerations,
 		SchedulingGates: from.SchedulingGates, SchedulerName: from.SchedulerName, TopologySpreadConstraints: from.TopologySpreadConstraints,
-		InitContainers: asked(from.InitContainers), Containers: asked(from.Containers),
+		InitContainers: requestsOf(from.InitContainers), Containers: requestsOf(from.Containers),
 	}
 	out.Status = corev1.PodStatus{
 		Phase: p.Status.Phase, Conditions: p.Status.Conditions, NominatedNodeName: p.Status.NominatedNodeName,
@@ -123,8 +123,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// asked are containers with nothing but the resources that they ask for.
-func asked(all []corev1.Container) (out []corev1.Container) {
+// requestsOf are containers with nothing but the resources that they ask for.
+func requestsOf(all []corev1.Container) (out []corev1.Container) {
 	for _, c := range all {
 		out = append(out, corev1.Container{Name: c.Name, Resources: c.Resources})
 	}

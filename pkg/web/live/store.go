@@ -121,8 +121,8 @@ func put[T any](of map[string]map[string]T, node, key string, o T) {
 	of[node][key] = o
 }
 
-// stir wakes Run. The lock is held.
-func (s *Store) stir() {
+// signal wakes Run. The lock is held.
+func (s *Store) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // it is awake already
@@ -147,7 +147,7 @@ func (s *Store) Subscribe() (changes <-chan struct{}, end func()) { return s.lis
 func (s *Store) gap(g read.Gap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.stir() // also if nothing changes: the last kind may have been read
+	defer s.signal() // also if nothing changes: the last kind may have been read
 	before := s.gaps[g.What]
 	delete(s.unread, g.What)
 	delete(s.gaps, g.What)

@@ -22,26 +22,26 @@ import (
 const (
 	// cookie keeps the token. Browsers send it over TLS, to this host and no other site only.
 	cookie = "__Host-tranche-token"
-	// known is how long an answer of the API server holds: a token that is revoked, or a right that is
-	// granted, counts within known. unknown is how long a token is taken for unknown.
-	known, unknown = 30 * time.Second, 5 * time.Second
-	// remembered is how long a token that was known is asked about among those of users.
-	remembered = time.Hour
-	// patience is how long the API server may take.
-	patience = 10 * time.Second
-	// mostRights is how many answers about rights are kept, mostTokens about tokens.
-	mostRights, mostTokens = 16384, 4096
-	// mostAsked is how many questions about users are under way at once, mostGuesses how many about
-	// tokens of which nothing is known: they do not delay users.
-	mostAsked, mostGuesses = 16, 4
-	// mostUnknown is how many requests of one connection are under way at once of which it is not
-	// known yet whose they are. The connections of strangers replace each other.
-	mostUnknown = 6
-	// mostRequests and mostPages are how many requests a user has under way at once, and how many pages
+	// An answer of the API server holds for acceptedTTL: a token that is revoked, or a right that is
+	// granted, counts within that time. A token that nobody has is refused for rejectedTTL.
+	acceptedTTL, rejectedTTL = 30 * time.Second, 5 * time.Second
+	// sessionTTL is how long a token that was accepted is reviewed among those of users.
+	sessionTTL = time.Hour
+	// apiTimeout is how long the API server may take.
+	apiTimeout = 10 * time.Second
+	// maxRights is how many answers about rights are kept, maxTokens about tokens.
+	maxRights, maxTokens = 16384, 4096
+	// maxReviews is how many reviews of users are under way at once, maxOtherReviews how many of tokens
+	// of which nothing is known: they do not delay users.
+	maxReviews, maxOtherReviews = 16, 4
+	// maxUnauthenticated is how many requests of one connection are under way at once of which it is not
+	// known yet whose they are. Such connections replace each other.
+	maxUnauthenticated = 6
+	// maxRequests and maxPages are how many requests a user has under way at once, and how many pages
 	// that are kept up to date.
-	mostRequests, mostPages = 16, 32
-	// longest is how long a token can be.
-	longest = 16 << 10
+	maxRequests, maxPages = 16, 32
+	// maxTokenLength is how long a token can be.
+	maxTokenLength = 16 << 10
 )
 
 // Guard lets users of the cluster see the page.
@@ -50,15 +50,15 @@ type Guard struct {
 	page       *web.Server
 	origin     *http.CrossOriginProtection
 
-	// tokens are those of users, by their hashes; guesses those that nobody has.
-	tokens, guesses *cache.LRUExpireCache
-	access          *cache.LRUExpireCache
-	tokenTurns      web.Turns[hash]
-	accessTurns     web.Turns[question]
-	// asking and guessing have a value for each question under way.
-	asking, guessing chan struct{}
-	// strangers are counted by connection, requests and pages by user.
-	strangers, requests, pages *web.Allowance
+	// tokens are those of users, by their hashes; rejected those that nobody has.
+	tokens, rejected *cache.LRUExpireCache
+	access           *cache.LRUExpireCache
+	tokenLocks       web.KeyedLock[hash]
+	accessLocks      web.KeyedLock[accessKey]
+	// reviews and otherReviews have a value for each review under way.
+	reviews, otherReviews chan struct{}
+	// unauthenticated requests are counted by connection, requests and pages by user.
+	unauthenticated, requests, pages *web.Limiter
 }
 
 // hash identifies a token.
@@ -68,9 +68,9 @@ type hash [sha256.Size]byte
 func New(k kubernetes.Interface) *Guard {
 	return &Guard{
 		kubernetes: k, origin: http.NewCrossOriginProtection(),
-		tokens: cache.NewLRUExpireCache(mostTokens), guesses: cache.NewLRUExpireCache(mostTokens), access: cache.NewLRUExpireCache(mostRights),
-		asking: make(chan struct{}, mostAsked), guessing: make(chan struct{}, mostGuesses),
-		strangers: web.NewAllowance(mostUnknown), requests: web.NewAllowance(mostRequests), pages: web.NewAllowance(mostPages),
+		tokens: cache.NewLRUExpireCache(maxTokens), rejected: cache.NewLRUExpireCache(maxTokens), access: cache.NewLRUExpireCache(maxRights),
+		reviews: make(chan struct{}, maxReviews), otherReviews: make(chan struct{}, maxOtherReviews),
+		unauthenticated: web.NewLimiter(maxUnauthenticated), requests: web.NewLimiter(maxRequests), pages: web.NewLimiter(maxPages),
 	}
 }
 
@@ -87,12 +87,12 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request) {
 		g.serveUser(w, r, s.user.Username)
 		return
 	}
-	end, ok := g.strangers.Begin(r.RemoteAddr)
+	end, ok := g.unauthenticated.Acquire(r.RemoteAddr)
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable) // no text, which would have to be received
 		return
 	}
-	user := g.serveStranger(w, r)
+	user := g.serveUnauthenticated(w, r)
 	end()
 	if user != "" {
 		g.serveUser(w, r, user)
@@ -105,7 +105,7 @@ func (g *Guard) serveUser(w http.ResponseWriter, r *http.Request, user string) {
 	if r.URL.Path == "/live" {
 		limit = g.pages
 	}
-	end, ok := limit.Begin(user)
+	end, ok := limit.Acquire(user)
 	if !ok {
 		http.Error(w, "you have too many pages open, or requests under way", http.StatusTooManyRequests)
 		return
@@ -119,9 +119,9 @@ func (g *Guard) serveUser(w http.ResponseWriter, r *http.Request, user string) {
 	g.page.ServeHTTP(w, r)
 }
 
-// serveStranger serves who has not signed in. If the API server knows the token, it writes nothing
+// serveUnauthenticated serves who has not signed in. If the API server knows the token, it writes nothing
 // and returns the user.
-func (g *Guard) serveStranger(w http.ResponseWriter, r *http.Request) (user string) {
+func (g *Guard) serveUnauthenticated(w http.ResponseWriter, r *http.Request) (user string) {
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/assets/"): // the page to sign in needs them
 		g.page.ServeHTTP(w, r)
@@ -156,7 +156,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // signIn keeps a token in a cookie if the API server knows it.
 func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, longest+4096)
+	r.Body = http.MaxBytesReader(w, r.Body, maxTokenLength+4096)
 	token, to := strings.TrimSpace(r.PostFormValue("token")), local(r.PostFormValue("to"))
 	_, err := g.user(r.Context(), token)
 	switch {
@@ -221,16 +221,16 @@ func (g *Guard) recent(of hash) *authenticationv1.UserInfo {
 
 // user asks the API server whose token it is.
 func (g *Guard) user(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
-	if token == "" || len(token) > longest {
+	if token == "" || len(token) > maxTokenLength {
 		return nil, errUnknown
 	}
 	of := hashOf(token)
 	if user := g.recent(of); user != nil {
 		return user, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	done, err := g.tokenTurns.Take(ctx, of)
+	done, err := g.tokenLocks.Lock(ctx, of)
 	if err != nil {
 		return nil, err
 	}
@@ -238,14 +238,14 @@ func (g *Guard) user(ctx context.Context, token string) (*authenticationv1.UserI
 	if user := g.recent(of); user != nil {
 		return user, nil
 	}
-	if _, ok := g.guesses.Get(of); ok {
+	if _, ok := g.rejected.Get(of); ok {
 		return nil, errUnknown
 	}
-	lane := g.guessing
+	slots := g.otherReviews
 	if _, ok := g.session(of); ok {
-		lane = g.asking
+		slots = g.reviews
 	}
-	if done, err = enter(ctx, lane); err != nil {
+	if done, err = acquire(ctx, slots); err != nil {
 		return nil, err
 	}
 	defer done()
@@ -256,18 +256,18 @@ func (g *Guard) user(ctx context.Context, token string) (*authenticationv1.UserI
 	}
 	if !review.Status.Authenticated {
 		g.tokens.Remove(of)
-		g.guesses.Add(of, true, unknown)
+		g.rejected.Add(of, true, rejectedTTL)
 		return nil, errUnknown
 	}
-	g.tokens.Add(of, session{&review.Status.User, time.Now().Add(known)}, remembered)
+	g.tokens.Add(of, session{&review.Status.User, time.Now().Add(acceptedTTL)}, sessionTTL)
 	return &review.Status.User, nil
 }
 
-// enter waits until few enough others are in a lane.
-func enter(ctx context.Context, lane chan struct{}) (leave func(), err error) {
+// acquire waits for a slot.
+func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	select {
-	case lane <- struct{}{}:
-		return func() { <-lane }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -140,10 +140,10 @@ func TestGuessesDelayNoUser(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w
 	}
-	for n := range 5 * mostAsked {
+	for n := range 5 * maxReviews {
 		go guess(n, n)
 	}
-	for range mostGuesses {
+	for range maxOtherReviews {
 		<-c.begun
 	}
 	within(t, "the user", func() {
@@ -151,8 +151,8 @@ func TestGuessesDelayNoUser(t *testing.T) {
 		assert.Equal(t, http.StatusOK, get(h, "/pending/vision/train-9000", "user-bob").Code)
 	})
 	const more = 5
-	answers := make(chan *httptest.ResponseRecorder, mostUnknown+more)
-	for n := range mostUnknown + more {
+	answers := make(chan *httptest.ResponseRecorder, maxUnauthenticated+more)
+	for n := range maxUnauthenticated + more {
 		go func() { answers <- guess(1000+n, 99) }()
 	}
 	for range more { // the others wait for the API server
@@ -190,7 +190,7 @@ func TestOneUserDoesNotTakeEverything(t *testing.T) {
 		<-w.wrote
 		return code
 	}
-	for range mostPages {
+	for range maxPages {
 		follow("user-bob")
 	}
 	assert.Equal(t, http.StatusTooManyRequests, <-follow("user-bob"))

@@ -36,7 +36,7 @@ func (g *Guard) Viewer(r *http.Request) (overview.Viewer, error) {
 	if err != nil {
 		return overview.Viewer{}, fmt.Errorf("find out who you are: %w", err)
 	}
-	u := asked{Guard: g, user: user, key: string(identity)}
+	u := subject{Guard: g, user: user, key: string(identity)}
 	may, err := u.all(r.Context(), slicesOf, nodesOf, gpuNodesOf, plansOf, claimsOf, podsOf)
 	if err != nil {
 		return overview.Viewer{}, err
@@ -77,8 +77,8 @@ var (
 	plansOf    = authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "partitionplans"}
 )
 
-// asked is a user about whose rights is asked.
-type asked struct {
+// subject is a user about whose rights is asked.
+type subject struct {
 	*Guard
 	user *authenticationv1.UserInfo
 	key  string
@@ -86,8 +86,8 @@ type asked struct {
 
 // learn finds out in which namespaces the user may list objects. Where that does not become known in
 // time, they may not.
-func (u asked) learn(ctx context.Context, of authorizationv1.ResourceAttributes, namespaces []string, may map[string]bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (u subject) learn(ctx context.Context, of authorizationv1.ResourceAttributes, namespaces []string, may map[string]bool) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	questions := make([]authorizationv1.ResourceAttributes, 0, len(namespaces))
 	for _, namespace := range namespaces {
@@ -103,10 +103,10 @@ func (u asked) learn(ctx context.Context, of authorizationv1.ResourceAttributes,
 }
 
 // all asks several questions at once. The answers are by the questions.
-func (u asked) all(ctx context.Context, questions ...authorizationv1.ResourceAttributes) (map[authorizationv1.ResourceAttributes]bool, error) {
+func (u subject) all(ctx context.Context, questions ...authorizationv1.ResourceAttributes) (map[authorizationv1.ResourceAttributes]bool, error) {
 	answers := make([]bool, len(questions))
 	var group errgroup.Group
-	group.SetLimit(mostAsked / 2) // there is room for others
+	group.SetLimit(maxReviews / 2) // there is room for others
 	for i, of := range questions {
 		group.Go(func() (err error) {
 			answers[i], err = u.may(ctx, of)
@@ -121,18 +121,18 @@ func (u asked) all(ctx context.Context, questions ...authorizationv1.ResourceAtt
 	return may, err
 }
 
-// question is what the API server is asked about a user.
-type question struct{ user, group, resource, namespace string }
+// accessKey is what the API server is asked about a user.
+type accessKey struct{ user, group, resource, namespace string }
 
 // may asks the API server whether the user may list objects.
-func (u asked) may(ctx context.Context, of authorizationv1.ResourceAttributes) (bool, error) {
-	key := question{u.key, of.Group, of.Resource, of.Namespace}
+func (u subject) may(ctx context.Context, of authorizationv1.ResourceAttributes) (bool, error) {
+	key := accessKey{u.key, of.Group, of.Resource, of.Namespace}
 	if v, ok := u.access.Get(key); ok {
 		return v == true, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	done, err := u.accessTurns.Take(ctx, key)
+	done, err := u.accessLocks.Lock(ctx, key)
 	if err != nil {
 		return false, err
 	}
@@ -140,7 +140,7 @@ func (u asked) may(ctx context.Context, of authorizationv1.ResourceAttributes) (
 	if v, ok := u.access.Get(key); ok {
 		return v == true, nil
 	}
-	if done, err = enter(ctx, u.asking); err != nil {
+	if done, err = acquire(ctx, u.reviews); err != nil {
 		return false, err
 	}
 	defer done()
@@ -159,6 +159,6 @@ func (u asked) may(ctx context.Context, of authorizationv1.ResourceAttributes) (
 		return false, fmt.Errorf("ask the API server what %s may list: %w", u.user.Username, err)
 	}
 	allowed := review.Status.Allowed && !review.Status.Denied
-	u.access.Add(key, allowed, known)
+	u.access.Add(key, allowed, acceptedTTL)
 	return allowed, nil
 }

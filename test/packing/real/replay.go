@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
 	"github.com/tranche-dev/tranche/test/packing/replay"
@@ -56,7 +56,7 @@ func (s *settings) replay(ctx context.Context, p policy, l *fleet.Layout, w work
 	defer func() { err = errors.Join(err, stop()) }()
 	claims := fleet.Claims(w.Arrivals(float64(s.nodes*workload.GPUsPerNode), load, s.claims, 0))
 	player := newPlayer(c, l, s.nodes, claims, w.Popularity())
-	progress := terminal.NewProgress(os.Stderr)
+	progress := picture.NewProgress(os.Stderr)
 	defer progress.Done()
 	begin := replay.Begin(claims)
 	var from cost

@@ -1,4 +1,4 @@
-package terminal
+package picture
 
 import (
 	"fmt"
@@ -11,8 +11,7 @@ import (
 )
 
 // Progress tells how far a command is that takes long: on a terminal in one line that it replaces,
-// otherwise in a line now and then. Commands that are done soon tell nothing. A nil Progress tells
-// nothing at all.
+// otherwise in a line now and then. Commands that are done soon tell nothing.
 type Progress struct {
 	out   io.Writer
 	live  bool
@@ -39,9 +38,6 @@ func NewProgress(out io.Writer) *Progress {
 
 // Say tells how far the command is.
 func (p *Progress) Say(format string, args ...any) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -61,9 +57,6 @@ func (p *Progress) Say(format string, args ...any) {
 
 // Done removes the line from the terminal, before something else is written.
 func (p *Progress) Done() {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.live && p.drawn {

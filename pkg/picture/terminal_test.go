@@ -1,4 +1,4 @@
-package terminal_test
+package picture_test
 
 import (
 	"bytes"
@@ -11,16 +11,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 func flowed(width int, head string, phrases ...string) string {
-	p := terminal.Page{Screen: terminal.Screen{Width: width}}
-	var spans []terminal.Span
+	p := picture.Page{Screen: picture.Screen{Width: width}}
+	var spans []picture.Span
 	for _, s := range phrases {
-		spans = append(spans, terminal.Phrase(s, terminal.Normal))
+		spans = append(spans, picture.Phrase(s, picture.Normal))
 	}
-	p.Flow([]terminal.Span{terminal.Phrase(head, terminal.Normal)}, spans...)
+	p.Flow([]picture.Span{picture.Phrase(head, picture.Normal)}, spans...)
 	return p.String()
 }
 
@@ -37,7 +37,7 @@ func TestFlow(t *testing.T) {
 		"nor one that fills the line":          {9, "", []string{"a", "long-name", "b"}, "a\nlong-name\nb\n"},
 		"a phrase is kept together":            {10, "", []string{"pod", "(claim x)"}, "pod\n(claim x)\n"},
 		"if it fits":                           {10, "", []string{"pod", "(claim xxxxxxxx)"}, "pod (claim\nxxxxxxxx)\n"},
-		"no-break spaces":                      {8, "", []string{"one two" + terminal.NoBreak + "3"}, "one\ntwo 3\n"},
+		"no-break spaces":                      {8, "", []string{"one two" + picture.NoBreak + "3"}, "one\ntwo 3\n"},
 		"signs outside ASCII have their width": {9, "", []string{"ä×… ·│", "x"}, "ä×… ·│ x\n"},
 		"nothing":                              {9, "head: ", nil, "head:\n"},
 	} {
@@ -46,31 +46,31 @@ func TestFlow(t *testing.T) {
 }
 
 func TestStylesEndWithTheirWord(t *testing.T) {
-	p := terminal.Page{Screen: terminal.Screen{Width: 9, Color: true}}
-	p.Wrap("", "one long-er", terminal.Red)
+	p := picture.Page{Screen: picture.Screen{Width: 9, Color: true}}
+	p.Wrap("", "one long-er", picture.Red)
 	assert.Equal(t, "\x1b[31mone\x1b[m\n\x1b[31mlong-er\x1b[m\n", p.String(), "nothing is left for a pager to carry on")
 	assert.Equal(t, "one\nlong-er\n", ansi.Strip(p.String()))
 }
 
 func TestASCII(t *testing.T) {
-	p := terminal.Page{Screen: terminal.Screen{Width: 80, ASCII: true}}
-	p.Line(terminal.Phrase("│━·×│ →…", terminal.Bold))
+	p := picture.Page{Screen: picture.Screen{Width: 80, ASCII: true}}
+	p.Line(picture.Phrase("│━·×│ →…", picture.Bold))
 	assert.Equal(t, "|=.x| >~\n", p.String())
 }
 
 func TestBlankLinesDoNotPileUp(t *testing.T) {
-	p := terminal.Page{Screen: terminal.Screen{Width: 80}}
+	p := picture.Page{Screen: picture.Screen{Width: 80}}
 	p.Blank()
-	p.Line(terminal.Text("a", terminal.Normal))
+	p.Line(picture.Text("a", picture.Normal))
 	p.Blank()
 	p.Blank()
-	p.Line(terminal.Text("b", terminal.Normal))
+	p.Line(picture.Text("b", picture.Normal))
 	assert.Equal(t, "a\n\nb\n", p.String())
 }
 
 func TestTable(t *testing.T) {
 	head, rows := []string{"NAME", "N", "TEXT"}, [][]string{{"a-long-name", "1", "many words that do not fit on one line"}, {"b", "22", ""}}
-	p := terminal.Page{Screen: terminal.Screen{Width: 45}}
+	p := picture.Page{Screen: picture.Screen{Width: 45}}
 	p.Table(head, rows)
 	assert.Equal(t, `NAME         N   TEXT
 a-long-name  1   many words that do not fit
@@ -78,7 +78,7 @@ a-long-name  1   many words that do not fit
 b            22
 `, p.String())
 
-	p = terminal.Page{Screen: terminal.Screen{Width: 30}}
+	p = picture.Page{Screen: picture.Screen{Width: 30}}
 	p.Table(head, rows)
 	assert.Equal(t, `NAME         N
 a-long-name  1
@@ -90,15 +90,15 @@ b            22
 
 func TestScreenOfAFile(t *testing.T) {
 	t.Setenv("COLUMNS", "")
-	assert.Equal(t, terminal.Screen{Width: 100}, terminal.ScreenOf(&bytes.Buffer{}))
+	assert.Equal(t, picture.Screen{Width: 100}, picture.ScreenOf(&bytes.Buffer{}))
 	t.Setenv("COLUMNS", "72")
-	assert.Equal(t, terminal.Screen{Width: 72}, terminal.ScreenOf(&bytes.Buffer{}))
+	assert.Equal(t, picture.Screen{Width: 72}, picture.ScreenOf(&bytes.Buffer{}))
 	t.Setenv("COLUMNS", "many")
-	assert.Equal(t, terminal.Screen{Width: 100}, terminal.ScreenOf(&bytes.Buffer{}))
+	assert.Equal(t, picture.Screen{Width: 100}, picture.ScreenOf(&bytes.Buffer{}))
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
 	defer file.Close()
-	assert.False(t, terminal.ScreenOf(file).Color)
+	assert.False(t, picture.ScreenOf(file).Color)
 }
 
 type full struct{}
@@ -106,9 +106,9 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestWriteErrors(t *testing.T) {
-	err := terminal.Screen{Width: 80}.Draw(full{}, func(p *terminal.Page) { p.Line(terminal.Text("a", terminal.Normal)) })
+	err := picture.Screen{Width: 80}.Draw(full{}, func(p *picture.Page) { p.Line(picture.Text("a", picture.Normal)) })
 	require.EqualError(t, err, "write: disk full")
-	require.EqualError(t, terminal.WriteJSON(full{}, 1), "write JSON: disk full")
-	require.EqualError(t, terminal.WriteYAML(full{}, 1), "write YAML: disk full")
-	require.ErrorContains(t, terminal.WriteYAML(full{}, make(chan int)), "write YAML: ")
+	require.EqualError(t, picture.WriteJSON(full{}, 1), "write JSON: disk full")
+	require.EqualError(t, picture.WriteYAML(full{}, 1), "write YAML: disk full")
+	require.ErrorContains(t, picture.WriteYAML(full{}, make(chan int)), "write YAML: ")
 }

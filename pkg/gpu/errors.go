@@ -16,7 +16,7 @@ type ProcessesError struct{ Err error }
 
 func (e *ProcessesError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *ProcessesError) Unwrap() error { return e.Err }
 
 // ErrNotSupported is what a vendor returns, wrapped, when a GPU cannot be set as
@@ -41,7 +41,7 @@ func (e *DriverError) Error() string {
 	return fmt.Sprintf("the %s driver of GPU %s cannot be used: %v", e.Vendor.Title(), NameOf(e.PCIAddress), e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *DriverError) Unwrap() error { return e.Err }
 
 // Error is a GPU that could not be read.
@@ -60,7 +60,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("GPU %s (%s): %v", e.PCIAddress, e.ID, e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // InventoryError is what a vendor returns beside the GPUs that it could read.
@@ -80,7 +80,7 @@ func (e *InventoryError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap gives the error of each GPU.
+// Unwrap returns the error of each GPU.
 func (e *InventoryError) Unwrap() []error {
 	all := make([]error, len(e.GPUs))
 	for i, g := range e.GPUs {

@@ -260,7 +260,7 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("%s%s on %s has not returned since %s", e.Noun, e.Call, e.Subject, e.Since.UTC().Format(time.RFC3339))
 }
 
-// Unwrap gives the end of the context that waited, if one did.
+// Unwrap returns the end of the context that waited, if one did.
 func (e *StuckError) Unwrap() error { return e.cause }
 
 // ClosedError is a gate that lets nobody in for a while.

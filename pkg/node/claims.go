@@ -37,7 +37,7 @@ func newClaims(ctx context.Context, b *base) (*claims, error) {
 		root = cmp.Or(root, d.ProgramRoot)
 	}
 	daemons := share.NewDaemons(b.supervisor(ctx, root), b.events)
-	shares := share.New(share.Config{Driver: b.drivers.Of, Daemons: daemons, NoMPS: daemons.WhyNot})
+	shares := share.New(share.Config{Driver: b.drivers.Of, Daemons: daemons.Supervisor, NoMPS: daemons.WhyNot})
 	daemons.SetServes(shares.Serves)
 	manager := claim.NewManager(claim.Config{
 		Node:     b.NodeName,

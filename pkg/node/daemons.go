@@ -53,7 +53,7 @@ func (c *claims) lookAfterDaemons(ctx context.Context) {
 	}
 	for _, name := range c.daemons.Troubled() {
 		isDead := slices.ContainsFunc(problems, func(d share.Problem) bool { return d.Daemon == name })
-		switch status := c.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
+		switch status := c.daemons.Supervisor().Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
 			c.events.Note(ctx, names.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s was restarted; it serves %s", name, c.servedBy(name)))

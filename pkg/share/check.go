@@ -64,7 +64,7 @@ func (s *Sharer) Check(records []ledger.Record) []Problem {
 
 // dead says why a daemon does not work; nil if it does or is starting.
 func (s *Sharer) dead(id string) error {
-	status := s.cfg.Daemons.Status(id)
+	status := s.cfg.Daemons().Status(id)
 	if status.Gone {
 		return errNoDaemon
 	}

@@ -58,6 +58,9 @@ func NewDaemons(s *mps.Supervisor, events *telemetry.Events) *Daemons {
 	return d
 }
 
+// Supervisor returns the supervisor of the current driver.
+func (d *Daemons) Supervisor() Runner { return d.supervisor.Load() }
+
 // Supervise replaces the supervisor.
 func (d *Daemons) Supervise(s *mps.Supervisor) { d.supervisor.Store(s) }
 

@@ -5,6 +5,5 @@
 // edits.go describes shares to containers. check.go finds daemons that have died.
 //
 // state.go decides how the GPUs of the node are shared: it applies new settings to a GPU when no
-// claim holds a share of it. daemonhealth.go has the state of the daemons, supervisor.go passes calls
-// to the supervisor of the current driver.
+// claim holds a share of it. daemonhealth.go has the state of the daemons.
 package share

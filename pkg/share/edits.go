@@ -37,8 +37,8 @@ func (s *Sharer) Edits(_ context.Context, h claim.Holder) (*cdispecs.ContainerEd
 	edits.Env = append(edits.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipeDir)
 	edits.Env = append(edits.Env, limits...)
 	edits.Mounts = []*cdispecs.Mount{
-		bind(s.cfg.Daemons.PipeDir(id), pipeDir),
-		bind(s.cfg.Daemons.ShmDir(id), shmDir),
+		bind(s.cfg.Daemons().PipeDir(id), pipeDir),
+		bind(s.cfg.Daemons().ShmDir(id), shmDir),
 	}
 	return edits, nil
 }

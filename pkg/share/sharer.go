@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
-// Runner runs MPS daemons. *mps.Supervisor documents the methods, and *Daemons is one.
+// Runner runs MPS daemons. *mps.Supervisor documents the methods.
 type Runner interface {
 	Start(ctx context.Context, spec mps.Spec) error
 	Status(id string) mps.Status
@@ -31,8 +31,8 @@ type Runner interface {
 type Config struct {
 	// Driver returns the driver of a GPU.
 	Driver hardware.Lookup
-	// Daemons runs MPS daemons. Nil: MPS is not available.
-	Daemons Runner
+	// Daemons returns what runs MPS daemons with the current driver. Nil: MPS is not available.
+	Daemons func() Runner
 	// NoMPS says why MPS daemons do not work on this node, nil if they do. The function may
 	// be nil.
 	NoMPS func() error
@@ -97,10 +97,10 @@ func (s *Sharer) Join(ctx context.Context, h claim.Holder) error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Daemons.Start(ctx, spec); err != nil {
+	if err := s.cfg.Daemons().Start(ctx, spec); err != nil {
 		return err
 	}
-	switch status := s.cfg.Daemons.Status(id); {
+	switch status := s.cfg.Daemons().Status(id); {
 	case status.Ready:
 		return nil
 	case status.Err != nil:
@@ -108,7 +108,7 @@ func (s *Sharer) Join(ctx context.Context, h claim.Holder) error {
 	}
 	return &claim.NotReadyError{
 		What: "MPS daemon " + id,
-		Wait: func(ctx context.Context) error { return s.cfg.Daemons.Wait(ctx, id) },
+		Wait: func(ctx context.Context) error { return s.cfg.Daemons().Wait(ctx, id) },
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *Sharer) Join(ctx context.Context, h claim.Holder) error {
 func (s *Sharer) Leave(ctx context.Context, h claim.Holder) error {
 	last := len(h.Others) == 0
 	if id := s.Serves(h.Claim, h.Device); id != "" && s.cfg.Daemons != nil && (last || id == string(h.Claim.UID)) {
-		if err := s.cfg.Daemons.Stop(ctx, id); err != nil {
+		if err := s.cfg.Daemons().Stop(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -131,11 +131,11 @@ func (s *Sharer) Running() ([]string, error) {
 	if s.cfg.Daemons == nil {
 		return nil, nil
 	}
-	return s.cfg.Daemons.List()
+	return s.cfg.Daemons().List()
 }
 
 // Stop implements claim.Sharer.
-func (s *Sharer) Stop(ctx context.Context, name string) error { return s.cfg.Daemons.Stop(ctx, name) }
+func (s *Sharer) Stop(ctx context.Context, name string) error { return s.cfg.Daemons().Stop(ctx, name) }
 
 // setGPU changes the settings of the GPU. Every share does that, because preparing an earlier
 // one may have been interrupted.

@@ -83,6 +83,8 @@ func newDaemons() *fakeDaemons {
 	return &fakeDaemons{specs: map[string]mps.Spec{}, statuses: map[string]mps.Status{}, next: mps.Status{Ready: true}}
 }
 
+func (d *fakeDaemons) running() share.Runner { return d }
+
 func (d *fakeDaemons) Start(_ context.Context, spec mps.Spec) error {
 	if d.startErr != nil {
 		return d.startErr
@@ -121,7 +123,7 @@ func (d *fakeDaemons) ShmDir(id string) string  { return "/mps/" + id + "/shm" }
 
 func newSharer() (*share.Sharer, *fakeGPUs, *fakeDaemons) {
 	gpus, daemons := &fakeGPUs{mode: gpu.ComputeDefault}, newDaemons()
-	return share.New(share.Config{Driver: gpus.driver, Daemons: daemons, NoMPS: func() error { return nil }}), gpus, daemons
+	return share.New(share.Config{Driver: gpus.driver, Daemons: daemons.running, NoMPS: func() error { return nil }}), gpus, daemons
 }
 
 func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
@@ -352,23 +354,23 @@ func TestJoinRefuses(t *testing.T) {
 		message string
 	}{
 		"MPS is missing": {
-			[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons(), NoMPS: func() error { return errors.New("nvidia-cuda-mps-control is not in /usr/bin") }},
+			[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons().running, NoMPS: func() error { return errors.New("nvidia-cuda-mps-control is not in /usr/bin") }},
 			"GPU gpu-0000-01-00-0 is shared by MPS, which does not work on this node: nvidia-cuda-mps-control is not in /usr/bin; fix that, or choose the strategy TimeSlicing for the GPU",
 		},
-		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons()}, "no probe of an MPS daemon has succeeded since the plugin started"},
+		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons().running}, "no probe of an MPS daemon has succeeded since the plugin started"},
 		"no daemons at all":      {[]ledger.Device{device(0, byMPS, memory(1))}, share.Config{}, "is shared by MPS, which does not work on this node"},
 		"limits without daemons": {[]ledger.Device{device(0, limited, memory(1))}, share.Config{}, "has shares with memory limits, which MPS enforces, and MPS does not work on this node"},
 		"MPS on two GPUs": {
-			[]ledger.Device{device(0, byMPS, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()},
+			[]ledger.Device{device(0, byMPS, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons().running},
 			"claim team/a has shares of GPUs gpu-0000-01-00-0 and gpu-0000-02-00-0, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one GPU, make a claim for each, or choose the strategy TimeSlicing for the GPUs",
 		},
-		"both kinds of daemon": {[]ledger.Device{device(0, limited, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()}, "a process can use one daemon only"},
-		"two compute limits":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(40))}, share.Config{Daemons: newDaemons()}, "claim team/a asks for 30 % of the compute units of one GPU and for 40 % of another's"},
+		"both kinds of daemon": {[]ledger.Device{device(0, limited, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons().running}, "a process can use one daemon only"},
+		"two compute limits":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(40))}, share.Config{Daemons: newDaemons().running}, "claim team/a asks for 30 % of the compute units of one GPU and for 40 % of another's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, share.New(tt.config).Join(t.Context(), holds(tt.devices...)), tt.message)
-			if daemons, ok := tt.config.Daemons.(*fakeDaemons); ok {
-				assert.Empty(t, daemons.specs)
+			if tt.config.Daemons != nil {
+				assert.Empty(t, tt.config.Daemons().(*fakeDaemons).specs)
 			}
 		})
 	}

@@ -72,7 +72,7 @@ func (b *bench) newDaemonRig(ctx context.Context, delay time.Duration) (*daemonR
 	if d.supervisor, err = b.newSupervisor(ctx, delay); err != nil {
 		return nil, err
 	}
-	sharer := share.New(share.Config{Daemons: d.supervisor})
+	sharer := share.New(share.Config{Daemons: func() share.Runner { return d.supervisor }})
 	if d.rig, err = b.newRig(ctx, &memory{gpus: gpus, shares: sharer}); err != nil {
 		return nil, err
 	}

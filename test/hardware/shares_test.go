@@ -221,7 +221,7 @@ func checkLimitsBy(t *testing.T, m *machine, strategy gpu.Strategy) {
 		t.Skip("no libcuda.so.1 beside NVML's library")
 	}
 	// Without GPUs to set there is no way to set them.
-	sharer := share.New(share.Config{Daemons: daemons})
+	sharer := share.New(share.Config{Daemons: func() share.Runner { return daemons }})
 	sharing := gpu.Sharing{Strategy: strategy, Replicas: 2, MaxClients: 4, Limits: true}
 	a := holderOf(t, &g, "claim-a", sharing, gpu.Amount{Memory: limitA, Compute: computeA, Clients: 1})
 	b := holderOf(t, &g, "claim-b", sharing, gpu.Amount{Memory: limitB, Clients: 1}, a.Device)

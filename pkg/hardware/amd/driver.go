@@ -51,8 +51,8 @@ type Config struct {
 // fail with fs.ErrNotExist, and known GPUs are reported as gone.
 type Driver struct {
 	hardware.Basic
-	cfg     Config
-	machine *sysfs.Machine
+	*sysfs.Machine // LoadID, Inventory, Live
+	cfg Config
 
 	// mu protects hostBusy: the load of the driver that was seen to refuse switches while
 	// any process of the host uses KFD; empty if there is none.
@@ -72,13 +72,13 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.ReloadPatience <= 0 {
 		cfg.ReloadPatience = reloadPatience
 	}
-	return &Driver{cfg: cfg, machine: sysfs.New(cfg.Files, cfg.Logger)}, nil
+	return &Driver{cfg: cfg, Machine: sysfs.New(cfg.Files, cfg.Logger)}, nil
 }
 
 // Open checks that amdgpu is loaded; otherwise it fails with fs.ErrNotExist. It holds nothing
 // open.
 func (d *Driver) Open(ctx context.Context) error {
-	if _, err := d.machine.Addresses(ctx); err != nil {
+	if _, err := d.Addresses(ctx); err != nil {
 		return fmt.Errorf("look for AMD GPUs: %w", err)
 	}
 	return nil
@@ -87,22 +87,9 @@ func (d *Driver) Open(ctx context.Context) error {
 // Close does nothing, since nothing is held open.
 func (d *Driver) Close(context.Context) error { return nil }
 
-// LoadID identifies this load of the driver; without the module it fails with
-// fs.ErrNotExist. See Machine.LoadID.
-func (d *Driver) LoadID() (string, error) { return d.machine.LoadID() }
-
-// Inventory lists the GPUs in PCI order, with all their placements. See
-// Machine.Inventory.
-func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) { return d.machine.Inventory(ctx) }
-
-// Live lists the partitions of the mode that a GPU is in. See Machine.Live.
-func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	return d.machine.Live(ctx, pciAddress)
-}
-
-// Modes reads how a GPU is set, and what it can be set to. See Machine.Modes.
+// Modes implements hardware.Driver.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
-	return d.machine.Modes(ctx, pciAddress)
+	return d.Machine.Modes(ctx, pciAddress)
 }
 
 // HealthError is a GPU that is not healthy.
@@ -116,5 +103,5 @@ type gpuHandle struct {
 
 // forGPU runs f for one GPU, alone, if the GPU is there.
 func forGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
-	return sysfs.OnGPU(ctx, d.machine, pciAddress, func(g *sysfs.GPU) (T, error) { return f(&gpuHandle{GPU: g, driver: d}) })
+	return sysfs.OnGPU(ctx, d.Machine, pciAddress, func(g *sysfs.GPU) (T, error) { return f(&gpuHandle{GPU: g, driver: d}) })
 }

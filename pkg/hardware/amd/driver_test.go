@@ -104,7 +104,7 @@ func TestHungFileHoldsOnlyItsGPU(t *testing.T) {
 	assert.NoError(t, err, "other GPUs go on")
 
 	close(release)
-	require.NoError(t, d.machine.GateOf("0000:05:00.0").Settle(t.Context()))
+	require.NoError(t, d.GateOf("0000:05:00.0").Settle(t.Context()))
 	_, err = d.Live(t.Context(), "0000:05:00.0")
 	assert.NoError(t, err)
 }

@@ -172,6 +172,6 @@ func TestWatchHealthWithAHungGPU(t *testing.T) {
 		close(release)
 		require.Len(t, events, 1)
 		assert.Equal(t, other.Address, events[0].PCIAddress)
-		require.NoError(t, d.machine.GateOf(paperAddress).Settle(t.Context()))
+		require.NoError(t, d.GateOf(paperAddress).Settle(t.Context()))
 	})
 }

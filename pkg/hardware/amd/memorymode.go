@@ -118,7 +118,7 @@ type memorySwitch struct {
 	driver *Driver
 	want   xcp.MemoryMode
 	host   *sysfs.Task
-	// out tells that the driver is not loaded: an earlier load failed.
+	// out: the driver is not loaded: an earlier load failed.
 	out bool
 	// gpus are all that amdgpu drives, by address.
 	gpus []*memoryGPU
@@ -142,10 +142,10 @@ func (m *memorySwitch) stuck(cause error) error {
 // memoryGPU is a GPU of a memorySwitch.
 type memoryGPU struct {
 	*gpuHandle
-	// cut tells that the GPU has modes; now is its memory mode.
+	// cut: the GPU has modes; now is its memory mode.
 	cut bool
 	now xcp.MemoryMode
-	// computes tells that KFD has nodes for it; hive is its XGMI hive.
+	// computes: KFD has nodes for it; hive is its XGMI hive.
 	computes bool
 	hive     uint64
 }
@@ -153,22 +153,22 @@ type memoryGPU struct {
 // closeAll closes the gates of the machine and of all its GPUs.
 func (d *Driver) closeAll(ctx context.Context, want xcp.MemoryMode) (*memorySwitch, error) {
 	m := &memorySwitch{driver: d, want: want}
-	addresses, err := d.machine.WithLost(ctx)
-	if known := d.machine.KnownAddresses(); sysfs.Absent(err) && d.cfg.Reload != nil && len(known) > 0 {
+	addresses, err := d.WithLost(ctx)
+	if known := d.KnownAddresses(); sysfs.Absent(err) && d.cfg.Reload != nil && len(known) > 0 {
 		addresses, err, m.out = known, nil, true
 	}
 	if err != nil {
 		return nil, fmt.Errorf("memory mode %s: %w", want, err)
 	}
 	why := fmt.Sprintf("amdgpu is being reloaded for memory mode %s", want)
-	held, reopen, err := d.machine.Hold(ctx, why)
+	held, reopen, err := d.Hold(ctx, why)
 	if err != nil {
 		return nil, err
 	}
 	m.host = held
 	m.opens = append(m.opens, reopen)
 	for _, address := range addresses {
-		held, reopen, err := d.machine.HoldGPU(ctx, address, why)
+		held, reopen, err := d.HoldGPU(ctx, address, why)
 		if err != nil {
 			m.reopen()
 			return nil, err

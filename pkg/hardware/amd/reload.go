@@ -75,15 +75,15 @@ func (m *memorySwitch) revive(ctx context.Context) error {
 	}
 	d.forget()
 	for _, c := range m.gpus {
-		known, _ := d.machine.Known(c.PCIAddress)
+		known, _ := d.Known(c.PCIAddress)
 		c.cut, c.computes = known.MemoryMode != "", true
 	}
 	return m.awaitBack(ctx)
 }
 
-// forget throws away what belongs to the load of the driver that is over.
+// forget drops what belongs to the load of the driver that is over.
 func (d *Driver) forget() {
-	d.machine.Forget()
+	d.Forget()
 	d.setHostBusy("")
 }
 

@@ -53,7 +53,7 @@ type watcher struct {
 func (w *watcher) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()
-	gpus := w.d.machine.KnownAddresses()
+	gpus := w.d.KnownAddresses()
 	found := make([]error, len(gpus))
 	var wait sync.WaitGroup
 	for i, pciAddress := range gpus {
@@ -76,7 +76,7 @@ func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
 	case w.said[pciAddress] != trouble.Problem:
 		w.said[pciAddress] = trouble.Problem
 		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Message: trouble.Error()}
-		e.LoadID, _ = w.d.machine.LoadIDWithin(ctx)
+		e.LoadID, _ = w.d.LoadIDWithin(ctx)
 		w.report(e)
 	}
 }

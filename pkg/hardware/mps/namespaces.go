@@ -48,7 +48,7 @@ func (l launch) joinHost() error {
 	return joinHost(l.hostRoot)
 }
 
-// leaveMounts gives this thread a mount namespace of its own, that follows the one it
+// leaveMounts puts this thread into a mount namespace of its own, that follows the one it
 // had.
 func leaveMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {

@@ -51,7 +51,7 @@ func notCarriedOver(data []byte) string {
 	return ""
 }
 
-// detect tells whose a document is by its keys, also if they are in another case. Empty: nobody's.
+// detect returns whose a document is by its keys, also if they are in another case. Empty: nobody's.
 func detect(data []byte) Format {
 	keys := keysOf(data)
 	for _, k := range known {

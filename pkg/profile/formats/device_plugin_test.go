@@ -127,26 +127,21 @@ func TestMPSHasPrecedence(t *testing.T) {
 func TestEveryFlagHasItsReason(t *testing.T) {
 	var paths []string
 	var walk func(path string, t reflect.Type)
-	walk = func(path string, t reflect.Type) {
-		for i := range t.NumField() {
-			f := t.Field(i)
+	walk = func(path string, in reflect.Type) {
+		for i := range in.NumField() {
+			f := in.Field(i)
 			path := path + "." + f.Tag.Get("json")
 			if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct {
 				walk(path, f.Type.Elem())
 				continue
 			}
 			if path != "flags.migStrategy" { // the one that counts
+				assert.Contains(t, f.Tag.Get("note"), "is not used", path)
 				paths = append(paths, path)
 			}
 		}
 	}
 	walk("flags", reflect.TypeFor[flags]())
-	var reasons []string
-	for path := range unusedFlags {
-		reasons = append(reasons, path)
-	}
-	assert.ElementsMatch(t, paths, reasons)
-
 	data, err := os.ReadFile("testdata/deviceplugin/partitions.yaml")
 	require.NoError(t, err)
 	_, notes, err := readDevicePlugin(strict.Text{File: "f", Data: data})

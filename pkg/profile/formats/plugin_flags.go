@@ -8,33 +8,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// unusedFlags are the flags without effect, and why.
-var unusedFlags = map[string]string{
-	"flags.failOnInitError":         "is not used: the plugin waits for the driver",
-	"flags.mpsRoot":                 "is not used: MPS daemons have folders below /run/tranche",
-	"flags.nvidiaDriverRoot":        "is not used: the driver is found, or the chart's value kubeletPlugin.nvidiaDriverRoot says where it is",
-	"flags.nvidiaDevRoot":           "is not used: device nodes are in the host's /dev",
-	"flags.gdrcopyEnabled":          "is not used",
-	"flags.gdsEnabled":              "is not used",
-	"flags.mofedEnabled":            "is not used",
-	"flags.useNodeFeatureAPI":       "is not used: the chart's value nodeLabels has the node labelled",
-	"flags.deviceDiscoveryStrategy": "is not used: GPUs are found by NVML",
-
-	"flags.plugin.passDeviceSpecs":               "is not used: the container runtime gets device nodes by CDI",
-	"flags.plugin.deviceListStrategy":            "is not used: the container runtime gets devices by CDI",
-	"flags.plugin.deviceIDStrategy":              "is not used: GPUs are known by PCI address",
-	"flags.plugin.cdiAnnotationPrefix":           "is not used: the kubelet passes CDI names without annotations",
-	"flags.plugin.nvidiaCTKPath":                 "is not used: the plugin brings the program of its CDI hooks",
-	"flags.plugin.containerDriverRoot":           "is not used: the plugin has the host's root folder at /host",
-	"flags.plugin.sharedDevicesAllocationPolicy": "is not used: the scheduler fills a GPU before it takes the next",
-
-	"flags.gfd.oneshot":         "is not used: it is of GPU feature discovery",
-	"flags.gfd.noTimestamp":     "is not used: it is of GPU feature discovery",
-	"flags.gfd.sleepInterval":   "is not used: it is of GPU feature discovery",
-	"flags.gfd.outputFile":      "is not used: it is of GPU feature discovery",
-	"flags.gfd.machineTypeFile": "is not used: it is of GPU feature discovery",
-}
-
 func (r *pluginReader) flags(f *flags) {
 	if f == nil {
 		return
@@ -45,7 +18,7 @@ func (r *pluginReader) flags(f *flags) {
 	r.missing("flags.gdrcopyEnabled", f.GDRCopyEnabled, "GDRCopy's")
 	r.missing("flags.gdsEnabled", f.GDSEnabled, "GPUDirect Storage's")
 	r.missing("flags.mofedEnabled", f.MOFEDEnabled, "Mellanox network GPUs'")
-	r.tell("flags", reflect.ValueOf(f))
+	r.tell("flags", reflect.ValueOf(f).Elem())
 }
 
 // others are the sections beside flags and sharing.
@@ -71,16 +44,17 @@ func (r *pluginReader) missing(path string, set *bool, whose string) {
 	}
 }
 
-// tell adds a note for each flag that is set.
-func (r *pluginReader) tell(path string, v reflect.Value) {
-	if v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct {
-		v = v.Elem()
-		for i := range v.NumField() {
-			r.tell(strict.Key(path, v.Type().Field(i).Tag.Get("json")), v.Field(i))
+// tell adds a note for each flag that is set and has no effect.
+func (r *pluginReader) tell(path string, flags reflect.Value) {
+	for i := range flags.NumField() {
+		field, value := flags.Type().Field(i), flags.Field(i)
+		path := strict.Key(path, field.Tag.Get("json"))
+		switch note := field.Tag.Get("note"); {
+		case value.IsNil():
+		case note != "":
+			r.note(path, "%s", note)
+		case value.Elem().Kind() == reflect.Struct:
+			r.tell(path, value.Elem())
 		}
-		return
-	}
-	if reason, ok := unusedFlags[path]; ok && !v.IsNil() {
-		r.note(path, "%s", reason)
 	}
 }

@@ -80,19 +80,13 @@ const inKernel = "in-kernel"
 
 // amdFile is what is written in YAML.
 type amdFile struct {
-	DriverVersion  string        `json:"driverVersion"`
-	Busy           string        `json:"busy"`
-	XCPName        string        `json:"xcpName"`
-	LocationID     string        `json:"locationID"`
-	UniqueID       string        `json:"uniqueID"`
-	DisplayAdapter bool          `json:"displayAdapter"`
-	Delays         amdDelaysFile `json:"delays"`
-}
-
-type amdDelaysFile struct {
-	SwitchMode  *metav1.Duration `json:"switchMode"`
-	RenderNodes *metav1.Duration `json:"renderNodes"`
-	LoadDriver  *metav1.Duration `json:"loadDriver"`
+	DriverVersion  string                     `json:"driverVersion"`
+	Busy           string                     `json:"busy"`
+	XCPName        string                     `json:"xcpName"`
+	LocationID     string                     `json:"locationID"`
+	UniqueID       string                     `json:"uniqueID"`
+	DisplayAdapter bool                       `json:"displayAdapter"`
+	Delays         map[string]metav1.Duration `json:"delays"`
 }
 
 var amdVersion = regexp.MustCompile(`^\d+(\.\d+){1,3}$`)
@@ -126,28 +120,10 @@ func (f amdFile) resolve() (AMDDriver, error) {
 		return d, err
 	}
 	d.DisplayAdapter = f.DisplayAdapter
-	d.Delays, err = f.Delays.resolve(d.Delays)
+	err = setDelays("amd.delays", f.Delays, map[string]*time.Duration{
+		"switchMode": &d.Delays.SwitchMode, "renderNodes": &d.Delays.RenderNodes, "loadDriver": &d.Delays.LoadDriver,
+	})
 	return d, err
-}
-
-func (f amdDelaysFile) resolve(d AMDDelays) (AMDDelays, error) {
-	for key, x := range map[string]struct {
-		from *metav1.Duration
-		to   *time.Duration
-	}{
-		"switchMode":  {f.SwitchMode, &d.SwitchMode},
-		"renderNodes": {f.RenderNodes, &d.RenderNodes},
-		"loadDriver":  {f.LoadDriver, &d.LoadDriver},
-	} {
-		if x.from == nil {
-			continue
-		}
-		if x.from.Duration < 0 {
-			return d, fmt.Errorf("amd.delays.%s: %s is negative", key, x.from.Duration)
-		}
-		*x.to = x.from.Duration
-	}
-	return d, nil
 }
 
 // resolveAMD checks what is said about GPUs of AMD's and adds what is not.

@@ -89,7 +89,7 @@ func AMDModelByKey(key string) (*AMDModel, bool) {
 	return m, ok
 }
 
-// HasPartitions says whether the GPU can be partitioned.
+// HasPartitions reports whether the GPU can be partitioned.
 func (m *AMDModel) HasPartitions() bool { return len(m.MemoryModes) > 0 }
 
 // Architecture is the chip generation as the compiler names it: gfx942.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -87,18 +88,10 @@ type inventoryFile struct {
 	DriverVersion     string `json:"driverVersion"`
 	CUDADriverVersion string `json:"cudaDriverVersion"`
 	// MPS is whether the driver has it; default: true.
-	MPS    *bool      `json:"mps"`
-	Delays delaysFile `json:"delays"`
-	AMD    amdFile    `json:"amd"`
-	GPUs   []gpuFile  `json:"gpus"`
-}
-
-type delaysFile struct {
-	CreateGPUInstance      *metav1.Duration `json:"createGPUInstance"`
-	CreateComputeInstance  *metav1.Duration `json:"createComputeInstance"`
-	DestroyComputeInstance *metav1.Duration `json:"destroyComputeInstance"`
-	DestroyGPUInstance     *metav1.Duration `json:"destroyGPUInstance"`
-	SetMIGMode             *metav1.Duration `json:"setMigMode"`
+	MPS    *bool                      `json:"mps"`
+	Delays map[string]metav1.Duration `json:"delays"`
+	AMD    amdFile                    `json:"amd"`
+	GPUs   []gpuFile                  `json:"gpus"`
 }
 
 type gpuFile struct {
@@ -191,7 +184,7 @@ func ParseInventory(data []byte) (*Inventory, error) {
 	if inv.CUDADriverVersion, err = parseCUDAVersion(cmp.Or(f.CUDADriverVersion, defaultCUDADriverVersion)); err != nil {
 		return nil, err
 	}
-	if inv.Delays, err = f.Delays.resolve(); err != nil {
+	if inv.Delays, err = resolveDelays(f.Delays); err != nil {
 		return nil, err
 	}
 	if inv.AMDDriver, err = f.AMD.resolve(); err != nil {
@@ -213,26 +206,29 @@ func parseCUDAVersion(s string) (int, error) {
 	return major*1000 + minor*10, nil
 }
 
-func (f delaysFile) resolve() (Delays, error) {
+func resolveDelays(given map[string]metav1.Duration) (Delays, error) {
 	d := defaultDelays
-	for _, x := range []struct {
-		key  string
-		from *metav1.Duration
-		to   *time.Duration
-	}{
-		{"createGPUInstance", f.CreateGPUInstance, &d.CreateGPUInstance},
-		{"createComputeInstance", f.CreateComputeInstance, &d.CreateComputeInstance},
-		{"destroyComputeInstance", f.DestroyComputeInstance, &d.DestroyComputeInstance},
-		{"destroyGPUInstance", f.DestroyGPUInstance, &d.DestroyGPUInstance},
-		{"setMigMode", f.SetMIGMode, &d.SetMIGMode},
-	} {
-		if x.from == nil {
-			continue
+	err := setDelays("delays", given, map[string]*time.Duration{
+		"createGPUInstance":      &d.CreateGPUInstance,
+		"createComputeInstance":  &d.CreateComputeInstance,
+		"destroyComputeInstance": &d.DestroyComputeInstance,
+		"destroyGPUInstance":     &d.DestroyGPUInstance,
+		"setMigMode":             &d.SetMIGMode,
+	})
+	return d, err
+}
+
+// setDelays replaces the delays that a file gives.
+func setDelays(path string, given map[string]metav1.Duration, known map[string]*time.Duration) error {
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		switch d := given[key].Duration; {
+		case known[key] == nil:
+			return fmt.Errorf("%s: unknown field %q; there are %s", path, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		case d < 0:
+			return fmt.Errorf("%s.%s: %s is negative", path, key, d)
+		default:
+			*known[key] = d
 		}
-		if x.from.Duration < 0 {
-			return Delays{}, fmt.Errorf("delays.%s: %s is negative", x.key, x.from.Duration)
-		}
-		*x.to = x.from.Duration
 	}
-	return d, nil
+	return nil
 }

@@ -134,10 +134,10 @@ func NVIDIAModelByKey(key string) (*NVIDIAModel, bool) {
 	return m, ok
 }
 
-// HasMIG says whether the GPU supports MIG.
+// HasMIG reports whether the GPU supports MIG.
 func (m *NVIDIAModel) HasMIG() bool { return len(m.Profiles) > 0 }
 
-// KeepsMIGMode says whether the GPU stores MIG mode and needs a reset to
+// KeepsMIGMode reports whether the GPU stores MIG mode and needs a reset to
 // change it. Ampere keeps it in the InfoROM; from Hopper on the mode belongs
 // to the loaded driver (MIG User Guide, "Enable MIG Mode").
 func (m *NVIDIAModel) KeepsMIGMode() bool { return m.Architecture == "ampere" }
@@ -177,7 +177,7 @@ func (m *NVIDIAModel) MultiprocessorsOf(p *Profile, computeSlices int) int {
 	return p.Multiprocessors * computeSlices / p.ComputeSlices
 }
 
-// Graphics says whether the profile can render.
+// Graphics reports whether the profile can render.
 func (p *Profile) Graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
 
 // ComputeCapability splits "9.0".

@@ -19,7 +19,7 @@ func (e *HealthError) Error() string {
 	return fmt.Sprintf("GPU %s %s: %s", e.PCIAddress, e.Problem, e.Cure)
 }
 
-// Unwrap gives the error by which it was seen, if it was one.
+// Unwrap returns the error by which it was seen, if it was one.
 func (e *HealthError) Unwrap() error { return e.cause }
 
 // What is wrong with GPUs, and what a person can do.

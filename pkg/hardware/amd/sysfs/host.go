@@ -56,7 +56,7 @@ func (h host) ReadDir(name string) ([]string, error) {
 	return names, nil
 }
 
-// EvalSymlinks gives the path by the host's name. Links of sysfs are relative, so
+// EvalSymlinks returns the path by the host's name. Links of sysfs are relative, so
 // they lead nowhere outside of the root.
 func (h host) EvalSymlinks(name string) (string, error) {
 	path, err := filepath.EvalSymlinks(h.root + name)

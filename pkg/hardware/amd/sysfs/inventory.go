@@ -150,7 +150,7 @@ func (c *GPU) ours() (bool, error) {
 	return known || slices.ContainsFunc(top.Of(a), Node.Computes), nil
 }
 
-// CheckBound makes sure that amdgpu still drives the GPU.
+// CheckBound returns an error unless amdgpu still drives the GPU.
 func (c *GPU) CheckBound() error {
 	var err error
 	for _, dir := range DriverDirs {

@@ -28,7 +28,7 @@ func ParseAddress(pciAddress string) (address, error) {
 	return a, nil
 }
 
-// Of gives the nodes of one GPU, by the render node. They are found by what
+// Of returns the nodes of one GPU, by the render node. They are found by what
 // KFD says of the place on the bus and never by unique_id: that is the GPU's
 // with some drivers and the partition's with others
 // (https://github.com/ROCm/k8s-gpu-dra-driver/issues/20).

@@ -77,7 +77,7 @@ func (g *GPU) makePartition(p gpu.Placement) (gpu.Partition, error) {
 	return gpu.Partition{}, err
 }
 
-// findOrCreateInstance returns the GPU instance at the placement. found tells that it
+// findOrCreateInstance returns the GPU instance at the placement. found reports that it
 // existed before.
 func (g *GPU) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
 	instances, err := g.instances()

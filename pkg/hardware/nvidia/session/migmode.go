@@ -81,7 +81,7 @@ func (g *GPU) switchesWithoutReset() (bool, string, error) {
 	return false, fmt.Sprintf("compute capability %d.%d needs a reset of the GPU for it", major, minor), nil
 }
 
-// virtualization tells how a virtual machine has the GPU, NONE on a real one.
+// virtualization returns how a virtual machine has the GPU, NONE on a real one.
 func (g *GPU) virtualization() (nvml.GpuVirtualizationMode, error) {
 	mode, err := Ask(g.Task, "DeviceGetVirtualizationMode", g.Device.GetVirtualizationMode)
 	if Unsupported(err) {

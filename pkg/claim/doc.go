@@ -2,12 +2,12 @@
 //
 // manager.go has the Manager, prepare.go and release.go its main operations. Package plan
 // decides on the steps. run.go performs them, after they are recorded in the ledger, and undoes
-// them if one fails; step.go says which did, and trial.go tries again without a claim. reconcile.go compares the ledger with the hardware and the API server, and
-// repairs differences; keepup.go keeps records and CDI files current.
+// them if one fails; step.go says which did, and trial.go tries again without a claim. reconcile.go
+// compares the ledger with the hardware and the API server, and repairs differences; keepup.go keeps
+// records and CDI files current.
 //
 // locks.go has a lock for each GPU, and exclusive.go keeps claims off GPUs that are being
-// repartitioned. leftovers.go remembers what released claims have left on GPUs. unusable.go keeps
-// claims off GPUs with records that cannot be used.
+// repartitioned. leftovers.go remembers what released claims have left on GPUs.
 //
 // Shares are devices that several claims can hold. A Sharer sets them up (shares.go). wait.go
 // waits without a lock for MPS daemons that it has started; running.go stops daemons that no

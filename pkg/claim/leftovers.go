@@ -57,7 +57,7 @@ func (r *run) lookAt(ctx context.Context, gpus []string) error {
 			return err
 		}
 		for i, d := range r.record.Devices {
-			if d.Placement.GPU == address && !r.Lapsed(d) && plan.Ours(d) && !r.static(d.Placement) && !plan.HeldByOthers(d, r.sharers) {
+			if d.Placement.GPU == address && !r.Lapsed(d) && plan.Ours(d) && !r.Static(d.Placement) && !plan.HeldByOthers(d, r.sharers) {
 				r.leaveBehind(i, err)
 			}
 		}
@@ -175,11 +175,6 @@ func (m *Manager) Leftovers(claim ledger.ClaimRef) []ledger.Record {
 	return slices.DeleteFunc(m.Ledger.List(), func(r ledger.Record) bool {
 		return !r.Released || ledger.ClaimOf(r.Claim.UID) != claim.UID
 	})
-}
-
-// InUse returns the records of claims that are not released.
-func InUse(records []ledger.Record) []ledger.Record {
-	return slices.DeleteFunc(slices.Clone(records), func(r ledger.Record) bool { return r.Released })
 }
 
 // FinishReleases removes what released claims have left behind. Without addresses, it handles all

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
@@ -46,7 +47,7 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	mustRelease(t, m, "a")
 	assert.NoFileExists(t, p.cdiFile("a"))
 	assert.Equal(t, []string{claims.MIG(0, "1g.10gb", 0, 1).Name()}, p.hardware.names(), "the other GPU's partition is gone")
-	assert.Empty(t, InUse(m.Ledger.List()))
+	assert.Empty(t, ledger.InUse(m.Ledger.List()))
 	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")), "the kubelet may ask again")
 
 	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)), "the GPU is still lost")
@@ -104,7 +105,7 @@ func TestShareOnALostGPU(t *testing.T) {
 	for _, uid := range []string{"a", "b"} {
 		mustRelease(t, m, uid)
 	}
-	assert.Empty(t, InUse(m.Ledger.List()))
+	assert.Empty(t, ledger.InUse(m.Ledger.List()))
 	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)))
 	back()
 	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
@@ -153,7 +154,7 @@ func TestReleaseAlwaysEnds(t *testing.T) {
 					fail(p, failure)
 					mustRelease(t, m, "a")
 					assert.NoFileExists(t, p.cdiFile("a"))
-					assert.Empty(t, InUse(m.Ledger.List()))
+					assert.Empty(t, ledger.InUse(m.Ledger.List()))
 					mustRelease(t, m, "a") // the kubelet may ask again
 
 					m = p.start()
@@ -267,7 +268,7 @@ func TestCrashDuringReleaseThatFails(t *testing.T) {
 			m = p.start()
 			require.Empty(t, m.Recover(nil))
 			mustRelease(t, m, "a")
-			require.Empty(t, InUse(m.Ledger.List()), "%s, before step %d", step, n)
+			require.Empty(t, ledger.InUse(m.Ledger.List()), "%s, before step %d", step, n)
 			p.mend()
 			m = p.start()
 			require.Empty(t, m.FinishReleases(t.Context()))

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -172,4 +175,56 @@ func (l *gpuLocks) lockFile(ctx context.Context, gpuID string) (*flock.Flock, er
 	default:
 		return nil, fmt.Errorf("lock %s: %w", lock, err)
 	}
+}
+
+// lock takes the locks of the GPUs, and reads the changes of the ledger by other processes.
+func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (unlock func(), err error) {
+	_, unlock, err = m.lockRecord(ctx, operation, "", gpus)
+	return unlock, err
+}
+
+// lockRecord takes the locks of the GPUs and of those in a claim's record. It returns the record as
+// it is under these locks; nil if there is none.
+func (m *Manager) lockRecord(ctx context.Context, operation string, claim types.UID, gpus []string) (held *ledger.Record, unlock func(), err error) {
+	start := time.Now()
+	defer func() { m.observe(operation, "lock", start, err) }()
+	for {
+		if unlock, err = m.locks.lock(ctx, gpus); err != nil {
+			return nil, nil, err
+		}
+		if err = m.Refresh(ctx); err != nil {
+			unlock()
+			return nil, nil, err
+		}
+		r, ok := m.Ledger.Get(claim)
+		if !ok {
+			return nil, unlock, nil
+		}
+		more := slices.DeleteFunc(gpusOf(r), func(gpuID string) bool { return slices.Contains(gpus, gpuID) })
+		if len(more) == 0 {
+			return &r, unlock, nil
+		}
+		unlock()
+		gpus = slices.Concat(gpus, more)
+	}
+}
+
+// Refresh reads the changes of the ledger by other processes.
+func (m *Manager) Refresh(ctx context.Context) error {
+	broken, err := m.Ledger.Refresh()
+	if len(broken) > 0 {
+		for _, f := range m.recoverBroken(broken) {
+			klog.FromContext(ctx).Info(f.Message, "err", f.Err)
+		}
+	}
+	return err
+}
+
+// gpusOf lists the GPUs of a record's devices.
+func gpusOf(r ledger.Record) []string {
+	var gpus []string
+	for _, d := range r.Devices {
+		gpus = append(gpus, d.Placement.GPU)
+	}
+	return gpus
 }

@@ -7,9 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
-
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
@@ -84,6 +81,8 @@ type Manager struct {
 
 // NewManager returns a Manager. It changes nothing yet.
 func NewManager(c Config) *Manager {
+	static := c.Static
+	c.Static = func(p gpu.Placement) bool { return static != nil && static(p.Base()) }
 	return &Manager{Config: c, locks: gpuLocks{dir: c.LockDir}, released: make(chan struct{})}
 }
 
@@ -159,77 +158,11 @@ func (m *Manager) destroy(ctx context.Context, p gpu.Placement) error {
 	return driver.Destroy(ctx, p)
 }
 
-// lock takes the locks of the GPUs, and reads the changes of the ledger by other processes.
-func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (unlock func(), err error) {
-	_, unlock, err = m.lockRecord(ctx, operation, "", gpus)
-	return unlock, err
-}
-
-// lockRecord takes the locks of the GPUs and of those in a claim's record. It returns the record as
-// it is under these locks; nil if there is none.
-func (m *Manager) lockRecord(ctx context.Context, operation string, claim types.UID, gpus []string) (held *ledger.Record, unlock func(), err error) {
-	start := time.Now()
-	defer func() { m.observe(operation, "lock", start, err) }()
-	for {
-		if unlock, err = m.locks.lock(ctx, gpus); err != nil {
-			return nil, nil, err
-		}
-		if err = m.Refresh(ctx); err != nil {
-			unlock()
-			return nil, nil, err
-		}
-		r, ok := m.Ledger.Get(claim)
-		if !ok {
-			return nil, unlock, nil
-		}
-		more := slices.DeleteFunc(gpusOf(r), func(gpuID string) bool { return slices.Contains(gpus, gpuID) })
-		if len(more) == 0 {
-			return &r, unlock, nil
-		}
-		unlock()
-		gpus = slices.Concat(gpus, more)
-	}
-}
-
-// Refresh reads the changes of the ledger by other processes.
-func (m *Manager) Refresh(ctx context.Context) error {
-	broken, err := m.Ledger.Refresh()
-	for _, f := range m.recoverBroken(broken) {
-		klog.FromContext(ctx).Info(f.Message, "err", f.Err)
-	}
-	return err
-}
-
 func (m *Manager) observe(operation, phase string, start time.Time, err error) {
 	if m.Observer != nil {
 		m.Observer.Phase(operation, phase, time.Since(start), err)
 	}
 }
-
-func (m *Manager) whenReleased() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.released
-}
-
-func (m *Manager) announceRelease() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	close(m.released)
-	m.released = make(chan struct{})
-}
-
-// gpusOf lists the GPUs of a record's devices.
-func gpusOf(r ledger.Record) []string {
-	var gpus []string
-	for _, d := range r.Devices {
-		gpus = append(gpus, d.Placement.GPU)
-	}
-	return gpus
-}
-
-// static reports whether a profile keeps a partition at a placement.
-func (m *Manager) static(p gpu.Placement) bool { return m.Static != nil && m.Static(p.Base()) }
 
 // madeOn lists the GPUs on which a record's partitions were created. Only these need to answer
 // when the claim is released.

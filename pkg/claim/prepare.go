@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
@@ -75,7 +77,7 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	for i := range devices {
 		d := &devices[i]
 		d.LoadID = m.LoadID(d.Placement.GPU)
-		d.Made = d.Made && !m.static(d.Placement)
+		d.Made = d.Made && !m.Static(d.Placement)
 	}
 	for _, user := range claim.Status.ReservedFor {
 		if user.Resource == "pods" {
@@ -148,40 +150,13 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 	return run.record, nil
 }
 
-// removeStaleFiles removes the CDI files that were written before a GPU's driver was reloaded. A
-// container that restarts with such a file could get the devices of another claim. Reconcile
-// prepares their claims again. The caller holds the locks of the GPUs.
-func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
-	for _, r := range m.Ledger.On(gpusOf(wanted)) {
-		if !m.isStale(r) {
-			continue
-		}
-		if err := m.CDI.Remove(r.Claim.UID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// isStale reports whether a device of a record has lapsed.
-func (m *Manager) isStale(r ledger.Record) bool {
-	return slices.ContainsFunc(r.Devices, m.Lapsed)
-}
-
-// preparedOnPaper reports whether a claim is prepared according to the ledger, without the driver.
-// A kubelet that restarts prepares the claims of running pods again.
-func preparedOnPaper(s plan.Situation) bool {
-	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && plan.SameDevices(*s.Held, s.Wanted)
-}
-
 // planRun reads the hardware, and plans the steps. held is the claim's record; nil if it has none.
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledger.Record) (*run, []plan.Step, error) {
 	wanted = wanted.Clone()
-	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.static}
+	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.Static}
 	s.Others, s.Sharers = m.others(wanted)
 	if held != nil {
 		s.Held = m.current(held)
-		carryOver(s.Held, wanted)
 		wanted.KeepUnknown(*held)
 	}
 	gpus := m.GPUs()
@@ -195,12 +170,12 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledge
 	}
 	var err error
 	if s.Live, err = m.live(ctx, gpusOf(wanted)); err != nil {
-		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && preparedOnPaper(s) {
+		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && plan.PreparedOnPaper(s) {
 			return &run{Manager: m, operation: "prepare", record: *s.Held}, nil, nil
 		}
 		return nil, nil, err
 	}
-	keepHandedOut(s.Held, wanted, s.Live)
+	plan.Continue(s.Held, wanted, s.Live)
 	steps, err := plan.Prepare(s)
 	if err != nil {
 		return nil, nil, err
@@ -210,4 +185,101 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledge
 		r.record = *s.Held
 	}
 	return r, steps, nil
+}
+
+// checkUnusable refuses a claim whose record cannot be used now, and a claim for a GPU that such a
+// record may name.
+func (m *Manager) checkUnusable(wanted ledger.Record) error {
+	err := m.Ledger.Check(wanted.Claim.UID, gpusOf(wanted))
+	cannot := (*ledger.UnusableError)(nil)
+	if !errors.As(err, &cannot) || cannot.Claim.UID == wanted.Claim.UID {
+		return err
+	}
+	return plan.NewConflict(
+		fmt.Sprintf("%s cannot be prepared: %s of the same GPU, and Tranche cannot tell which; this is retried",
+			deviceNames(wanted), whyUnusable(cannot.Unusable, "a part")),
+		fmt.Sprintf("Claim %s was not prepared: %v", wanted.Claim, cannot))
+}
+
+// whyUnusable says what keeps a GPU from other claims, without the name of the claim.
+func whyUnusable(u ledger.Unusable, what string) string {
+	if u.Unreadable != nil {
+		return "the record of another claim cannot be read, which may hold " + what
+	}
+	return "a newer version of Tranche has prepared " + what
+}
+
+// errReleasedMeanwhile ends a Prepare whose claim is released.
+var errReleasedMeanwhile = errors.New("the claim was released while it was being prepared")
+
+// underWay has the calls of Prepare that are in progress. A release cancels them first: the
+// kubelet may have timed out, and the call would prepare devices that nobody releases.
+type underWay struct {
+	// mu protects calls.
+	mu    sync.Mutex
+	calls map[types.UID][]*call
+}
+
+// call is one Prepare.
+type call struct {
+	cancel context.CancelCauseFunc
+	// over is closed when the call has returned.
+	over chan struct{}
+}
+
+// begin adds a call. It fails if ctx has ended: the release may have been called before.
+func (u *underWay) begin(ctx context.Context, claim types.UID) (_ context.Context, over func(), err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &call{cancel: cancel, over: make(chan struct{})}
+	if u.calls == nil {
+		u.calls = map[types.UID][]*call{}
+	}
+	u.calls[claim] = append(u.calls[claim], c)
+	return ctx, func() {
+		cancel(nil)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if left := slices.DeleteFunc(u.calls[claim], func(other *call) bool { return other == c }); len(left) > 0 {
+			u.calls[claim] = left
+		} else {
+			delete(u.calls, claim)
+		}
+		close(c.over)
+	}, nil
+}
+
+// end cancels the calls for a claim, and waits until they have undone their steps.
+func (u *underWay) end(ctx context.Context, claim types.UID) error {
+	u.mu.Lock()
+	calls := slices.Clone(u.calls[claim])
+	u.mu.Unlock()
+	for _, c := range calls {
+		c.cancel(errReleasedMeanwhile)
+	}
+	for _, c := range calls {
+		select {
+		case <-c.over:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the Prepare in progress is cancelled: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+func (m *Manager) whenReleased() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.released
+}
+
+func (m *Manager) announceRelease() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.released)
+	m.released = make(chan struct{})
 }

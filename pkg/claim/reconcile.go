@@ -284,9 +284,33 @@ func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 	}
 	var foreign []gpu.Partition
 	for _, p := range live {
-		if p.Type == gpu.TypeMIG && plan.RecordOf(p, records) == nil && !plan.IsStatic(m.static, p) {
+		if p.Type == gpu.TypeMIG && plan.RecordOf(p, records) == nil && !plan.IsStatic(m.Static, p) {
 			foreign = append(foreign, p)
 		}
 	}
 	return foreign
+}
+
+// reportUnusable reports records that cannot be used now.
+func (m *Manager) reportUnusable() []Finding {
+	var findings []Finding
+	for _, n := range m.Ledger.Unusable() {
+		reason := names.EventLedgerRecordNewer
+		if n.Unreadable != nil {
+			reason = names.EventLedgerUnreadable
+		}
+		findings = append(findings, Finding{
+			Reason:  reason,
+			Message: fmt.Sprintf("%v. Until then the claim is neither prepared nor released, and its GPUs are given to no other claim", &ledger.UnusableError{Unusable: n}),
+		})
+	}
+	return findings
+}
+
+// copyIsNewer reports whether only a newer version can use the copy of a record in a CDI file.
+// That version can rebuild a lost record from it.
+func copyIsNewer(data []byte) bool {
+	_, err := ledger.Decode(data)
+	newer := (*ledger.UnusableError)(nil)
+	return errors.As(err, &newer)
 }

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/klog/v2"
@@ -68,10 +69,29 @@ func (m *Manager) perform(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := r.do(ctx, plan.Release(held, r.live, r.sharers, m.static)); err != nil {
+	if err := r.do(ctx, plan.Release(held, r.live, r.sharers, m.Static)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)
 	m.announceRelease()
 	return nil
+}
+
+// checkSharers refuses to release a share while a record that cannot be used now may have another
+// share of the same device.
+func (m *Manager) checkSharers(held ledger.Record) error {
+	var shared []string
+	for _, d := range held.Devices {
+		if d.IsShare() {
+			shared = append(shared, d.Placement.GPU)
+		}
+	}
+	err := m.Ledger.CheckGPUs(shared)
+	cannot := (*ledger.UnusableError)(nil)
+	if len(shared) == 0 || !errors.As(err, &cannot) {
+		return nil
+	}
+	return plan.NewConflict(
+		fmt.Sprintf("%s cannot be released: %s of the same GPU; this is retried", deviceNames(held), whyUnusable(cannot.Unusable, "a share")),
+		fmt.Sprintf("Claim %s was not released: %v", held.Claim, err))
 }

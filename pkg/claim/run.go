@@ -40,6 +40,26 @@ type run struct {
 	left map[int]error
 }
 
+// removeStaleFiles removes the CDI files that were written before a GPU's driver was reloaded. A
+// container that restarts with such a file could get the devices of another claim. Reconcile
+// prepares their claims again. The caller holds the locks of the GPUs.
+func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
+	for _, r := range m.Ledger.On(gpusOf(wanted)) {
+		if !m.isStale(r) {
+			continue
+		}
+		if err := m.CDI.Remove(r.Claim.UID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isStale reports whether a device of a record has lapsed.
+func (m *Manager) isStale(r ledger.Record) bool {
+	return slices.ContainsFunc(r.Devices, m.Lapsed)
+}
+
 // do performs the steps in order. If a step of a Prepare fails, this step and those before it
 // are undone; a release that fails is retried later. A share that takes longer returns a
 // *NotReadyError, and nothing is undone.
@@ -70,7 +90,7 @@ func (r *run) do(ctx context.Context, steps []plan.Step) error {
 }
 
 func (r *run) step(ctx context.Context, step plan.Step) error {
-	klog.FromContext(ctx).V(4).Info("Step", "operation", r.operation, "step", step.Op, "claim", r.record.Claim.String(), "claimUID", r.record.Claim.UID)
+	klog.FromContext(ctx).V(4).Info("Executing step", "operation", r.operation, "step", step.Op, "claim", klog.KRef(r.record.Claim.Namespace, r.record.Claim.Name), "claimUID", r.record.Claim.UID)
 	switch step.Op {
 	case plan.OpIntent:
 		return r.Ledger.Put(r.record)
@@ -144,23 +164,6 @@ func (r *run) done() error {
 	}
 	r.record = done
 	return nil
-}
-
-// keepHandedOut marks devices that containers may be using, because an earlier Prepare succeeded
-// and they still exist. held is the current record of the claim, or nil. The marks are written
-// with the intent, so that they survive this process.
-func keepHandedOut(held *ledger.Record, wanted ledger.Record, live map[string][]gpu.Partition) {
-	if held == nil {
-		return
-	}
-	for i := range wanted.Devices {
-		d := &wanted.Devices[i]
-		for _, e := range held.Devices {
-			if e.Request == d.Request && e.Key() == d.Key() && held.WasHandedOut(e) && (e.Admin || plan.Exists(e, live[e.Placement.GPU])) {
-				d.HandedOut, d.UUID = true, e.UUID
-			}
-		}
-	}
 }
 
 // dropIntent restores the record from before the run, if containers may use its devices, and

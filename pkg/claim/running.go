@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // stopStrays stops daemons that serve no record: a plugin died while it released the claim, or
@@ -70,7 +71,7 @@ func (m *Manager) gpusServedBy(name string) []string {
 
 // explained reports whether a daemon serves a share in a record.
 func (m *Manager) explained(name string) bool {
-	return m.explainedByUnusable(name) || slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
+	return m.explainedByUnusable(name) || slices.ContainsFunc(ledger.InUse(m.Ledger.List()), func(r ledger.Record) bool {
 		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
 			return d.IsShare() && m.Shares.Serves(r.Claim, d) == name
 		})
@@ -102,4 +103,12 @@ func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
 		}
 	}
 	return nil
+}
+
+// explainedByUnusable reports whether a daemon may serve a claim whose record cannot be used now.
+func (m *Manager) explainedByUnusable(name string) bool {
+	return slices.ContainsFunc(m.Ledger.Unusable(), func(n ledger.Unusable) bool {
+		return len(n.GPUs) == 0 || string(n.Claim.UID) == name ||
+			slices.ContainsFunc(n.GPUs, func(g string) bool { return gpu.NameOf(g) == name })
+	})
 }

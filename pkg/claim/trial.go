@@ -65,7 +65,7 @@ func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err err
 func (m *Manager) trialOf(p gpu.Placement) ledger.Record {
 	d := ledger.Device{
 		Request: "trial", Pool: names.PoolName(m.Node), Name: p.Name(), Placement: p, LoadID: m.LoadID(p.GPU),
-		Made: p.Base().Type == gpu.TypeMIG && !m.static(p),
+		Made: p.Base().Type == gpu.TypeMIG && !m.Static(p),
 	}
 	if p.Share != nil {
 		d.ShareID, d.Amount = "trial", plan.LeastOf(p)

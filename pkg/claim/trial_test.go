@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
@@ -90,7 +91,7 @@ func TestCrashDuringTry(t *testing.T) {
 			dieBefore(m, n)
 			died = crash(func() { _, _ = m.Try(t.Context(), device) })
 			m = p.start()
-			assert.Empty(t, InUse(m.Ledger.List()), "step %d", n)
+			assert.Empty(t, ledger.InUse(m.Ledger.List()), "step %d", n)
 			assert.Empty(t, m.FinishReleases(t.Context()))
 			p.nothingShared(m)
 			require.Less(t, n, 20)

@@ -41,20 +41,6 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	return nil
 }
 
-// carryOver copies the shares of a claim from its record, because they are set up, or partly set
-// up, as recorded. held is the current record, or nil.
-func carryOver(held *ledger.Record, wanted ledger.Record) {
-	if held == nil || !plan.SameDevices(*held, wanted) {
-		return
-	}
-	for i, d := range held.Devices {
-		if d.IsShare() {
-			now := &wanted.Devices[i]
-			now.Placement, now.Amount, now.Before = d.Placement, d.Amount, d.Before
-		}
-	}
-}
-
 // readSettings records the settings that the GPU of a share had before it was shared: those in
 // another holder's record, otherwise the current ones. The base exists by now, and the share has
 // not joined yet.

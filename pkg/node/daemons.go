@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -67,7 +66,7 @@ func (c *claims) lookAfterDaemons(ctx context.Context) {
 // currentRecords returns the records of the ledger with only those devices that were prepared
 // since their driver was loaded.
 func (c *claims) currentRecords() []ledger.Record {
-	records := claim.InUse(c.records.List())
+	records := ledger.InUse(c.records.List())
 	for i := range records {
 		records[i].Devices = slices.DeleteFunc(records[i].Devices, func(d ledger.Device) bool {
 			// Without a driver, no daemon can run.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"text/tabwriter"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
@@ -71,7 +71,7 @@ func (r HardwareReport) writeText(w io.Writer) error {
 // hardwareReport queries the hardware now, because a person may just have changed it.
 func (m *monitor) hardwareReport(ctx context.Context) HardwareReport {
 	held := map[string][]ReportedDevice{}
-	for _, r := range claim.InUse(m.records.List()) {
+	for _, r := range ledger.InUse(m.records.List()) {
 		for _, d := range r.Devices {
 			held[d.Placement.GPU] = append(held[d.Placement.GPU], ReportedDevice{Name: d.Name, UUID: d.UUID, Owner: nameOf(&r) + m.claims.partOf(r.Claim, d)})
 		}

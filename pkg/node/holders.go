@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -30,24 +29,11 @@ func (c *claims) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 	return held, nil
 }
 
-// heldPlacements returns what claims hold, by GPU.
-func (b *base) heldPlacements() map[string][]gpu.Placement {
-	held := map[string][]gpu.Placement{}
-	for _, r := range claim.InUse(b.records.List()) {
-		for _, d := range r.Devices {
-			if !d.Admin {
-				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
-			}
-		}
-	}
-	return held
-}
-
 // holdingClaims lists the claims that hold devices, including those whose records cannot be used
 // now.
 func (c *claims) holdingClaims() []ledger.ClaimRef {
 	var all []ledger.ClaimRef
-	for _, r := range claim.InUse(c.records.List()) {
+	for _, r := range ledger.InUse(c.records.List()) {
 		all = append(all, r.Claim)
 	}
 	for _, n := range c.records.Unusable() {
@@ -83,7 +69,7 @@ func nameOf(r *ledger.Record) string {
 // have admin access.
 func (c *claims) holders(pciAddress string) map[string]string {
 	names := map[string][]string{}
-	for _, r := range claim.InUse(c.records.List()) {
+	for _, r := range ledger.InUse(c.records.List()) {
 		for _, d := range r.Devices {
 			text := nameOf(&r) + c.partOf(r.Claim, d)
 			// A claim may have a device for two requests.

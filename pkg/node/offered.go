@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -29,4 +30,17 @@ func (b *base) preparable() []gpu.GPU {
 	gpus := b.gpus.Now()
 	b.removeUnoffered(gpus)
 	return gpus
+}
+
+// heldPlacements returns what claims hold, by GPU.
+func (b *base) heldPlacements() map[string][]gpu.Placement {
+	held := map[string][]gpu.Placement{}
+	for _, r := range ledger.InUse(b.records.List()) {
+		for _, d := range r.Devices {
+			if !d.Admin {
+				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
+			}
+		}
+	}
+	return held
 }

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -266,20 +264,4 @@ func writeJournal(file string, in journal) error {
 		return fmt.Errorf("record the applied profile in %s (is the disk full or read-only?): %w", file, err)
 	}
 	return durable.SyncDir(filepath.Dir(file))
-}
-
-// fileVersion identifies a version of the file. Each write creates a new file.
-type fileVersion struct {
-	inode        uint64
-	size         int64
-	sec, nanosec int64
-}
-
-// versionOf returns the current version of a file, zero if it does not exist.
-func versionOf(file string) (fileVersion, error) {
-	var s unix.Stat_t
-	if err := unix.Stat(file, &s); err != nil {
-		return fileVersion{}, err
-	}
-	return fileVersion{s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}, nil
 }

@@ -148,3 +148,19 @@ func (s *State) update(change func(journal) journal) error {
 	s.version, _ = versionOf(s.File)
 	return nil
 }
+
+// fileVersion identifies a version of the file. Each write creates a new file.
+type fileVersion struct {
+	inode        uint64
+	size         int64
+	sec, nanosec int64
+}
+
+// versionOf returns the current version of a file, zero if it does not exist.
+func versionOf(file string) (fileVersion, error) {
+	var s unix.Stat_t
+	if err := unix.Stat(file, &s); err != nil {
+		return fileVersion{}, err
+	}
+	return fileVersion{s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}, nil
+}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/durable"
@@ -47,31 +49,6 @@ type Ledger struct {
 	again bool
 }
 
-// Broken is a file that is no valid record and was set aside.
-type Broken struct {
-	// UID is the claim's UID, taken from the name of the file.
-	UID types.UID
-	// Path is the new path of the file.
-	Path string
-	// Err says what is wrong with it.
-	Err error
-}
-
-// Open reads all records in the folder, which it creates if it does not exist. A file that is
-// not a valid record is renamed and returned, so that it does not stop the plugin. A file that
-// cannot be read stays where it is (see Unusable), and the next Refresh reads it again.
-func Open(dir string) (*Ledger, []Broken, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("create the folder of the ledger: %w", err)
-	}
-	l := &Ledger{dir: dir, changes: &generation{path: filepath.Clean(dir) + generationSuffix}}
-	broken, err := l.readAll()
-	if err != nil {
-		return nil, nil, errors.Join(err, l.changes.close())
-	}
-	return l, broken, nil
-}
-
 // Refresh reads the changes of other processes, if there are any. If the caller holds the locks
 // of GPUs, the records on these GPUs are current afterwards.
 func (l *Ledger) Refresh() ([]Broken, error) {
@@ -101,91 +78,6 @@ func (l *Ledger) share() error {
 	return err
 }
 
-// readAll reads all records and sets broken files aside. If it fails, the next Refresh reads again.
-func (l *Ledger) readAll() (broken []Broken, err error) {
-	l.files.Lock()
-	defer l.files.Unlock()
-	if err := l.share(); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			l.ReadAgain()
-		}
-	}()
-	// Before the files are read: a later change is read by the next Refresh.
-	seen := l.changes.get()
-	l.mu.Lock()
-	l.again = false
-	l.mu.Unlock()
-	entries, err := os.ReadDir(l.dir)
-	if err != nil {
-		return nil, fmt.Errorf("read the folder of the ledger: %w", err)
-	}
-	records, unusable := map[types.UID]Record{}, map[types.UID]Unusable{}
-	unread := false
-	for _, entry := range entries {
-		if entry.IsDir() || !strings.HasSuffix(entry.Name(), fileSuffix) {
-			continue
-		}
-		uid := types.UID(strings.TrimSuffix(entry.Name(), fileSuffix))
-		record, err := l.load(uid)
-		cannot := (*UnusableError)(nil)
-		switch {
-		case err == nil:
-			records[uid] = record
-		case errors.As(err, &cannot):
-			unusable[uid] = cannot.Unusable
-			unread = unread || cannot.Unreadable != nil
-		case errors.Is(err, fs.ErrNotExist):
-			// another process has just removed it
-		default:
-			b, err := l.setAside(uid, err)
-			if err != nil {
-				return nil, err
-			}
-			broken = append(broken, b)
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.records, l.unusable, l.seen, l.again = records, unusable, seen, l.again || unread
-	return broken, nil
-}
-
-func (l *Ledger) setAside(uid types.UID, cause error) (Broken, error) {
-	aside := l.path(uid) + brokenSuffix
-	if err := os.Rename(l.path(uid), aside); err != nil {
-		return Broken{}, fmt.Errorf("set the broken record %s aside: %w", l.path(uid), errors.Join(cause, err))
-	}
-	return Broken{UID: uid, Path: aside, Err: cause}, nil
-}
-
-func (l *Ledger) path(uid types.UID) string {
-	return filepath.Join(l.dir, string(uid)+fileSuffix)
-}
-
-func (l *Ledger) load(uid types.UID) (Record, error) {
-	data, err := os.ReadFile(l.path(uid))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return Record{}, err
-	case err != nil:
-		return Record{}, &UnusableError{Unusable{Claim: ClaimRef{UID: uid}, Unreadable: err}}
-	}
-	record, err := Decode(data)
-	if cannot := (*UnusableError)(nil); errors.As(err, &cannot) {
-		cannot.Claim.UID = uid
-	}
-	if err != nil {
-		return Record{}, err
-	}
-	if record.Claim.UID != uid {
-		return Record{}, fmt.Errorf("the file is named for claim %s, but has the record of claim %s", uid, record.Claim.UID)
-	}
-	return record, nil
-}
-
 // Get returns the record of a claim.
 func (l *Ledger) Get(uid types.UID) (Record, bool) {
 	l.mu.RLock()
@@ -213,6 +105,11 @@ func (l *Ledger) List() []Record {
 	}
 	slices.SortFunc(all, func(a, b Record) int { return strings.Compare(string(a.Claim.UID), string(b.Claim.UID)) })
 	return all
+}
+
+// InUse returns the records of claims that are not released.
+func InUse(records []Record) []Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.Released })
 }
 
 // On returns the records that hold devices of the GPUs, in any order.
@@ -298,4 +195,92 @@ func (l *Ledger) Delete(uid types.UID) error {
 	}
 	l.changed(func() { delete(l.records, uid) })
 	return nil
+}
+
+// generation counts the changes of a ledger's folder by all processes: during a rolling update,
+// two plugins use it. The counter is in a page of shared memory, so reading it is cheap. It need
+// not survive a crash, because a process that starts reads all records.
+type generation struct {
+	// path is the file of the page.
+	path string
+
+	// mu protects the fields below.
+	mu   sync.Mutex
+	page []byte
+	// count is nil until the page is shared.
+	count atomic.Pointer[atomic.Uint64]
+}
+
+// noRoom are the errors of a disk that cannot hold the page now: it is full or read-only, a quota
+// is used up, or its file system cannot allocate space. No other process can share the page then,
+// and releasing claims must not depend on it.
+var noRoom = []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EOPNOTSUPP}
+
+// share maps the page if that has not been done, and reports whether it has done so now. While the
+// disk has no room for the page, get sees no changes of others, and all records are read each time.
+// It is called before each change: another process that shares the page learns of a change in no
+// other way.
+func (g *generation) share() (begun bool, err error) {
+	if g.shared() {
+		return false, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shared() {
+		return false, nil
+	}
+	page, err := sharePage(g.path)
+	if slices.ContainsFunc(noRoom, func(reason error) bool { return errors.Is(err, reason) }) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("share the ledger's change counter %s with other processes: %w", g.path, err)
+	}
+	g.page = page
+	// A page is aligned for any atomic type.
+	g.count.Store((*atomic.Uint64)(unsafe.Pointer(&page[0])))
+	return true, nil
+}
+
+func sharePage(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	size := os.Getpagesize()
+	// The disk space must be allocated before the page is mapped: if it is missing later,
+	// the process is killed.
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, int64(size)); err != nil {
+		return nil, err
+	}
+	return unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// get returns the number of changes so far.
+func (g *generation) get() uint64 {
+	if count := g.count.Load(); count != nil {
+		return count.Load()
+	}
+	return 0
+}
+
+// shared reports whether get sees the changes of other processes.
+func (g *generation) shared() bool { return g.count.Load() != nil }
+
+// add counts a change of this process and returns the new number.
+func (g *generation) add() uint64 {
+	if count := g.count.Load(); count != nil {
+		return count.Add(1)
+	}
+	return 0
+}
+
+func (g *generation) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.page == nil {
+		return nil
+	}
+	return unix.Munmap(g.page)
 }

@@ -74,6 +74,15 @@ func (l *Ledger) Unusable() []Unusable {
 	return all
 }
 
+// Check fails with an *UnusableError if the claim's record, or one that may hold devices of one of the
+// GPUs, cannot be used now.
+func (l *Ledger) Check(uid types.UID, pciAddresses []string) error {
+	if err := l.CheckClaim(uid); err != nil {
+		return err
+	}
+	return l.CheckGPUs(pciAddresses)
+}
+
 // CheckClaim fails with an *UnusableError if the claim's record cannot be used now.
 func (l *Ledger) CheckClaim(uid types.UID) error {
 	l.mu.RLock()

@@ -43,7 +43,7 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 			Made:      !admin && placement.Base().Type == gpu.TypeMIG,
 			ShareID:   ShareID(result),
 		}
-		if device.IsShare() {
+		if !admin && placement.Share != nil {
 			if device.Amount, err = amountOf(placement, &result); err != nil {
 				return nil, err
 			}

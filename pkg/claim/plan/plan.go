@@ -67,6 +67,29 @@ type Situation struct {
 	Static func(gpu.Placement) bool
 }
 
+// Continue takes over from the claim's record what stays: its shares, because they are set up, or
+// partly set up, as recorded, and the marks of devices that containers may be using, because an
+// earlier Prepare succeeded and they still exist. The marks are written with the intent, so that they
+// survive this process. Held must be the record with its current devices; nil: there is none.
+func Continue(held *ledger.Record, wanted ledger.Record, live map[string][]gpu.Partition) {
+	if held == nil {
+		return
+	}
+	same := SameDevices(*held, wanted)
+	for i := range wanted.Devices {
+		d := &wanted.Devices[i]
+		if same && held.Devices[i].IsShare() {
+			e := held.Devices[i]
+			d.Placement, d.Amount, d.Before = e.Placement, e.Amount, e.Before
+		}
+		for _, e := range held.Devices {
+			if e.Request == d.Request && e.Key() == d.Key() && held.WasHandedOut(e) && (e.Admin || Exists(e, live[e.Placement.GPU])) {
+				d.HandedOut, d.UUID = true, e.UUID
+			}
+		}
+	}
+}
+
 // Prepare lists the remaining steps until the claim is prepared; none if it is.
 func Prepare(s Situation) ([]Step, error) {
 	for _, check := range []func(Situation) error{checkItself, checkShares, checkHolders, checkAmounts, checkForeign} {
@@ -74,7 +97,7 @@ func Prepare(s Situation) ([]Step, error) {
 			return nil, err
 		}
 	}
-	if isPrepared(s) {
+	if PreparedOnPaper(s) && allExist(s) {
 		return nil, nil
 	}
 	var steps []Step
@@ -211,10 +234,10 @@ func madeFor(part gpu.Partition, r *ledger.Record) bool {
 	return false
 }
 
-// isPrepared reports whether nothing is left to do: the record is complete and has the same
-// devices, and the partitions and the CDI file exist.
-func isPrepared(s Situation) bool {
-	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && SameDevices(*s.Held, s.Wanted) && allExist(s)
+// PreparedOnPaper reports whether a claim is prepared according to its record, which is complete and
+// has the same devices, and to its CDI file. The partitions may be gone.
+func PreparedOnPaper(s Situation) bool {
+	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && SameDevices(*s.Held, s.Wanted)
 }
 
 // allExist reports whether the hardware still has all devices of the claim.
@@ -265,4 +288,90 @@ func Release(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.
 		}
 	}
 	return append(steps, Step{Op: OpForget})
+}
+
+// SameBase reports whether two devices are shares of the same GPU or partition.
+func SameBase(d, e ledger.Device) bool {
+	return d.IsShare() && e.IsShare() && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
+}
+
+// HeldByOthers reports whether other claims have shares of the same GPU or partition.
+func HeldByOthers(d ledger.Device, others []ledger.Record) bool {
+	for _, other := range others {
+		for _, e := range other.Devices {
+			if SameBase(d, e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkShares refuses shares that the plugin cannot set up, and shares of one claim that exceed
+// their device. The scheduler does not allocate these, so a retry would not help.
+func checkShares(s Situation) error {
+	for i, d := range s.Wanted.Devices {
+		if !d.IsShare() {
+			continue
+		}
+		if !s.CanShare {
+			return fmt.Errorf("%s is a share, and this plugin was started without sharing; restart it with sharing, or delete the pod so that it is scheduled again", d.Name)
+		}
+		if what := over(d.Placement, sumOf(d, s.Wanted.Devices[:i+1])); what != "" {
+			return fmt.Errorf("the claim was allocated more of %s than all of its %s; delete the pod so that it is scheduled again", d.Name, what)
+		}
+		if n := sharesOf(d.Request, s.Wanted.Devices); d.Placement.Share.OneClient && n > 1 {
+			return fmt.Errorf("request %s asks for %d shares, and the settings of GPU %s (oneClient) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.GPUName())
+		}
+	}
+	return nil
+}
+
+// sharesOf counts the shares of a request.
+func sharesOf(request string, devices []ledger.Device) int {
+	n := 0
+	for _, d := range devices {
+		if d.IsShare() && d.Request == request {
+			n++
+		}
+	}
+	return n
+}
+
+// checkAmounts refuses shares that exceed their device together with those of other claims. It
+// counts like the scheduler.
+func checkAmounts(s Situation) error {
+	for _, d := range s.Wanted.Devices {
+		if !d.IsShare() {
+			continue
+		}
+		sum := sumOf(d, s.Wanted.Devices)
+		var holders []ledger.Record
+		for _, other := range s.Others {
+			theirs := sumOf(d, other.Devices)
+			if theirs == (gpu.Amount{}) {
+				continue
+			}
+			sum = plus(sum, theirs)
+			holders = append(holders, other)
+		}
+		if what := over(d.Placement, sum); what != "" {
+			return conflict(s.Wanted, holders, func(holders string) string {
+				return fmt.Sprintf("%s cannot be prepared: not enough of its %s is left, because of %s, whose release is not finished; this is retried",
+					d.Name, what, holders)
+			})
+		}
+	}
+	return nil
+}
+
+// sumOf adds up the amounts of those devices that are shares of the same device as d.
+func sumOf(d ledger.Device, devices []ledger.Device) gpu.Amount {
+	var sum gpu.Amount
+	for _, e := range devices {
+		if e.IsShare() && e.Amount != nil && e.Placement.SharesWith(d.Placement) {
+			sum = plus(sum, *e.Amount)
+		}
+	}
+	return sum
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -37,7 +36,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	modes := f.modesOf(ctx, gpus)
 	// Claims come and go meanwhile, so all parts of the report are of one list.
 	records := f.Claims.Ledger.List()
-	inUse := claim.InUse(records)
+	inUse := ledger.InUse(records)
 	report := &v1alpha1.NodeReport{
 		BootID:  f.Machine.BootID(),
 		Count:   int32(len(gpus)),

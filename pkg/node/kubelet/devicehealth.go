@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -52,7 +51,7 @@ func (d *Driver) health() kubeletplugin.DeviceHealthReport {
 	var report kubeletplugin.DeviceHealthReport
 	now := time.Now()
 	places := map[string]int{}
-	for _, r := range claim.InUse(d.Claims.Ledger.List()) {
+	for _, r := range ledger.InUse(d.Claims.Ledger.List()) {
 		for _, device := range r.Devices {
 			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
 			if g, ok := known[device.Placement.GPU]; ok {

@@ -42,7 +42,7 @@ const (
 	PartitioningOff Partitioning = "Off"
 )
 
-// Offers tells whether claims can have a placement of the GPU, or a share of it.
+// Offers reports whether claims can have a placement of the GPU, or a share of it.
 func (s Layout) Offers(p gpu.Placement) bool {
 	p = p.Base()
 	switch p.Type {

@@ -52,7 +52,7 @@ func (d Desired) legacy() Legacy {
 	return Legacy{Kind: LegacyWhole}
 }
 
-// Means tells whether the vendor's extended resource stands for a placement.
+// Means reports whether the vendor's extended resource stands for a placement.
 func (d Desired) Means(p gpu.Placement) bool {
 	replica := p.Share != nil && p.Share.By == gpu.ByFraction
 	whole := p.Base().Type == gpu.TypeGPU

@@ -26,7 +26,7 @@ func (s *selector) everything() bool {
 	return s.vendor == "" && s.mig == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
 
-// selects tells whether a GPU matches, regardless of count.
+// selects reports whether a GPU matches, regardless of count.
 func (s *selector) selects(g *gpu.GPU) bool {
 	return (s.vendor == "" || s.vendor == g.Vendor) &&
 		(s.mig == "" || s.mig == migSupport(g)) &&
@@ -36,7 +36,7 @@ func (s *selector) selects(g *gpu.GPU) bool {
 		(len(s.indexes) == 0 || slices.Contains(s.indexes, g.Index))
 }
 
-// migSupport tells whether a GPU supports MIG; empty for GPUs that are not NVIDIA's.
+// migSupport reports whether a GPU supports MIG; empty for GPUs that are not NVIDIA's.
 func migSupport(g *gpu.GPU) v1alpha1.MIGSupport {
 	switch {
 	case g.Vendor != gpu.NVIDIA:
@@ -47,7 +47,7 @@ func migSupport(g *gpu.GPU) v1alpha1.MIGSupport {
 	return v1alpha1.MIGIncapable
 }
 
-// hasID tells whether a GPU has a PCI ID: that of the device, and after a colon that of the
+// hasID reports whether a GPU has a PCI ID: that of the device, and after a colon that of the
 // subsystem, if it is given.
 func hasID(g *gpu.GPU, id string) bool {
 	device, subsystem, named := strings.Cut(id, ":")

@@ -165,7 +165,7 @@ func (h *amdHardware) room(gpuID string, wanted func(mode string) bool) int {
 	return most
 }
 
-// fits tells whether so many pieces could be had, of one GPU or of all.
+// fits reports whether so many pieces could be had, of one GPU or of all.
 func (h *amdHardware) fits(count int, oneGPU bool, wanted func(mode string) bool) bool {
 	sum := 0
 	for _, gpuID := range h.gpus {

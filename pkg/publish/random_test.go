@@ -74,7 +74,7 @@ func TestRandomClaims(t *testing.T) {
 	}
 }
 
-// ofOneModel tells whether all GPUs of a machine are alike: what holds for two of a
+// ofOneModel reports whether all GPUs of a machine are alike: what holds for two of a
 // model holds for eight of it.
 func ofOneModel(inv *models.Inventory) bool {
 	return !slices.ContainsFunc(inv.GPUs, func(g models.GPU) bool { return g.Model != inv.GPUs[0].Model })

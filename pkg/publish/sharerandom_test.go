@@ -118,7 +118,7 @@ func limits(p gpu.Placement) amountsInUnits {
 	return amountsInUnits{"memory": p.Memory, "fraction": 1000, "compute": 100, "clients": int64(p.Share.MaxClients)}
 }
 
-// fits tells whether a device can be given to one more claim.
+// fits reports whether a device can be given to one more claim.
 func (n *shareNode) fits(g *publish.GPU, p gpu.Placement, a amounts) bool {
 	sum := gpu.Counters{}
 	for name := range n.held {

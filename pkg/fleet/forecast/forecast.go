@@ -141,7 +141,7 @@ func Of(in Input) (Forecast, error) {
 	return out, nil
 }
 
-// Selects tells whether a plan selects a node, by its labels.
+// Selects reports whether a plan selects a node, by its labels.
 func Selects(p *v1alpha1.PartitionPlan, node *corev1.Node) bool {
 	s, err := metav1.LabelSelectorAsSelector(selectorOf(p))
 	return err == nil && s.Matches(labels.Set(node.Labels))
@@ -208,7 +208,7 @@ func (in *Input) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string
 	return "", true
 }
 
-// before tells whether a plan has precedence over another one, which may not exist yet.
+// before reports whether a plan has precedence over another one, which may not exist yet.
 func before(a, b *v1alpha1.PartitionPlan) bool {
 	if a.Spec.Priority != b.Spec.Priority {
 		return a.Spec.Priority > b.Spec.Priority
@@ -219,7 +219,7 @@ func before(a, b *v1alpha1.PartitionPlan) bool {
 	return a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name
 }
 
-// ready tells whether a node is ready. One that does not say is.
+// ready reports whether a node is ready. One that does not say is.
 func ready(node *corev1.Node) bool {
 	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue

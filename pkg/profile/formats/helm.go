@@ -70,7 +70,7 @@ func valuesIn(text strict.Text, depth int) ([]Document, error) {
 	return valuesBelow(text, root.Content[0], nil, depth)
 }
 
-// anyFile tells whether an object has a file of a known project.
+// anyFile reports whether an object has a file of a known project.
 func anyFile(in *yamlv3.Node) bool {
 	for i := 1; i < len(in.Content); i += 2 {
 		if detect([]byte(in.Content[i].Value)) != "" {

@@ -54,14 +54,14 @@ func (s *selected) overlap(o *selected) overlaps {
 	return sometimes
 }
 
-// narrower tells whether the filters of an entry let no GPU pass that those of the other do not.
+// narrower reports whether the filters of an entry let no GPU pass that those of the other do not.
 func (s *selected) narrower(o *selected) bool {
 	return len(o.filters) == 0 || len(s.filters) > 0 && !slices.ContainsFunc(s.filters, func(id string) bool {
 		return !slices.ContainsFunc(o.filters, func(other string) bool { return within(id, other) })
 	})
 }
 
-// within tells whether each GPU with one ID has the other.
+// within reports whether each GPU with one ID has the other.
 func within(id, other string) bool {
 	device, _, _ := strings.Cut(id, ":")
 	return id == other || device == other

@@ -62,7 +62,7 @@ func separates(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("---")) && (len(line) == 3 || bytes.ContainsAny(line[3:4], " \t\r\n"))
 }
 
-// blank tells whether there is nothing but comments.
+// blank reports whether there is nothing but comments.
 func blank(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {

@@ -70,7 +70,7 @@ func spell(counts map[string]int) string {
 	return cmp.Or(strings.Join(parts, " "), "on")
 }
 
-// capable tells whether a GPU can do MIG.
+// capable reports whether a GPU can do MIG.
 func capable(g gpu.GPU) bool {
 	on := g.WithMIG(gpu.MIGOn)
 	return slices.ContainsFunc(on.Placements, func(p gpu.Placement) bool { return p.Type == gpu.TypeMIG })
@@ -144,7 +144,7 @@ func migParted(entries []any, gpus []gpu.GPU) (geometry, error) {
 // errTwoModes: two entries have different modes for a GPU.
 var errTwoModes = errors.New("another mode than that of a later entry")
 
-// migPartedSelects tells whether an entry selects the GPU with an index.
+// migPartedSelects reports whether an entry selects the GPU with an index.
 func migPartedSelects(entry map[string]any, index int, g gpu.GPU) bool {
 	var filters []string
 	switch f := entry["device-filter"].(type) {

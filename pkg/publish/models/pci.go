@@ -9,7 +9,7 @@ import (
 // pciAddress is domain, bus, device and function as sysfs spells them.
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
 
-// IsPCIAddress tells whether a text is an address as sysfs spells it:
+// IsPCIAddress reports whether a text is an address as sysfs spells it:
 // 0000:1b:00.0.
 func IsPCIAddress(s string) bool { return pciAddress.MatchString(s) }
 

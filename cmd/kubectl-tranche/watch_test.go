@@ -161,12 +161,12 @@ func holding(namespace, name, node string) *resourceapi.ResourceClaim {
 // A terminal has the picture, with what keeps it from being new.
 func TestTellOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: []string{"Nodes: connection refused. What is shown of them may be old."}}
+	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: []string{"Nodes: connection refused. What is shown of them may be outdated."}}
 	live := picture.Live{Out: &out}
 	r := &showRun{session: newSession(&out, picture.Screen{Width: 80, Live: true}, connection{})}
 	require.NoError(t, r.tell(&live, nil, s))
 	assert.Contains(t, out.String(), "No node publishes GPUs yet.")
-	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Nodes: connection refused. What is shown of them may be old.")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Nodes: connection refused. What is shown of them may be outdated.")
 	require.NoError(t, r.tell(&live, s, s))
 	assert.Contains(t, out.String(), "\x1b[J")
 }

@@ -120,7 +120,7 @@ func (p policy) evaluator(w write) func(text string, returns *gocel.Type) any {
 	}
 }
 
-// concerns tells whether the policy's conditions let it look at a write.
+// concerns reports whether the policy's conditions let it look at a write.
 func (p policy) concerns(w write) bool {
 	p.t.Helper()
 	evaluate := p.evaluator(w)

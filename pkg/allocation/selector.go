@@ -32,7 +32,7 @@ func (e *SelectorError) Error() string {
 
 func (e *SelectorError) Unwrap() error { return e.Err }
 
-// Matches tells whether all selectors choose a device. Like the scheduler, it stops at the first
+// Matches reports whether all selectors choose a device. Like the scheduler, it stops at the first
 // that does not, or that cannot be evaluated: then the error is a SelectorError. If the context has
 // ended, that says nothing about the selectors.
 func Matches(ctx context.Context, cache *cel.Cache, d cel.Device, selectors ...resourceapi.DeviceSelector) (bool, error) {

@@ -1,6 +1,7 @@
 package claimtemplate
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,42 +12,42 @@ import (
 )
 
 const (
-	// Prefix begins the name of every template.
+	// Prefix is the prefix of all template names.
 	Prefix = "tranche-"
 	// MostMemory is the largest amount of memory in MiB, more than any GPU has.
 	MostMemory = 1 << 20
-	// MostDevices is how many GPUs a template can ask for; more than a node has.
+	// MostDevices is the maximum number of GPUs of a template, more than a node has.
 	MostDevices = 16
 
-	// longestName is the longest name of an object.
+	// longestName is the maximum length of an object's name.
 	longestName = 253
 	longestTerm = 63
 )
 
-// Request is what the name of a template says.
+// Request is what the name of a template encodes.
 type Request struct {
 	Vendor gpu.Vendor
-	// Fraction of a GPU in thousandths, or Memory in MiB. Neither: a whole GPU.
+	// Fraction is in thousandths of a GPU, Memory in MiB. Both are 0 for a whole GPU.
 	Fraction, Memory int64
-	// Compute limits a share to a percentage of the multiprocessors; 0: no limit.
+	// Compute limits a share to a percentage of the multiprocessors. 0 means no limit.
 	Compute int64
 	// Count is the number of GPUs.
 	Count int64
-	// MPS: only GPUs whose sharing strategy is MPS.
+	// MPS restricts the request to GPUs whose sharing strategy is MPS.
 	MPS bool
-	// Terms select GPUs, in the order of the name.
+	// Terms select GPUs. They have the order of the name.
 	Terms []Term
 }
 
-// Term selects GPUs by their product name or UUID. Of several terms of the same kind, one must
-// be true; of those that exclude GPUs, all must.
+// Term selects GPUs by their product name or UUID. A GPU must match one term of each kind, and all terms
+// that exclude GPUs.
 type Term struct {
 	Kind TermKind
-	// Value is in lower case, with dashes in the place of spaces and underscores.
+	// Value is in lower case, with dashes instead of spaces and underscores.
 	Value string
 }
 
-// TermKind says what a term compares.
+// TermKind is what a term compares.
 type TermKind string
 
 // The kinds of terms. A value of Type or NotType is a part of the product name.
@@ -62,7 +63,7 @@ var (
 	value  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 )
 
-// Parse reads the name of a template. Each Request has one name only.
+// Parse parses the name of a template. Each Request has exactly one name.
 func Parse(name string) (*Request, error) {
 	if len(name) > longestName {
 		return nil, fmt.Errorf("template %.40s… has a name of %d characters, and the limit is %d", name, len(name), longestName)
@@ -70,7 +71,7 @@ func Parse(name string) (*Request, error) {
 	parts := strings.Split(name, ".")
 	found := amount.FindStringSubmatch(parts[0])
 	if found == nil {
-		return nil, fmt.Errorf("template %s: the name states no amount, as in tranche-fraction-500 or tranche-memory-2000mi", name)
+		return nil, fmt.Errorf("template %s: the name has no amount, as in tranche-fraction-500 or tranche-memory-2000mi", name)
 	}
 	r := &Request{Vendor: gpu.NVIDIA, Count: 1, MPS: found[6] != ""}
 	if found[1] != "" {
@@ -97,7 +98,7 @@ func Parse(name string) (*Request, error) {
 		return nil, fmt.Errorf("template %s: %w", name, err)
 	}
 	if canonical := r.String(); canonical != name {
-		return nil, fmt.Errorf("template %s: this amount is written %s", name, canonical)
+		return nil, fmt.Errorf("template %s: the name of this amount is %s", name, canonical)
 	}
 	return r, nil
 }
@@ -117,22 +118,22 @@ func (r *Request) check() error {
 	case r.Count < 1 || r.Count > MostDevices:
 		return fmt.Errorf("the number of GPUs is %d, and it must be from 1 to %d", r.Count, MostDevices)
 	case r.Compute != 0 && (!share || r.Vendor != gpu.NVIDIA):
-		return fmt.Errorf("compute is limited for shares of NVIDIA GPUs only")
+		return errors.New("compute can be limited only for shares of NVIDIA GPUs")
 	case r.MPS && (!share || r.Vendor != gpu.NVIDIA || r.Count > 1):
-		return fmt.Errorf("MPS serves a share of one NVIDIA GPU only")
+		return errors.New("MPS serves only a share of one NVIDIA GPU")
 	}
 	for _, t := range r.Terms {
 		if !slices.Contains([]TermKind{Type, NotType, UUID, NotUUID}, t.Kind) {
-			return fmt.Errorf("%q is neither %s, %s, %s nor %s", t.Kind, Type, NotType, UUID, NotUUID)
+			return fmt.Errorf("unknown term %q: use %s, %s, %s or %s", t.Kind, Type, NotType, UUID, NotUUID)
 		}
 		if len(t.Value) > longestTerm || !value.MatchString(t.Value) {
-			return fmt.Errorf("%q is not part of the name of a product, nor a UUID", t.Value)
+			return fmt.Errorf("%q is neither part of a product name nor a UUID", t.Value)
 		}
 	}
 	return nil
 }
 
-// String is the name of the template.
+// String returns the name of the template.
 func (r *Request) String() string {
 	var b strings.Builder
 	b.WriteString(Prefix)

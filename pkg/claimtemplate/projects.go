@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Project is whose way a pod has to ask for GPUs. The first three are values of the label
+// Project is a project whose format a pod uses to request GPUs. All but Plain are values of the label
 // tranche.dev/translate.
 type Project string
 
@@ -19,13 +19,13 @@ const (
 	Plain Project = "device plugin"
 )
 
-// schedulers are those of the projects.
+// schedulers are the projects' schedulers.
 var schedulers = map[string]Project{"kai-scheduler": KAI, "runai-scheduler": KAI, "hami-scheduler": HAMi, "nos-scheduler": Nos}
 
-// SchedulerOf is the project whose scheduler has a name; empty: none.
+// SchedulerOf returns the project whose scheduler has a name, or "".
 func SchedulerOf(name string) Project { return schedulers[name] }
 
-// domains are those of the projects. Their subdomains count, too.
+// domains are the domains of the projects' keys, including subdomains.
 //
 //   - NVIDIA and AMD: device plugins, GPU operators, KAI 0.18, HAMi
 //   - HAMi: https://github.com/Project-HAMi/HAMi, pkg/device, and its ancestor 4pd.io
@@ -39,26 +39,26 @@ var domains = []string{
 	"nebuly.com", "nebuly.ai", "org.instaslice", "silogen.ai",
 }
 
-// Known tells whether a resource, label or annotation is of a project that is read here. Such a key
-// is never lost in silence: it is translated, refused, or people are told that it stays.
+// Known reports whether a resource, label or annotation belongs to a known project. Such a key is never
+// ignored silently: it is translated, rejected, or reported to the user.
 func Known(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && slices.ContainsFunc(domains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) })
 }
 
-// kai018 begins the annotations of KAI 0.18 and Run:ai 3.0, which are neither translated nor served.
-// The chart's policies refuse the same (files/translate.yaml).
+// kai018 matches the annotations of KAI 0.18 and Run:ai 3.0, which are neither translated nor served.
+// The chart's policies reject the same (files/translate.yaml).
 var kai018 = struct {
 	pattern *regexp.Regexp
-	// text follows the annotation in a message, and says what to do.
+	// text follows the annotation in a message, with the remedy.
 	text string
 }{
 	regexp.MustCompile(`^nvidia[.]com/container[.]`),
 	"asks for a share in the way of KAI 0.18 and Run:ai 3.0, which is not translated: write annotation gpu-memory with the MiB, and gpu-fraction-container-name with the container, or a claim",
 }
 
-// AsksFor is the annotation by which a pod asks for a GPU, without a limit; empty: there is none.
-// refusal says what to do if nothing translates it.
+// AsksFor returns the annotation by which a pod requests a GPU without a limit, or "". refusal is the
+// remedy if the annotation is not translated.
 func AsksFor(annotations map[string]string) (key, refusal string) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if kai018.pattern.MatchString(key) {
@@ -72,20 +72,3 @@ func AsksFor(annotations map[string]string) (key, refusal string) {
 	}
 	return "", ""
 }
-
-// counterparts are what to use in the place of labels and annotations that change which GPU a pod
-// gets, or when.
-var counterparts = map[string]string{
-	"kai.scheduler/queue":                    "use a ResourceQuota or Kueue",
-	"runai/queue":                            "use a ResourceQuota or Kueue",
-	"kai.scheduler/node-pool":                "use a nodeSelector",
-	"kai.scheduler/gpu-compute-sharing-mode": "the PartitionProfile sets the sharing strategy",
-	"hami.io/gpu-scheduler-policy":           "the default scheduler chooses the GPU",
-	"hami.io/node-scheduler-policy":          "the default scheduler chooses the GPU",
-	"hami.io/device-scoring-weights":         "the default scheduler chooses the GPU",
-	"nos.nebuly.com/capacity":                "use a ResourceQuota or Kueue",
-	"nvidia.com/gpu.memory":                  "it is a label of nodes, and asks for no GPU: use a claim",
-}
-
-// Counterpart says what to use in the place of a label or annotation; empty: nothing in particular.
-func Counterpart(key string) string { return counterparts[key] }

@@ -18,7 +18,7 @@ const (
 	classSuffix = ".tranche.dev"
 )
 
-// Spec is what a claim that is made from the template asks for.
+// Spec returns the spec of claims that are created from the template.
 func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 	exactly := &resourceapi.ExactDeviceRequest{
 		AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: r.Count,
@@ -44,7 +44,7 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 		exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
 	}
 	devices := resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: requestName, Exactly: exactly}}}
-	// Without this, both shares could be of one GPU. Whole GPUs differ anyway.
+	// Otherwise several shares could be of the same GPU. Whole GPUs always differ.
 	if r.Count > 1 && share != "" {
 		devices.Constraints = []resourceapi.DeviceConstraint{{
 			Requests:          []string{requestName},
@@ -54,8 +54,8 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 	return resourceapi.ResourceClaimSpec{Devices: devices}
 }
 
-// selectors are CEL expressions that a device must satisfy. Terms of one kind are one regular
-// expression: the API server limits what a selector may cost.
+// selectors returns CEL expressions that a device must satisfy. Terms of one kind form one regular
+// expression, because the API server limits the cost of a selector.
 func (r *Request) selectors() (all []string) {
 	if r.MPS {
 		all = append(all, has(names.AttributeSharing)+` && `+attribute(names.AttributeSharing)+` == "mps"`)
@@ -82,12 +82,12 @@ func (r *Request) selectors() (all []string) {
 	return all
 }
 
-// has tells whether a device has an attribute. To read one that it lacks is an error.
+// has returns an expression for whether a device has an attribute. Reading a missing one is an error.
 func has(name string) string {
 	return fmt.Sprintf("%q in device.attributes[%q]", name, names.DriverName)
 }
 
-// attribute is a string attribute. The cost of what is done with orValue is not limited.
+// attribute returns an expression for a string attribute. With orValue its cost could not be limited.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", names.DriverName, name)
 }

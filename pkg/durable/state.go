@@ -36,7 +36,7 @@ func (s *State[T]) Read() (value T, err error) {
 	return read, nil
 }
 
-// Unread tells whether the file has to be read before a Write.
+// Unread reports whether the file has to be read before a Write.
 func (s *State[T]) Unread() bool { return !s.done }
 
 // Write replaces the file. It fails if the file is unread.

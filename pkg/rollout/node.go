@@ -60,7 +60,7 @@ type Trouble struct {
 // publishes the taints. A plugin that is gone does not keep other nodes waiting for longer.
 const UntaintPatience = 30 * time.Second
 
-// Joins tells whether a node never had a profile, and no claim holds its GPUs.
+// Joins reports whether a node never had a profile, and no claim holds its GPUs.
 func Joins(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Applied == nil && (s.Node == nil || s.Node.Held == 0)
 }
@@ -147,7 +147,7 @@ func (n *Node) judge(s *v1alpha1.GPUNodeStatus) {
 	n.Failed = !n.Aside
 }
 
-// damaged tells whether the last rollout that is in the history could not be rolled back.
+// damaged reports whether the last rollout that is in the history could not be rolled back.
 func damaged(history []v1alpha1.SwitchRecord) bool {
 	for i := range history {
 		switch r := &history[i]; {
@@ -193,12 +193,12 @@ func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
 	}
 }
 
-// broken tells whether the node has neither its old nor its new profile, and is not moving.
+// broken reports whether the node has neither its old nor its new profile, and is not moving.
 func (n *Node) broken() bool {
 	return !n.Moving && !n.Joining && n.Ready && n.Applied != "" && n.Reported != n.Applied
 }
 
-// starting tells whether the node waits for permission to begin its switch.
+// starting reports whether the node waits for permission to begin its switch.
 func (n *Node) starting() bool {
 	return n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting
 }
@@ -225,12 +225,12 @@ func (n *Node) target() (hash string, keeps bool) {
 	return n.Desired, resting && !n.Moving && !n.Joining && !n.settled(n.Desired)
 }
 
-// retries tells whether the node failed to reach a target, and is about to try again.
+// retries reports whether the node failed to reach a target, and is about to try again.
 func (n *Node) retries(target string) bool {
 	return n.Desired == target && n.To == target && n.Failed && n.starting()
 }
 
-// settled tells whether the node has a profile and nothing is under way.
+// settled reports whether the node has a profile and nothing is under way.
 func (n *Node) settled(target string) bool {
 	return !n.Moving && n.Applied == target && n.Reported == target
 }

@@ -110,7 +110,7 @@ func (t *turn) count() {
 	t.Wake = t.tally.wake
 }
 
-// watched tells whether trouble of a node counts: until the rollout is complete.
+// watched reports whether trouble of a node counts: until the rollout is complete.
 func (t *turn) watched(n *Node) bool {
 	r := t.revision(t.Status.Target)
 	return r != nil && r.Completed == nil && !n.Trouble.Since.Before(timeOf(t.Status.Started).Truncate(time.Second))
@@ -123,7 +123,7 @@ func timeOf(at *metav1.Time) time.Time {
 	return at.Time
 }
 
-// stop stops the plan if too many nodes have failed. It tells whether nodes go to another
+// stop stops the plan if too many nodes have failed. It reports whether nodes go to another
 // revision now.
 func (t *turn) stop() bool {
 	s := &t.Status
@@ -154,7 +154,7 @@ func (t *turn) stop() bool {
 	return true
 }
 
-// stopped tells whether failures stop the current target.
+// stopped reports whether failures stop the current target.
 func (t *turn) stopped() bool {
 	return t.Status.Stopped != nil && t.Status.Stopped.Revision == t.Status.Target
 }
@@ -197,7 +197,7 @@ func stepsOf(strategy *v1alpha1.RolloutStrategy, nodes int) (steps []step) {
 	return steps
 }
 
-// undoing tells whether nodes go back to an earlier revision.
+// undoing reports whether nodes go back to an earlier revision.
 func (t *turn) undoing() bool { return t.Status.Target != t.Status.Revision }
 
 func (t *turn) current() *step { return &t.steps[t.Status.Step-1] }
@@ -239,7 +239,7 @@ func (t *turn) advance() {
 	}
 }
 
-// reached tells whether the nodes of a step have the target. At the last one, nodes that cannot
+// reached reports whether the nodes of a step have the target. At the last one, nodes that cannot
 // be switched now may be missing, but not most of them.
 func (t *turn) reached(s *step) bool {
 	switch nodes := t.tally.eligible(); {

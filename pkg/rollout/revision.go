@@ -109,7 +109,7 @@ func Assign(plan *v1alpha1.PartitionPlan, joining bool) *v1alpha1.ProfileSnapsho
 	return &v1alpha1.ProfileSnapshot{Profile: r.Profile, Source: v1alpha1.FromPlan, Plan: plan.Name, Hash: r.Hash, Rules: r.Rules}
 }
 
-// Gives tells whether a plan gives its nodes anything, or keeps them as they are. Otherwise they
+// Gives reports whether a plan gives its nodes anything, or keeps them as they are. Otherwise they
 // get what they would have without it.
 func Gives(plan *v1alpha1.PartitionPlan) bool {
 	return plan.Status.Revision == 0 || plan.Status.Target != 0

@@ -27,7 +27,7 @@ type tally struct {
 	since time.Time
 	// refusals: nodes that refuse the profile before anything changes count as failures.
 	refusals bool
-	// bad tells whether the trouble of an updated node counts.
+	// bad reports whether the trouble of an updated node counts.
 	bad func(*Node) bool
 
 	counts v1alpha1.PlanNodes
@@ -150,7 +150,7 @@ func (t *tally) retry(n *Node) {
 	}
 }
 
-// setAside tells whether the last attempt of a node to reach a target changed nothing.
+// setAside reports whether the last attempt of a node to reach a target changed nothing.
 func (n *Node) setAside(target string) bool {
 	return n.Aside && n.Desired == target && !n.broken()
 }

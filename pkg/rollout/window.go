@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// InWindow tells whether a time is in one of the windows, and when that changes; zero: never. No
+// InWindow reports whether a time is in one of the windows, and when that changes; zero: never. No
 // windows mean all times.
 func InWindow(windows []v1alpha1.Window, now time.Time) (open bool, changes time.Time, err error) {
 	if len(windows) == 0 {

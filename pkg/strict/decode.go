@@ -20,23 +20,23 @@ type Text struct {
 	// File names it in errors.
 	File string
 	Data []byte
-	// Before is the number of lines of the file before the document, negative if the lines of the
-	// document are not lines of the file.
+	// Before is the number of lines of the file before the document. It is negative if the lines of
+	// the document are not lines of the file.
 	Before int
-	// AnyCase accepts keys in another case than that of the fields. What is below such a key is not
-	// checked for unknown keys.
+	// AnyCase ignores the case of keys. Values of keys in another case are not checked for unknown
+	// keys.
 	AnyCase bool
 }
 
-// Decode decodes YAML or JSON into a struct with JSON tags. The file's name is for errors. With an
-// error, into is unchanged.
+// Decode decodes YAML or JSON into a struct with JSON tags. Errors contain the name of the file. If it
+// fails, into is unchanged.
 func Decode(file string, data []byte, into any) error {
 	_, err := Text{File: file, Data: data}.Decode(into)
 	return err
 }
 
-// Decode is Decode for a document. The problems are empty, for those that the caller finds: they
-// get the lines of the file.
+// Decode decodes a document. It returns an empty collection for the caller's problems, which knows the
+// lines of the file.
 func (t Text) Decode(into any) (*Problems, error) {
 	problems, err := t.scan()
 	if err != nil {
@@ -70,7 +70,7 @@ func (t Text) Decode(into any) (*Problems, error) {
 	return problems, nil
 }
 
-// scan reads the only document for what is lost in JSON: duplicate keys, and lines.
+// scan reads the document for what is lost in JSON: duplicate keys, and lines.
 func (t Text) scan() (*Problems, error) {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(t.Data))
 	var document, next yamlv3.Node
@@ -84,7 +84,7 @@ func (t Text) scan() (*Problems, error) {
 	}
 	switch err := decoder.Decode(&next); {
 	case err == nil && !empty(&next):
-		return nil, errors.New("it has more than one document, separated by ---: only the first would be read")
+		return nil, errors.New("it has more than one document, separated by ---: keep one")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func empty(document *yamlv3.Node) bool {
 	return len(document.Content) == 0 || document.Content[0].Tag == "!!null"
 }
 
-// collect adds the lines of a node and what is in it, and refuses duplicate keys. An alias is not
-// followed: the line is that of the alias.
+// collect adds the lines of a node and its children, and the problems of duplicate keys. It does not
+// follow aliases.
 func (t Text) collect(problems *Problems, path string, n *yamlv3.Node, line int) {
 	if problems.lines != nil {
 		problems.lines[path] = line
@@ -115,7 +115,7 @@ func (t Text) collect(problems *Problems, path string, n *yamlv3.Node, line int)
 				same = strings.ToLower(key)
 			}
 			if seen[same] {
-				problems.Add(Key(path, key), "the key is there twice")
+				problems.Add(Key(path, key), "duplicate key")
 			}
 			seen[same] = true
 			t.collect(problems, Key(path, key), n.Content[i+1], t.Before+n.Content[i].Line)
@@ -127,13 +127,13 @@ func (t Text) collect(problems *Problems, path string, n *yamlv3.Node, line int)
 	}
 }
 
-// wanted are values of a type, by its kind; the others are whole numbers.
+// wanted describes the values of a type by its kind. All other kinds are whole numbers.
 var wanted = map[reflect.Kind]string{
 	reflect.Bool: "true or false", reflect.Float32: "a number", reflect.Float64: "a number", reflect.String: "a string",
 	reflect.Slice: "a list", reflect.Map: "an object", reflect.Struct: "an object",
 }
 
-// mistyped adds the problem of a value of a wrong type, the first of the document.
+// mistyped adds the problem of the first value of the wrong type.
 func (p *Problems) mistyped(err *stdjson.UnmarshalTypeError, data []byte) {
 	path, value := valueAt(stdjson.NewDecoder(bytes.NewReader(data)), "", err.Offset)
 	shown, _ := stdjson.Marshal(value)
@@ -149,8 +149,8 @@ func (p *Problems) mistyped(err *stdjson.UnmarshalTypeError, data []byte) {
 	p.Add(path, "must be %s, not %s%s", cmp.Or(wanted[err.Type.Kind()], "a whole number"), shown, hint)
 }
 
-// valueAt returns the value of which the first token ends at an offset, and its path. Nil: the next
-// value does not contain it.
+// valueAt returns the value whose first token ends at an offset, and its path. It returns nil if the
+// next value does not contain the offset.
 func valueAt(in *stdjson.Decoder, path string, offset int64) (string, stdjson.Token) {
 	token, err := in.Token()
 	if err != nil || in.InputOffset() >= offset {

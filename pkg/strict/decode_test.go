@@ -46,17 +46,17 @@ func TestMistakesAreRefusedByPath(t *testing.T) {
 			"f.yaml: spec.rules[1].sharing.timeslice: unknown key; did you mean timeSlice?"},
 		"swapped letters":                 {"spec: {rules: [{sharing: {replcias: 2}}]}", "spec.rules[0].sharing.replcias: unknown key; did you mean replicas?"},
 		"wrong place":                     {"spec: {rules: [{timeSlice: Short}]}", "f.yaml: spec.rules[0].timeSlice: unknown key; it belongs to spec.rules[].sharing"},
-		"key of a type that reads itself": {"spec: {rules: [{after: 5s, Duration: 3}]}", "f.yaml: spec.rules[0].Duration: unknown key; there are after, next, sharing"},
+		"key of a type that reads itself": {"spec: {rules: [{after: 5s, Duration: 3}]}", "f.yaml: spec.rules[0].Duration: unknown key; valid keys are after, next, sharing"},
 		"what reads itself":               {"spec: {rules: [{after: soon}]}", "f.yaml: time: invalid duration"},
 		"unknown": {"spec: {colour: red}",
-			"f.yaml: spec.colour: unknown key; there are free, more, names, rules, share"},
+			"f.yaml: spec.colour: unknown key; valid keys are free, more, names, rules, share"},
 		"hidden field":  {"spec: {rules: [{sharing: {hidden: 2}}]}", "sharing.hidden: unknown key"},
 		"ignored field": {"spec: {rules: [{sharing: {Ignored: 2}}]}", "sharing.Ignored: unknown key"},
-		"twice":         {"spec:\n  rules:\n  - sharing:\n      replicas: 2\n      replicas: 3\n", "f.yaml: spec.rules[0].sharing.replicas: the key is there twice"},
+		"twice":         {"spec:\n  rules:\n  - sharing:\n      replicas: 2\n      replicas: 3\n", "f.yaml: spec.rules[0].sharing.replicas: duplicate key"},
 		"twice in a map": {"spec: {names: {a: x, a: z}}",
-			"f.yaml: spec.names.a: the key is there twice"},
-		"twice in what has no type": {"spec: {free: [{a: {b: 1, b: 2}}]}", "f.yaml: spec.free[0].a.b: the key is there twice"},
-		"twice in JSON":             {`{"spec": {"share": 1, "share": 2}}`, "f.yaml: spec.share: the key is there twice"},
+			"f.yaml: spec.names.a: duplicate key"},
+		"twice in what has no type": {"spec: {free: [{a: {b: 1, b: 2}}]}", "f.yaml: spec.free[0].a.b: duplicate key"},
+		"twice in JSON":             {`{"spec": {"share": 1, "share": 2}}`, "f.yaml: spec.share: duplicate key"},
 		"text for a number":         {"spec: {rules: [{sharing: {replicas: ten}}]}", `f.yaml: spec.rules[0].sharing.replicas: must be a whole number, not "ten"`},
 		"quoted number":             {`spec: {rules: [{sharing: {replicas: "10"}}]}`, `replicas: must be a whole number, not "10"`},
 		"fraction for a number":     {"spec: {rules: [{sharing: {replicas: 1.5}}]}", "replicas: must be a whole number, not 1.5"},
@@ -70,8 +70,8 @@ func TestMistakesAreRefusedByPath(t *testing.T) {
 		"list for an object":        {"spec: [{rules: []}]", "f.yaml: spec: must be an object, not a list"},
 		"odd key":                   {`spec: {names: {"a.b/c": 1}}`, `f.yaml: spec.names.a.b/c: must be a string, not 1: put it in quotes`},
 		"several at once": {"spec: {colour: red, rules: [{nxt: {}}], names: {a: x, a: z}}",
-			"f.yaml: spec.names.a: the key is there twice; spec.colour: unknown key; there are free, more, names, rules, share; spec.rules[0].nxt: unknown key; did you mean next?"},
-		"a type with a duplicate": {"spec: {rules: 3, names: {a: x, a: z}}", "f.yaml: spec.names.a: the key is there twice; spec.rules: must be a list, not 3"},
+			"f.yaml: spec.names.a: duplicate key; spec.colour: unknown key; valid keys are free, more, names, rules, share; spec.rules[0].nxt: unknown key; did you mean next?"},
+		"a type with a duplicate": {"spec: {rules: 3, names: {a: x, a: z}}", "f.yaml: spec.names.a: duplicate key; spec.rules: must be a list, not 3"},
 		"dots in a key":           {"spec: {more: {a.b: [{}, {name: x}]}}", "f.yaml: spec.more.a.b[1].name: unknown key; did you mean names?"},
 		"below a list in a map":   {"spec: {more: {a.b: [{rules: [{names: {}}]}]}}", "f.yaml: spec.more.a.b[0].rules[0].names: unknown key; it belongs to spec"},
 		"deep in metadata":        {"metadata: {label: {}}", "f.yaml: metadata.label: unknown key; did you mean labels?"},
@@ -137,7 +137,7 @@ spec:
 func TestManyProblemsAreCounted(t *testing.T) {
 	p := NewProblems("f")
 	require.NoError(t, p.Err())
-	for i := range mostTold + 3 {
+	for i := range maxReported + 3 {
 		p.Add(Index("x", i), "wrong")
 	}
 	require.ErrorContains(t, p.Err(), "x[9]: wrong; and 3 more")

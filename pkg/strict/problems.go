@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// mostTold limits how many problems of a file are reported: later ones often follow from the first.
-const mostTold = 10
+// maxReported is the maximum number of problems to report, because later ones often follow from the
+// first.
+const maxReported = 10
 
-// Problems collects the problems of a file, to report all at once.
+// Problems collects the problems of a file to report them at once.
 type Problems struct {
 	file string
-	told []string
-	// lines are the lines of the file, by path; nil if they are not known.
+	all  []string
+	// lines are the lines of values by path, or nil if unknown.
 	lines map[string]int
 }
 
-// NewProblems makes an empty collection for a file. Its name is for people.
+// NewProblems returns an empty collection for a file. Errors contain its name.
 func NewProblems(file string) *Problems { return &Problems{file: file} }
 
 // Add adds a problem of the value at a path.
@@ -29,22 +30,22 @@ func (p *Problems) Add(path, format string, args ...any) {
 	if line := lineOf(p.lines, path); line > 0 {
 		text += fmt.Sprintf(" (line %d)", line)
 	}
-	p.told = append(p.told, text)
+	p.all = append(p.all, text)
 }
 
-// Err is an error with all problems, nil if there are none.
+// Err returns an error with all problems, or nil if there are none.
 func (p *Problems) Err() error {
-	if len(p.told) == 0 {
+	if len(p.all) == 0 {
 		return nil
 	}
-	told := p.told
-	if len(told) > mostTold {
-		told = append(told[:mostTold:mostTold], fmt.Sprintf("and %d more", len(told)-mostTold))
+	all := p.all
+	if len(all) > maxReported {
+		all = append(all[:maxReported:maxReported], fmt.Sprintf("and %d more", len(all)-maxReported))
 	}
-	return errors.New(p.file + ": " + strings.Join(told, "; "))
+	return errors.New(p.file + ": " + strings.Join(all, "; "))
 }
 
-// Key is the path of a key in the object at path.
+// Key returns the path of a key of the object at path.
 func Key(path, key string) string {
 	if path == "" {
 		return key
@@ -52,11 +53,11 @@ func Key(path, key string) string {
 	return path + "." + key
 }
 
-// Index is the path of an entry of the list at path.
+// Index returns the path of an entry of the list at path.
 func Index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// lineOf is the line of the value at a path, or of the nearest object or list around it. Zero: it is
-// not known.
+// lineOf returns the line of the value at a path, or of the nearest object or list around it. It returns
+// 0 if the line is unknown.
 func lineOf(lines map[string]int, path string) int {
 	for path != "" {
 		if line, ok := lines[path]; ok {
@@ -67,5 +68,5 @@ func lineOf(lines map[string]int, path string) int {
 	return 0
 }
 
-// New makes an empty collection for the same file.
+// New returns an empty collection for the same file.
 func (p *Problems) New() *Problems { return &Problems{file: p.file, lines: p.lines} }

@@ -15,7 +15,7 @@ import (
 func (p *Problems) unknown(path string, t reflect.Type, anyCase bool) {
 	all := map[string][]string{}
 	fields(all, "", t, 0)
-	key, within := path, "" // the longest path of an object that fits
+	key, within := path, "" // the longest matching path of an object
 	for object := range all {
 		if found := keyOf(object).FindStringSubmatch(path); found != nil && len(object) > len(within) {
 			key, within = found[1], object
@@ -33,11 +33,11 @@ func (p *Problems) unknown(path string, t reflect.Type, anyCase bool) {
 	case where != "":
 		p.Add(path, "unknown key; it belongs to %s", where)
 	default:
-		p.Add(path, "unknown key; there are %s", strings.Join(names, ", "))
+		p.Add(path, "unknown key; valid keys are %s", strings.Join(names, ", "))
 	}
 }
 
-// deepest limits the depth of objects: types can be recursive.
+// deepest is the maximum depth of objects, because types can be recursive.
 const deepest = 8
 
 // fields adds the names of the fields of a type and of the objects in it, by the paths of the
@@ -67,7 +67,7 @@ func fields(all map[string][]string, path string, t reflect.Type, depth int) {
 	}
 }
 
-// keyOf matches the paths of the keys of an object.
+// keyOf returns a pattern for the paths of the keys of an object.
 func keyOf(object string) *regexp.Regexp {
 	pattern := strings.NewReplacer(`\[\]`, `\[[0-9]+\]`, `\*`, `.+`).Replace(regexp.QuoteMeta(object))
 	if pattern != "" {
@@ -76,8 +76,8 @@ func keyOf(object string) *regexp.Regexp {
 	return regexp.MustCompile("^" + pattern + "(.+)$")
 }
 
-// objectsWith returns the objects nearest to the root that have a key. Those of metadata are left
-// out, which has too many names.
+// objectsWith returns the objects nearest to the root that have a key, except for metadata, which has
+// too many keys.
 func objectsWith(key string, all map[string][]string) string {
 	var found []string
 	depth := func(path string) int { return strings.Count(path, ".") }
@@ -95,10 +95,10 @@ func objectsWith(key string, all map[string][]string) string {
 	return strings.Join(found, " or ")
 }
 
-// longestKey limits the length of keys for which near looks: its time grows quadratically.
+// longestKey is the maximum length of keys for near, whose time grows quadratically.
 const longestKey = 64
 
-// near is the name that was probably meant by a key, empty if none is near: it differs in case, or
+// near returns the name that was probably meant by a key, or "". It differs from the key only in case, or
 // in at most one letter in four. Two swapped letters count as two.
 func near(key string, names []string) string {
 	if len(key) > longestKey {

@@ -1,3 +1,3 @@
-// Package text has the phrases that messages of all programs share. It imports nothing
-// but the standard library.
+// Package text formats lists, counts, times and amounts for the messages of all programs. It imports only
+// the standard library.
 package text

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// List names up to most things and counts the rest: "a, b and 3 more".
+// List returns up to most names and the number of others: "a, b and 3 more".
 func List(all []string, most int) string {
 	if len(all) <= most {
 		return strings.Join(all, ", ")
@@ -16,7 +16,7 @@ func List(all []string, most int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// Count counts things: "1 node", "3 nodes", "2 switches".
+// Count returns a number with a noun: "1 node", "3 nodes", "2 switches".
 func Count(n int, what string) string {
 	switch {
 	case n == 1:
@@ -29,7 +29,7 @@ func Count(n int, what string) string {
 
 const ellipsis = "..."
 
-// Cut shortens a text to at most so many bytes, and not within a character.
+// Cut truncates a text to at most most bytes, without splitting a character.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -37,17 +37,17 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(ellipsis)], "") + ellipsis
 }
 
-// maxNote is the longest note of an event that the API server accepts, in bytes
+// maxNote is the maximum length of an event's note that the API server accepts, in bytes
 // (k8s.io/kubernetes/pkg/apis/core/validation/events.go).
 const maxNote = 1024
 
-// Note shortens a text to what the note of an event can have.
+// Note truncates a text to the maximum length of an event's note.
 func Note(text string) string { return Cut(text, maxNote) }
 
-// Clock is a time of day for people: "15:04:05 UTC".
+// Clock returns the time of day: "15:04:05 UTC".
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
-// Bytes is an amount of memory in the largest unit of which there is one: "79.6 GiB".
+// Bytes returns an amount of memory in the largest unit that does not exceed it: "79.6 GiB".
 func Bytes(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	value, unit := float64(n), 0
@@ -57,7 +57,7 @@ func Bytes(n int64) string {
 	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) + " " + units[unit]
 }
 
-// Capital puts the first letter of a text in upper case, if it is one of ASCII.
+// Capital returns a text with its first letter in upper case. The letter must be ASCII.
 func Capital(text string) string {
 	if text == "" {
 		return text

@@ -12,11 +12,11 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// kept are the kinds of the chart that uninstalling leaves by default.
+// kept is the kind of the chart that uninstalling keeps by default.
 const kept = "customresourcedefinitions"
 
-// Kinds are the kinds of objects that the chart and the programs create, as they are
-// found by the label part-of. Pods come first: they show that something still runs.
+// Kinds are the kinds of objects that the chart and the programs create with the label part-of. Pods
+// come first, because they show that something still runs.
 var Kinds = []schema.GroupVersionResource{
 	podsKind,
 	{Group: "apps", Version: "v1", Resource: "daemonsets"},
@@ -44,8 +44,8 @@ var Kinds = []schema.GroupVersionResource{
 	{Group: "apiextensions.k8s.io", Version: "v1", Resource: kept},
 }
 
-// Check prints what Run would take away and what else of Tranche is in the cluster, and
-// changes nothing. It returns the error with which Run would refuse.
+// Check prints the objects of Tranche in the cluster, and changes nothing. It returns the error with
+// which Run would refuse.
 func Check(ctx context.Context, c Config) error {
 	left, err := c.left(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func Check(ctx context.Context, c Config) error {
 	return nil
 }
 
-// left lists what of Tranche is in the cluster, a line for each kind.
+// left returns a line for each kind of objects of Tranche in the cluster.
 func (c *Config) left(ctx context.Context) (lines []string, err error) {
 	type query struct {
 		text    string
@@ -103,9 +103,9 @@ func (c *Config) left(ctx context.Context) (lines []string, err error) {
 			lines = append(lines, fmt.Sprintf("%s: %d", q.text, len(found)))
 		}
 	}
-	made, err := c.findTemplates(ctx)
-	if len(made) > 0 {
-		lines = append(lines, "resourceclaimtemplates that were made of an amount: "+some(namesOf(made)))
+	created, err := c.findTemplates(ctx)
+	if len(created) > 0 {
+		lines = append(lines, "resourceclaimtemplates that the controller created: "+some(namesOf(created)))
 	}
 	nodes, nodesErr := c.markedNodes(ctx)
 	if len(nodes) > 0 {

@@ -12,17 +12,17 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// holder is a claim that holds GPUs and is in use.
+// holder is a claim that holds GPUs and is in use by pods.
 type holder struct {
 	namespace, claim string
 	devices          []string
 	users            []user
 }
 
-// user is who uses a claim: a pod, or what a claim may be reserved for else.
+// user is a pod, or another object that a claim is reserved for.
 type user struct{ resource, name string }
 
-// holders finds the claims that hold GPUs and are in use.
+// holders lists the claims that hold GPUs and are in use.
 func (c *Config) holders(ctx context.Context) (holders []holder, err error) {
 	err = pages(ctx, func(ctx context.Context, next string) (string, error) {
 		list, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
@@ -33,12 +33,12 @@ func (c *Config) holders(ctx context.Context) (holders []holder, err error) {
 		return list.Continue, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the ResourceClaims to see who holds GPUs: %w", err)
+		return nil, fmt.Errorf("list ResourceClaims that hold GPUs: %w", err)
 	}
 	return holders, nil
 }
 
-// findHolders picks the claims that have devices of ours and are in use.
+// findHolders returns the claims that have our devices and are in use.
 func findHolders(claims []resourceapi.ResourceClaim) []holder {
 	var holders []holder
 	for i := range claims {
@@ -65,10 +65,10 @@ func findHolders(claims []resourceapi.ResourceClaim) []holder {
 	return holders
 }
 
-// most is how many holders are named; the rest is counted.
+// most is the maximum number of holders to name.
 const most = 50
 
-// describe lists holders for people, one claim a paragraph.
+// describe describes holders, one paragraph for each claim.
 func describe(holders []holder) string {
 	var b strings.Builder
 	for i, h := range holders {
@@ -87,7 +87,7 @@ func describe(holders []holder) string {
 	return b.String()
 }
 
-// commands lists what ends the holders, a command for each namespace.
+// commands returns the commands that delete the holders, one for each namespace.
 func commands(holders []holder) string {
 	var namespaces []string
 	pods := map[string][]string{}

@@ -17,9 +17,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
-// clear takes away what the controller has left in the cluster: taints of nodes, labels
-// by which clients are paused, and then what it has made of the chart's files and of amounts, and the
-// Leases. Profiles that people made stay.
+// clear removes what the controller has left in the cluster: taints and labels of nodes, then the
+// PartitionProfiles and ResourceClaimTemplates that it has created, and the Leases. It keeps other
+// profiles.
 func (c *Config) clear(ctx context.Context) error {
 	if err := c.clearNodes(ctx); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (c *Config) clear(ctx context.Context) error {
 	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteLeases(ctx))
 }
 
-// clearNodes takes our taint off the nodes, and lets paused clients run again.
+// clearNodes removes our taint from the nodes, and resumes paused clients.
 func (c *Config) clearNodes(ctx context.Context) error {
 	marked, err := c.markedNodes(ctx)
 	if err != nil {
@@ -40,12 +40,12 @@ func (c *Config) clearNodes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// markedNodes are the nodes with our taint or paused clients.
+// markedNodes returns the nodes with our taint or paused clients.
 func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
 	err = pages(ctx, func(ctx context.Context, next string) (string, error) {
 		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
 		if err != nil {
-			return "", fmt.Errorf("list the nodes to see which are tainted: %w", err)
+			return "", fmt.Errorf("list tainted nodes: %w", err)
 		}
 		for i := range list.Items {
 			if nodePatch(&list.Items[i]) != nil {
@@ -59,7 +59,7 @@ func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
 
 func (c *Config) clearNode(ctx context.Context, name string) error {
 	nodes := c.Client.CoreV1().Nodes()
-	// The kubelet and others write the node, too.
+	// The kubelet and others also write the node.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -76,14 +76,14 @@ func (c *Config) clearNode(ctx context.Context, name string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("take the taint off node %s and let paused clients run: %w", name, err)
+		return fmt.Errorf("remove the taint of node %s and resume paused clients: %w", name, err)
 	}
 	fmt.Fprintf(c.Out, "Node %s has neither taints nor paused clients of Tranche any more.\n", name)
 	return nil
 }
 
-// nodePatch takes away what is ours of a node, nil: nothing. A label that pauses a
-// client was "true".
+// nodePatch returns a patch that removes our taint from a node, and sets labels that pause clients back
+// to "true". It returns nil if there is nothing to do.
 func nodePatch(node *corev1.Node) []byte {
 	metadata := map[string]any{"resourceVersion": node.ResourceVersion}
 	patch := map[string]any{"metadata": metadata}
@@ -116,14 +116,14 @@ func nodePatch(node *corev1.Node) []byte {
 	return out
 }
 
-// ofChart selects the PartitionProfiles that were made of the chart's files, ofProjects those that
-// were made of configurations which labels of nodes name.
+// ofChart selects the PartitionProfiles from the chart, ofProjects those from other projects'
+// configurations.
 const (
 	ofChart    = names.LabelFromChart + "=true"
 	ofProjects = names.LabelFromProject + "=true"
 )
 
-// deleteProfiles deletes the PartitionProfiles that no person made.
+// deleteProfiles deletes the PartitionProfiles that the controller created.
 func (c *Config) deleteProfiles(ctx context.Context) error {
 	var errs []error
 	for _, selector := range []string{ofChart, ofProjects} {
@@ -133,8 +133,8 @@ func (c *Config) deleteProfiles(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteTemplates deletes the ResourceClaimTemplates that were made of an amount. They can be left
-// from a time when the chart's translate was on.
+// deleteTemplates deletes the ResourceClaimTemplates that the controller created, even if the chart's
+// translate is off now.
 func (c *Config) deleteTemplates(ctx context.Context) error {
 	found, err := c.findTemplates(ctx)
 	return errors.Join(err, c.deleteFound(ctx, templatesKind, found))
@@ -143,13 +143,13 @@ func (c *Config) deleteTemplates(ctx context.Context) error {
 func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error) {
 	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(names.LabelFromAmount+"=true"), 0)
 	return slices.DeleteFunc(found, func(o metav1.ObjectMeta) bool {
-		// Others can set the label, too.
+		// Others can also set the label.
 		_, err := claimtemplate.Parse(o.Name)
 		return err != nil
 	}), err
 }
 
-// deleteGPUNodes deletes all of them.
+// deleteGPUNodes deletes all GPUNodes.
 func (c *Config) deleteGPUNodes(ctx context.Context) error {
 	all, err := c.find(ctx, gpuNodesKind, metav1.NamespaceAll, metav1.ListOptions{}, 0)
 	if err := errors.Join(err, c.deleteFound(ctx, gpuNodesKind, all)); err != nil || len(all) == 0 {
@@ -159,8 +159,8 @@ func (c *Config) deleteGPUNodes(ctx context.Context) error {
 	return nil
 }
 
-// deleteLeases deletes the Leases of the programs that have ended, or were there once. Nobody else
-// does: they were created by pods, not by the chart, which names the scheduler's like its Deployment.
+// deleteLeases deletes the Leases of controller and scheduler, which Helm does not know. The scheduler's
+// Lease has the name of its Deployment.
 func (c *Config) deleteLeases(ctx context.Context) error {
 	var errs []error
 	for _, name := range []string{names.ControllerName, c.Scheduler} {

@@ -16,10 +16,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 )
 
-// page is how many objects are read at once.
+// page is the number of objects to read at once.
 const page = 500
 
-// Kinds of which only the metadata is read: the slices of a node with 8 GPUs are 180 kB of JSON.
+// Kinds of which only the metadata is read. The slices of a node with 8 GPUs are 180 kB of JSON.
 var (
 	slicesKind    = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 	templatesKind = resourceapi.SchemeGroupVersion.WithResource("resourceclaimtemplates")
@@ -35,8 +35,9 @@ var published = metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelec
 // labeled selects by labels.
 func labeled(selector string) metav1.ListOptions { return metav1.ListOptions{LabelSelector: selector} }
 
-// find reads names, labels and owners of the objects of a kind, in a namespace or, if that is empty,
-// in all. It reads no more than most; 0: all. A cluster without the kind has none.
+// find returns names, labels and owners of the objects of a kind, in a namespace or, if that is empty,
+// in all. It reads at most most objects, or all if most is 0. It returns none if the cluster does not
+// serve the kind.
 func (c *Config) find(ctx context.Context, kind schema.GroupVersionResource, namespace string, o metav1.ListOptions, most int) (found []metav1.ObjectMeta, err error) {
 	o.Limit = page
 	if most > 0 {
@@ -66,7 +67,7 @@ func (c *Config) find(ctx context.Context, kind schema.GroupVersionResource, nam
 	return found, nil
 }
 
-// deleteFound deletes objects of a kind, and goes on where one cannot be deleted.
+// deleteFound deletes objects of a kind, and continues if one cannot be deleted.
 func (c *Config) deleteFound(ctx context.Context, kind schema.GroupVersionResource, found []metav1.ObjectMeta) error {
 	var errs []error
 	for i := range found {
@@ -84,8 +85,7 @@ func (c *Config) deleteOne(ctx context.Context, kind schema.GroupVersionResource
 	return c.Objects.Resource(kind).Namespace(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{})
 }
 
-// pages reads one page after the other. Read returns where to go on, empty: that was
-// the last one.
+// pages reads one page after the other. read returns the continue token, or "" after the last page.
 func pages(ctx context.Context, read func(ctx context.Context, next string) (string, error)) error {
 	one := func(next string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -115,10 +115,10 @@ func namesOf(found []metav1.ObjectMeta) (all []string) {
 	return all
 }
 
-// few is how many objects of a kind are named.
+// few is the maximum number of objects of a kind to name.
 const few = 5
 
-// first gives the first names.
+// first returns the first names.
 func first(names []string) string {
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"
@@ -126,5 +126,5 @@ func first(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// some counts names and gives the first ones.
+// some returns the number of names and the first ones.
 func some(names []string) string { return fmt.Sprintf("%d (%s)", len(names), first(names)) }

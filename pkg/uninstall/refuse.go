@@ -15,11 +15,11 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// errNoPlugins: nobody is there who could clean up.
+// errNoPlugins is returned if no plugin can clean up.
 var errNoPlugins = errors.New("there is no DaemonSet of Tranche, so no plugin can clean up its node; " +
-	"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md says how to clean up by hand")
+	"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md describes how to clean up manually")
 
-// refuse fails, and says what to do, if it is not the time to uninstall.
+// refuse returns an error, with the remedy, if Tranche cannot be uninstalled now.
 func (c *Config) refuse(ctx context.Context) error {
 	if err := c.refuseIfHeld(ctx); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (c *Config) refuse(ctx context.Context) error {
 	return c.refuseIfSilent(ctx)
 }
 
-// refuseIfHeld fails, with who holds what, if pods hold GPUs.
+// refuseIfHeld returns an error with the holders if pods hold GPUs.
 func (c *Config) refuseIfHeld(ctx context.Context) error {
 	holders, err := c.holders(ctx)
 	if err != nil || len(holders) == 0 {
@@ -44,24 +44,24 @@ func (c *Config) refuseIfHeld(ctx context.Context) error {
 	return fmt.Errorf("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
 		"What to do:\n"+
 		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s%s",
-		describe(holders), commands(holders), c.otherwise("uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again"))
+		describe(holders), commands(holders), c.otherwise("uninstall anyway; the pods run on, but cannot end properly until Tranche is installed again"))
 }
 
-// refuseIfHeldMeanwhile fails if a pod has got a GPU after the first look, and before the plugin of
-// its node ended. Its node keeps what it takes to release the GPU.
+// refuseIfHeldMeanwhile returns an error if a pod has been allocated a GPU between the first check and
+// the end of its node's plugin. The node keeps what it needs to release the GPU.
 func (c *Config) refuseIfHeldMeanwhile(ctx context.Context) error {
 	holders, err := c.holders(ctx)
 	if err != nil || len(holders) == 0 || c.Force {
 		return err
 	}
-	return fmt.Errorf("pods have got GPUs meanwhile, and cannot end properly until Tranche is installed again. Held now:\n%s", describe(holders))
+	return fmt.Errorf("pods were allocated GPUs in the meantime, and cannot terminate until Tranche is installed again. Held now:\n%s", describe(holders))
 }
 
-// changing are the states in which a node's plugin is at work on its GPUs: who ends it
-// then leaves them half changed.
+// changing are the states in which a node's plugin changes GPUs. Ending it then leaves them in an
+// intermediate state.
 var changing = []v1alpha1.State{v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.RollingBack}
 
-// refuseIfSwitched fails if GPUs of a node are being changed.
+// refuseIfSwitched returns an error if GPUs of a node are being changed.
 func (c *Config) refuseIfSwitched(ctx context.Context) error {
 	var b strings.Builder
 	err := pages(ctx, func(ctx context.Context, next string) (string, error) {
@@ -90,7 +90,7 @@ func (c *Config) refuseIfSwitched(ctx context.Context) error {
 	return fmt.Errorf("the GPUs of nodes are being changed, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
 		"  - wait until that is over, then uninstall again:\n      kubectl get gpunodes --watch\n%s",
-		b.String(), c.otherwise("uninstall all the same; the GPUs may stay in any mode"))
+		b.String(), c.otherwise("uninstall anyway; the GPUs may stay in any mode"))
 }
 
 func orNone(profile string) string {
@@ -100,7 +100,7 @@ func orNone(profile string) string {
 	return profile
 }
 
-// refuseIfSilent fails if nodes publish GPUs, and have no plugin that could withdraw them.
+// refuseIfSilent returns an error if nodes publish GPUs and have no plugin that could withdraw them.
 func (c *Config) refuseIfSilent(ctx context.Context) error {
 	reasons, left, err := c.unfinished(ctx, false)
 	switch {
@@ -117,12 +117,12 @@ func (c *Config) refuseIfSilent(ctx context.Context) error {
 	return fmt.Errorf("the plugins of nodes do not answer, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
 		"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n%s",
-		reasons, c.otherwise("uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
+		reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
 }
 
-// unfinished says for each node that publishes GPUs why its plugin cannot withdraw them, a line
-// each, or, if the plugins should have ended, why it has not. left are all ResourceSlices. The names
-// of further nodes are left out, beyond a number that people can read.
+// unfinished returns a line for each node that publishes GPUs, with the reason for which its plugin
+// cannot withdraw them, or, if ended is true, has not withdrawn them. It describes at most most nodes.
+// left are all ResourceSlices.
 func (c *Config) unfinished(ctx context.Context, ended bool) (reasons string, left []metav1.ObjectMeta, err error) {
 	if left, err = c.find(ctx, slicesKind, metav1.NamespaceAll, published, 0); err != nil || c.DaemonSet == "" {
 		return "", left, err
@@ -138,19 +138,19 @@ func (c *Config) unfinished(ctx context.Context, ended bool) (reasons string, le
 		}
 	}
 	for node, pod := range plugins {
-		// One that ends now, as of an uninstallation that was interrupted, withdraws them.
+		// A plugin that is being deleted, after an interrupted uninstallation, withdraws them.
 		works := podReady(pod) || pod.DeletionTimestamp != nil
 		nodes[node] = ended || nodes[node] && !works
 	}
 	maps.DeleteFunc(nodes, func(_ string, unfinished bool) bool { return !unfinished })
 	var b strings.Builder
-	told := 0
+	described := 0
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		reason := c.reason(ctx, node, plugins[node], ended)
 		if reason == "" {
 			continue
 		}
-		if told++; told > most {
+		if described++; described > most {
 			fmt.Fprintln(&b, "  … and more nodes")
 			break
 		}
@@ -159,8 +159,8 @@ func (c *Config) unfinished(ctx context.Context, ended bool) (reasons string, le
 	return b.String(), left, nil
 }
 
-// reason is why a plugin has not withdrawn the GPUs of its node, or cannot; empty: the garbage
-// collector does it.
+// reason returns why a plugin has not withdrawn the GPUs of its node, or cannot. It is empty if the
+// garbage collector withdraws them.
 func (c *Config) reason(ctx context.Context, name string, plugin *corev1.Pod, ended bool) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -186,7 +186,7 @@ func (c *Config) reason(ctx context.Context, name string, plugin *corev1.Pod, en
 	return fmt.Sprintf("its plugin has not ended yet: kubectl -n %s logs %s", c.Namespace, plugin.Name)
 }
 
-// plugins are the pods of the plugins, by node. There is one for each node.
+// plugins returns the plugins' pods by node, the ready one if a node has several.
 func (c *Config) plugins(ctx context.Context) (map[string]*corev1.Pod, error) {
 	found := map[string]*corev1.Pod{}
 	err := pages(ctx, func(ctx context.Context, next string) (string, error) {
@@ -220,7 +220,7 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// force is what a person sets to uninstall all the same.
+// force returns the name of the setting that forces the uninstallation.
 func (c *Config) force() string {
 	if c.Revision == 0 {
 		return "--force"
@@ -228,9 +228,8 @@ func (c *Config) force() string {
 	return "uninstall.force"
 }
 
-// otherwise lists what else can be done than to wait: to keep Tranche, and to uninstall
-// all the same, with the consequences that are given. Helm has marked the release, and refuses to
-// upgrade it until a rollback.
+// otherwise returns the alternatives to waiting: to keep Tranche, or to uninstall it anyway, with the
+// given consequences. Helm has marked the release, and refuses to upgrade it until a rollback.
 func (c *Config) otherwise(anyway string) string {
 	if c.Revision == 0 {
 		return fmt.Sprintf("  - or %s: --force", anyway)

@@ -20,13 +20,12 @@ import (
 )
 
 const (
-	// lookInterval and longestInterval are the shortest and the longest time between two looks at
-	// what is still there.
+	// lookInterval and longestInterval are the minimum and the maximum polling interval.
 	lookInterval    = time.Second
 	longestInterval = 10 * time.Second
-	// stopTime is how long the pods of the Deployments have to end. They have 30 s themselves.
+	// stopTime is the time for the pods of the Deployments to terminate. Their grace period is 30 s.
 	stopTime = 45 * time.Second
-	// callTimeout is how long one answer may take.
+	// callTimeout is the timeout of one API call.
 	callTimeout = 15 * time.Second
 )
 
@@ -38,38 +37,37 @@ const (
 	componentName = "kubelet-plugin"
 )
 
-// Config is what Run works with.
+// Config configures Run and Check.
 type Config struct {
 	Client kubernetes.Interface
-	// Ours is for the objects that Tranche defines, Objects for the metadata of all.
+	// Ours reads Tranche's objects, Objects the metadata of all objects.
 	Ours    client.Interface
 	Objects metadata.Interface
-	// Namespace and Release are Helm's. Revision, too, if Helm has begun to uninstall; 0:
-	// a person runs this.
+	// Namespace, Release and Revision are those of the Helm release. Revision is 0 if a user runs
+	// this, instead of Helm.
 	Namespace string
 	Release   string
 	Revision  int
-	// DaemonSet is the name of the plugins' DaemonSet, empty: there is none any more.
+	// DaemonSet is the name of the plugins' DaemonSet, or empty if it does not exist.
 	DaemonSet string
-	// Controller and Scheduler are the names of the Deployments of the controller and of the second
-	// scheduler, empty: there is none.
+	// Controller and Scheduler are the names of the Deployments of the controller and the second
+	// scheduler, or empty if they do not exist.
 	Controller string
 	Scheduler  string
-	// Force uninstalls although pods hold GPUs, GPUs are being changed, or nodes do
-	// not answer.
+	// Force uninstalls even if pods hold GPUs, GPUs are being changed, or nodes do not respond.
 	Force bool
-	// Deadline is how long the plugins have to withdraw what they publish, and to end.
+	// Deadline is the time for the plugins to withdraw their GPUs and terminate.
 	Deadline time.Duration
-	// Out is told what happens, Progress what is waited for. It may be nil.
+	// Out receives messages. Progress, which may be nil, is called with what Run waits for.
 	Out      io.Writer
 	Progress func(format string, args ...any)
 
-	// Look is how often to look; tests are impatient.
+	// Look is the minimum polling interval, for tests.
 	Look time.Duration
 }
 
-// Find fills in the names of the installation, by the labels of its DaemonSet, in a
-// namespace or, if that is empty, in all. It returns false if there is none.
+// Find sets the names of the installation by the labels of its DaemonSet, in a namespace or, if that is
+// empty, in all. It reports whether there is an installation.
 func (c *Config) Find(ctx context.Context, namespace string) (bool, error) {
 	selector := labels.Set{partOf: "tranche", component: componentName}
 	sets, err := c.Client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
@@ -90,15 +88,14 @@ func (c *Config) Find(ctx context.Context, namespace string) (bool, error) {
 	return false, fmt.Errorf("there are several installations: DaemonSets %s; choose one by --namespace", strings.Join(found, ", "))
 }
 
-// name takes the names of the installation's objects from its DaemonSet's, as the chart
-// derives them.
+// name derives the names of the installation's objects from its DaemonSet, as the chart does.
 func (c *Config) name(set *appsv1.DaemonSet) {
 	prefix := strings.TrimSuffix(set.Name, pluginSuffix)
 	c.Namespace, c.Release, c.DaemonSet = set.Namespace, set.Labels[instance], set.Name
 	c.Controller, c.Scheduler = prefix+"-controller", prefix+"-scheduler"
 }
 
-// Run removes all of Tranche that Helm or another tool did not create, and the workloads. If it
+// Run removes the workloads of Tranche, and all objects that Helm or another tool did not create. If it
 // refuses, nothing has changed. After another error, it can be repeated.
 func Run(ctx context.Context, c Config) error {
 	if c.Look == 0 {
@@ -108,7 +105,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	if err := c.remove(ctx); err != nil {
-		return fmt.Errorf("%w\nTranche is removed in part: uninstall again, or install it again to keep it", err)
+		return fmt.Errorf("%w\nTranche is only partially removed: uninstall it again, or install it again to keep it", err)
 	}
 	return nil
 }
@@ -125,12 +122,12 @@ func (c *Config) remove(ctx context.Context) error {
 			return err
 		}
 	}
-	// Plugins would create them again.
+	// Only now, because plugins would recreate them.
 	return c.deleteGPUNodes(ctx)
 }
 
-// stop deletes the controller, which would put back what is taken away, and the second scheduler,
-// which would create its Lease again.
+// stop deletes the controller, which would recreate what is removed, and the second scheduler, which
+// would recreate its Lease.
 func (c *Config) stop(ctx context.Context) error {
 	for _, name := range []string{c.Controller, c.Scheduler} {
 		if name == "" {
@@ -141,7 +138,7 @@ func (c *Config) stop(ctx context.Context) error {
 			return fmt.Errorf("delete Deployment %s/%s: %w", c.Namespace, name, err)
 		}
 	}
-	// One on a node that does not answer does not reach the API server either.
+	// Pods on a node that does not respond cannot reach the API server either.
 	left, err := c.await(ctx, min(stopTime, c.Deadline), func(ctx context.Context) ([]string, error) {
 		return c.podsOf(ctx, "controller", "scheduler")
 	})
@@ -151,7 +148,7 @@ func (c *Config) stop(ctx context.Context) error {
 	return err
 }
 
-// podsOf are the first names of the pods of components. One more than are told is enough.
+// podsOf returns the names of some pods of components, one more than messages name.
 func (c *Config) podsOf(ctx context.Context, components ...string) ([]string, error) {
 	if c.Release == "" {
 		return nil, nil
@@ -164,7 +161,7 @@ func (c *Config) podsOf(ctx context.Context, components ...string) ([]string, er
 // removePlugins deletes the plugins, and waits until they have ended and nothing is published.
 func (c *Config) removePlugins(ctx context.Context) error {
 	sets := c.Client.AppsV1().DaemonSets(c.Namespace)
-	// In the foreground, so that the DaemonSet is there, and being deleted, when its pods end.
+	// In the foreground, so that the DaemonSet exists, and is being deleted, when its pods end.
 	err := sets.Delete(ctx, c.DaemonSet, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete DaemonSet %s/%s: %w", c.Namespace, c.DaemonSet, err)
@@ -204,8 +201,8 @@ func (c *Config) removePlugins(ctx context.Context) error {
 	return nil
 }
 
-// late deals with nodes whose plugin has not withdrawn their GPUs in time: it says why,
-// or does it for them if force is set.
+// late handles nodes whose plugin has not withdrawn their GPUs in time: it returns the reasons, or
+// withdraws the GPUs if force is set.
 func (c *Config) late(ctx context.Context) error {
 	reasons, left, err := c.unfinished(ctx, true)
 	if err != nil {
@@ -216,7 +213,7 @@ func (c *Config) late(ctx context.Context) error {
 			"What to do:\n"+
 			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
 			"  - if a process uses a GPU of a node whose plugin has ended, end it, install Tranche again, and then uninstall it again\n%s",
-			c.Deadline, reasons, c.otherwise("uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
+			c.Deadline, reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
 	}
 	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
 	err = c.Client.AppsV1().DaemonSets(c.Namespace).Delete(ctx, c.DaemonSet, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
@@ -226,8 +223,8 @@ func (c *Config) late(ctx context.Context) error {
 	return c.deleteFound(ctx, slicesKind, left)
 }
 
-// await looks until nothing is left, or the time is over. The longer it has taken, the more seldom
-// are looks. An error is of the last look, or of ctx.
+// await polls until nothing is left or the time is up, less often the longer it takes. An error is that
+// of the last poll, or of ctx.
 func (c *Config) await(ctx context.Context, most time.Duration, look func(context.Context) (left []string, err error)) (left []string, err error) {
 	began := time.Now()
 	for {

@@ -168,7 +168,7 @@ func TestHeldMeanwhile(t *testing.T) {
 		withdraw(c)
 		_ = c.Tracker().Add(claimOf("team", "late", names.DriverName, "gpu-0000-1b-00-0", "pod"))
 	}, slice("node-a"))
-	require.ErrorContains(t, err, "cannot end properly until Tranche is installed again")
+	require.ErrorContains(t, err, "cannot terminate until Tranche is installed again")
 	require.ErrorContains(t, err, "pod team/pod (claim late)")
 }
 

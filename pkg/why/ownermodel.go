@@ -36,9 +36,6 @@ type JobSet struct {
 	} `json:"status"`
 }
 
-// JobSetName is the label that a JobSet's jobs and pods have.
-const JobSetName = "jobset.sigs.k8s.io/jobset-name"
-
 // OwnerInput contains the owner, which is of one of the kinds above, and objects of its namespace.
 // Objects that could not be read are nil, and listed in Unread.
 type OwnerInput struct {

@@ -125,7 +125,7 @@ func pathOf(collection, namespace, name string) string {
 	return collection + "/" + name
 }
 
-// within tells whether an object's path is of a collection, which may span all
+// within reports whether an object's path is of a collection, which may span all
 // namespaces.
 func within(path, collection string) bool {
 	parent := path[:strings.LastIndex(path, "/")]

@@ -136,7 +136,7 @@ func (w *watcher) run(namespace string, deleted []runtime.Object) {
 	}
 }
 
-// send tells whether the watch goes on.
+// send reports whether the watch goes on.
 func (w *watcher) send(kind watch.EventType, object runtime.Object) bool {
 	select {
 	case w.results <- watch.Event{Type: kind, Object: object.DeepCopyObject()}:

@@ -104,7 +104,7 @@ func isRolledOut(set *appsv1.DaemonSet) bool {
 type churn struct {
 	pods    int
 	slowest time.Duration
-	// together tells whether two plugins worked on one node at once.
+	// together reports whether two plugins worked on one node at once.
 	together bool
 }
 
@@ -176,7 +176,7 @@ func (s *suite) watchForTwoPlugins() (seen func() bool) {
 	return func() bool { cancel(); return <-result }
 }
 
-// twoPlugins tells whether two plugins run on node-a.
+// twoPlugins reports whether two plugins run on node-a.
 func (s *suite) twoPlugins() bool {
 	pods, err := s.client.CoreV1().Pods(pluginNamespace).List(s.ctx, metav1.ListOptions{
 		LabelSelector: pluginLabel, FieldSelector: "spec.nodeName=" + nodeA,

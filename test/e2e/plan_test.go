@@ -52,7 +52,7 @@ func (s *suite) waitPlan(name, what string, ok func(*v1alpha1.PartitionPlan) boo
 	return p
 }
 
-// progresses tells whether the reason of Progressing is one of these.
+// progresses reports whether the reason of Progressing is one of these.
 func progresses(reason string) func(*v1alpha1.PartitionPlan) bool {
 	return func(p *v1alpha1.PartitionPlan) bool {
 		c := meta.FindStatusCondition(p.Status.Conditions, names.ConditionProgressing)

@@ -140,7 +140,7 @@ func (s *suite) slices(node string) []resourceapi.ResourceSlice {
 	return list.Items
 }
 
-// tainted tells whether all devices of a node have a taint.
+// tainted reports whether all devices of a node have a taint.
 func (s *suite) tainted(node, key string) bool {
 	s.t.Helper()
 	devices := 0

@@ -16,7 +16,7 @@ import (
 func TestThePluginKilledDuringPrepare(t *testing.T) {
 	for name, test := range map[string]struct {
 		call string
-		// reached tells whether the plugin has come as far as it shall.
+		// reached reports whether the plugin has come as far as it shall.
 		reached func(*suite) bool
 	}{
 		"before the GPU instance": {"CreateGpuInstance", func(s *suite) bool {

@@ -58,7 +58,7 @@ func gpuNodeText(n *v1alpha1.GPUNode) string {
 	return string(text)
 }
 
-// follows tells whether a node follows a profile, empty: none, and no switch is under
+// follows reports whether a node follows a profile, empty: none, and no switch is under
 // way.
 func follows(profile string) func(*v1alpha1.GPUNode) bool {
 	return func(n *v1alpha1.GPUNode) bool {
@@ -72,7 +72,7 @@ func inState(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
 	return func(n *v1alpha1.GPUNode) bool { return n.Status.State == state }
 }
 
-// readyBecause tells whether a reason is that of the condition Ready.
+// readyBecause reports whether a reason is that of the condition Ready.
 func readyBecause(reason string) func(*v1alpha1.GPUNode) bool {
 	return func(n *v1alpha1.GPUNode) bool {
 		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady)

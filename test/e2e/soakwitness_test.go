@@ -39,7 +39,7 @@ type plan struct {
 	keeps []string
 }
 
-// names tells whether the holder of a device must leave by the plan.
+// names reports whether the holder of a device must leave by the plan.
 func (p plan) names(d resourceapi.DeviceRequestAllocationResult) bool {
 	on := func(name string) bool { return d.Device == name || strings.HasPrefix(d.Device, name+"-") }
 	return slices.ContainsFunc(p.gpus, on) && !slices.Contains(p.keeps, d.Device)
@@ -126,7 +126,7 @@ func (s *suite) unnamed(w *witness) (evicted int, wrong []string) {
 	return evicted, wrong
 }
 
-// explains tells whether a plan names a pod that was evicted. The caller holds the lock.
+// explains reports whether a plan names a pod that was evicted. The caller holds the lock.
 func (w *witness) explains(e *eventsv1.Event) bool {
 	for _, d := range w.holds[e.Regarding.UID] {
 		for _, p := range w.plans {

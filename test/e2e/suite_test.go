@@ -162,7 +162,7 @@ func begin(t *testing.T, lab *laboratory, cluster string, nodes ...string) *suit
 	return s
 }
 
-// completePools tells whether slices are those of complete pools, as after a start of the plugin when the
+// completePools reports whether slices are those of complete pools, as after a start of the plugin when the
 // last one is stored.
 func completePools(slices []resourceapi.ResourceSlice) (ok bool, state string) {
 	stored := map[resourceapi.ResourcePool]int64{} // by name, generation and how many there should be

@@ -48,7 +48,7 @@ func AtMost(value float64, unit string) Limit { return Limit{Value: value, Unit:
 // Below is a limit that may not be reached.
 func Below(value float64, unit string) Limit { return Limit{Value: value, Unit: unit, Below: true} }
 
-// Holds tells whether a measured value keeps to the limit. What is no number
+// Holds reports whether a measured value keeps to the limit. What is no number
 // does not.
 func (l Limit) Holds(value float64) bool {
 	if l.Below {

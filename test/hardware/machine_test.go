@@ -58,11 +58,11 @@ type machine struct {
 	hook string
 	// simulated has no device nodes that a container could open.
 	simulated bool
-	// hasNodes tells whether device nodes could be made for the simulation.
+	// hasNodes reports whether device nodes could be made for the simulation.
 	hasNodes bool
 	// driverRoot is the driver's folder, cuda its libcuda, empty when there is none.
 	driverRoot, cuda string
-	// hasMPS tells whether the driver, or the host, has the programs of MPS, and
+	// hasMPS reports whether the driver, or the host, has the programs of MPS, and
 	// mpsDir is a folder for its daemons.
 	hasMPS bool
 	mpsDir string

@@ -107,7 +107,7 @@ func checkShareEdits(t *testing.T, m *machine) {
 	}
 }
 
-// isWhole tells whether programs can use the GPU as a whole now.
+// isWhole reports whether programs can use the GPU as a whole now.
 func isWhole(t *testing.T, m *machine, g *gpu.GPU) bool {
 	t.Helper()
 	if _, ok := g.Placement(g.Name()); !ok {

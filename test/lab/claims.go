@@ -135,7 +135,7 @@ func (k *kubelet) release(ctx context.Context, pod types.UID) error {
 	return nil
 }
 
-// shared tells whether another pod has a claim. k.mu is locked.
+// shared reports whether another pod has a claim. k.mu is locked.
 func (k *kubelet) shared(pod, claim types.UID) bool {
 	for other, claims := range k.held {
 		if other != pod && claims[claim] != nil {

@@ -62,7 +62,7 @@ func (k *kubelet) cdiDevices(pod *corev1.Pod, container *corev1.Container) (ids 
 	return ids
 }
 
-// isFor tells whether a container gets the devices of requests of the claim.
+// isFor reports whether a container gets the devices of requests of the claim.
 func (p *preparedClaim) isFor(pod *corev1.Pod, container *corev1.Container, requests []string) bool {
 	if status := pod.Status.ExtendedResourceClaimStatus; status != nil && status.ResourceClaimName == p.ref.Name {
 		return slices.ContainsFunc(status.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {

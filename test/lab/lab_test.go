@@ -74,7 +74,7 @@ func startAndWait(t *testing.T, assets string) {
 	select {}
 }
 
-// runs tells whether there is a process that has not ended.
+// runs reports whether there is a process that has not ended.
 func runs(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -38,7 +38,7 @@ func stopCounting(l labels.Labels, at time.Duration, value float64) (float64, bo
 	return value, true
 }
 
-// counts tells whether a sample grows with time.
+// counts reports whether a sample grows with time.
 func counts(l labels.Labels) bool {
 	name := l.Get("__name__")
 	return strings.HasSuffix(name, "_count") || strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_bucket")

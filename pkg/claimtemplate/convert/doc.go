@@ -1,16 +1,19 @@
-// Package convert turns objects for other projects into objects for Tranche: pods that ask for GPUs
-// in the way of KAI, HAMi, nos or a device plugin, and claims of NVIDIA's DRA driver
-// (github.com/kubernetes-sigs/dra-driver-nvidia-gpu). Pure.
-//
-// object.go finds the pods of an object, of whatever kind; edit.go changes YAML in place, so that the
-// rest of the object, with its comments, stays as it was written. pod.go tells in whose way a pod
-// asks. For KAI, HAMi and nos, policy.go evaluates the expressions of the chart's admission policies
-// (policies.yaml, which a test writes); hami.go translates selections that are too long for them.
-// plain.go has claims for the resources of device plugins, which the policies leave alone.
-//
-// nvidia.go converts ResourceClaims, their templates and DeviceClasses of all API versions,
-// nvidia_devices.go requests and constraints, nvidia_config.go the driver's own parameters,
-// nvidia_selector.go CEL, nvidia_attributes.go has the counterparts of attributes and capacities,
-// nvidia_comparison.go translates what is compared with them. What has no counterpart is an error with
+// Package convert converts objects of other projects to objects for Tranche: pods that request GPUs in
+// the format of KAI, HAMi, nos or a device plugin, and claims of NVIDIA's DRA driver
+// (github.com/kubernetes-sigs/dra-driver-nvidia-gpu). Pure. Whatever has no counterpart is an error with
 // the remedy, or a note if pods work without it.
+//
+// Pods:
+//
+//   - object.go: finds the pods of an object of any kind; edit.go: edits YAML in place, with its comments
+//   - pod.go: detects the format of a pod; policy.go: evaluates the chart's admission policies for KAI,
+//     HAMi and nos (policies.yaml, which a test writes)
+//   - hami.go: selections that are too long for the policies; plain.go: resources of device plugins
+//
+// Claims:
+//
+//   - nvidia.go: ResourceClaims, templates and DeviceClasses of all API versions
+//   - nvidia_devices.go: requests and constraints; nvidia_config.go: the driver's parameters
+//   - nvidia_selector.go: CEL; nvidia_attributes.go: counterparts of attributes and capacities;
+//     nvidia_comparison.go: comparisons with them
 package convert

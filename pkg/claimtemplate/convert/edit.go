@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parseObject returns the object of a document. Aliases are replaced by what they stand for: a change of
-// one would change the others.
+// parseObject returns the object of a document. It expands aliases, because a change of one would change
+// the others.
 func parseObject(data []byte) (*yamlv3.Node, error) {
 	var document yamlv3.Node
 	if err := yamlv3.Unmarshal(data, &document); err != nil {
@@ -69,7 +69,7 @@ func (p pods) edit(r Result) error {
 		}
 		all := valueOf(spec, list)
 		if all == nil || c.Index >= len(all.Content) || all.Content[c.Index].Kind != yamlv3.MappingNode || c.Container.Name == "" {
-			return fmt.Errorf("%s[%d] is no container with a name: write one", list, c.Index)
+			return fmt.Errorf("%s[%d] has no name: set one", list, c.Index)
 		}
 		resources := childOf(all.Content[c.Index], "resources", yamlv3.MappingNode)
 		appendTo(resources, "claims", "name", c.Name)
@@ -85,7 +85,7 @@ func (p pods) edit(r Result) error {
 	return nil
 }
 
-// valueOf is what an object has under a key; nil: nothing.
+// valueOf returns the value of a key of an object, or nil.
 func valueOf(n *yamlv3.Node, key string) *yamlv3.Node {
 	if n == nil || n.Kind != yamlv3.MappingNode {
 		return nil
@@ -98,7 +98,7 @@ func valueOf(n *yamlv3.Node, key string) *yamlv3.Node {
 	return nil
 }
 
-// keysOf are those of an object, in order.
+// keysOf returns the keys of an object, in order.
 func keysOf(n *yamlv3.Node) (all []string) {
 	if n != nil && n.Kind == yamlv3.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -108,7 +108,7 @@ func keysOf(n *yamlv3.Node) (all []string) {
 	return all
 }
 
-// childOf is the object or list under a key, which can be new.
+// childOf returns the object or list under a key, and creates it if it does not exist.
 func childOf(n *yamlv3.Node, key string, kind yamlv3.Kind) *yamlv3.Node {
 	c := valueOf(n, key)
 	if c == nil {
@@ -141,7 +141,7 @@ func remove(n *yamlv3.Node, key string) {
 	}
 }
 
-// removeFrom removes keys of the object under a key, and the object if nothing is left of it.
+// removeFrom removes keys of the object under a key, and the object if it is empty then.
 func removeFrom(n *yamlv3.Node, key string, keys ...string) {
 	in := valueOf(n, key)
 	if in == nil || in.Kind != yamlv3.MappingNode || len(in.Content) == 0 {

@@ -12,20 +12,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
-// selections are the annotations by which HAMi selects GPUs, by the vendor whose limits they are for.
+// selections are the annotations by which HAMi selects GPUs, by vendor.
 var selections = map[string][]string{
 	"nvidia": {"nvidia.com/use-gputype", "nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"},
 	"amd":    {"amd.com/use-gputype", "amd.com/nouse-gputype", "amd.com/use-gpu-uuid", "amd.com/nouse-gpu-uuid"},
 }
 
-// hamiVendors are the vendors in the order of the claims.
+// hamiVendors are the vendors, in the order of the claims.
 var hamiVendors = []string{"nvidia", "amd"}
 
 const (
-	// mostSelection is the length of the terms that the policies write into the name of a template,
-	// longestAnnotation that of an annotation that they read.
+	// mostSelection is the maximum length of the terms that the policies write into a template's name,
+	// longestAnnotation of an annotation that they read.
 	mostSelection, longestAnnotation = 180, 200
-	// longestChoice is more than a term can have, and few enough for the policies to say so.
+	// longestChoice is longer than a valid term, but short enough for the policies to report that.
 	longestChoice = 100
 )
 
@@ -55,8 +55,8 @@ func choosing(pod *corev1.PodTemplateSpec, vendor string, only ...choice) *corev
 	return pod
 }
 
-// tooLong returns the vendors of which a pod selects more than the name of a template can carry. The
-// policies refuse them.
+// tooLong returns the vendors whose selections do not fit into the name of a template. The policies
+// reject them.
 func (e evaluated) tooLong(pod *corev1.PodTemplateSpec) (vendors []string) {
 	for _, vendor := range hamiVendors {
 		tooLong := slices.ContainsFunc(selections[vendor], func(key string) bool { return len(pod.Annotations[key]) > longestAnnotation })
@@ -67,8 +67,8 @@ func (e evaluated) tooLong(pod *corev1.PodTemplateSpec) (vendors []string) {
 	return vendors
 }
 
-// translateLong translates a pod with selections that are too long for the policies: one choice
-// after the other, and then all choices in templates whose names do not carry them.
+// translateLong translates a pod with selections that are too long for the policies: it translates one
+// choice after the other, and writes them into templates whose names do not contain them.
 func translateLong(pod *corev1.PodTemplateSpec, vendors []string) (Result, bool) {
 	short := pod
 	for _, vendor := range vendors {
@@ -104,8 +104,8 @@ func translateLong(pod *corev1.PodTemplateSpec, vendors []string) (Result, bool)
 	return r, is
 }
 
-// shortTemplate is a template for any number of terms. Its name does not carry them, so only convert
-// can have it.
+// shortTemplate returns a template for any number of terms. Its name does not contain them, so the
+// controller cannot create it.
 func shortTemplate(request claimtemplate.Request) (name string, spec resourceapi.ResourceClaimSpec) {
 	sum := sha256.Sum256([]byte(request.String()))
 	spec = request.Spec()

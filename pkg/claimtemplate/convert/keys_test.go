@@ -80,7 +80,7 @@ func FuzzNoKeyIsLost(f *testing.F) {
 		o, err := Pods(podWith(t, place, key, text, number, asks), 0)
 		domain, _, _ := strings.Cut(key, "/")
 		switch {
-		case err != nil && strings.Contains(err.Error(), "in the ways of"): // of two projects
+		case err != nil && strings.Contains(err.Error(), "in the formats of"): // of two projects
 		case err != nil:
 			require.ErrorContains(t, err, domain)
 		case bytes.Contains(o.YAML, []byte(key+":")):

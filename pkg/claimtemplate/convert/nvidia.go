@@ -21,16 +21,16 @@ const (
 	domainKind   = "ComputeDomain"
 )
 
-// ClaimKinds are the kinds that Convert takes.
+// ClaimKinds are the kinds that Claims converts.
 var ClaimKinds = []string{claimKind, templateKind, classKind, domainKind}
 
-// Claims converts an object of one of Kinds. The object that it returns has no YAML if nothing of it is
-// needed. One that NVIDIA's driver does not serve is returned as it was. The error has all that has no
-// counterpart.
+// Claims converts an object of one of ClaimKinds. The result has no YAML if the object is not needed.
+// Claims leaves objects that NVIDIA's driver does not serve unchanged. The error lists everything that
+// has no counterpart.
 func Claims(kind string, text strict.Text) (*Object, error) {
 	if kind == domainKind {
 		return &Object{YAML: text.Data, Notes: []string{
-			"a ComputeDomain stays with NVIDIA's driver, whose chart serves it beside Tranche with resources.gpus.enabled=false: the object is as it was"}}, nil
+			"a ComputeDomain stays with NVIDIA's driver, whose chart serves it beside Tranche with resources.gpus.enabled=false: the object is unchanged"}}, nil
 	}
 	text, err := asV1(text)
 	if err != nil {
@@ -45,8 +45,8 @@ func Claims(kind string, text strict.Text) (*Object, error) {
 	return convertClass(text)
 }
 
-// asV1 is the object in version v1 of the API. Older versions differ in requests: what is in
-// exactly stands beside the name.
+// asV1 returns the object in version v1 of the API. In older versions, requests have the fields of exactly
+// next to the name.
 func asV1(text strict.Text) (strict.Text, error) {
 	var o map[string]any
 	if err := yaml.Unmarshal(text.Data, &o); err != nil {
@@ -58,7 +58,7 @@ func asV1(text strict.Text) (strict.Text, error) {
 		return text, nil
 	case "resource.k8s.io/v1beta1", "resource.k8s.io/v1alpha3":
 	default:
-		return text, fmt.Errorf("%s: apiVersion is %q, it can be resource.k8s.io/v1, v1beta2, v1beta1 or v1alpha3: an older claim, with a resourceClassName, is written anew", text.File, version)
+		return text, fmt.Errorf("%s: apiVersion is %q, it can be resource.k8s.io/v1, v1beta2, v1beta1 or v1alpha3: rewrite an older claim with a resourceClassName", text.File, version)
 	}
 	spec := o
 	for _, key := range []string{"spec", "spec", "devices"} {
@@ -85,11 +85,11 @@ func asV1(text strict.Text) (strict.Text, error) {
 	return strict.Text{File: text.File, Data: data, Before: -1}, err
 }
 
-// converter collects what is to say about an object.
+// converter collects the problems and notes of an object.
 type converter struct {
 	problems *strict.Problems
 	notes    []string
-	// changed: something is NVIDIA's.
+	// changed is true if any of it is NVIDIA's.
 	changed bool
 }
 
@@ -128,7 +128,7 @@ func convertTemplate(text strict.Text) (*Object, error) {
 	return c.object(text, &o, &o.TypeMeta, &o.ObjectMeta)
 }
 
-// charts are the classes of NVIDIA's chart, and what is in their place.
+// charts are notes about the classes of NVIDIA's chart.
 var charts = map[string]string{
 	wholeClass: "class " + ourWhole + " of Tranche's chart is in its place: nothing is to be created",
 	migClass:   "class " + ourMIG + " of Tranche's chart is in its place, and one for each profile: nothing is to be created",
@@ -161,14 +161,14 @@ func convertClass(text strict.Text) (*Object, error) {
 
 var nvidiaOnly = fmt.Sprintf(`device.driver == %[1]q && device.attributes[%[1]q].?vendor.orValue("") == "nvidia" && device.attributes[%[1]q].?type.orValue("") in ["gpu", "mig"]`, names.DriverName)
 
-// object is the result: the changed object without what a cluster added to it, or the text if nothing
-// is changed.
+// object returns the result: the changed object without fields that a cluster added, or the text if
+// nothing changed.
 func (c *converter) object(text strict.Text, o any, kind *metav1.TypeMeta, meta *metav1.ObjectMeta) (*Object, error) {
 	if err := c.problems.Err(); err != nil {
 		return nil, err
 	}
 	if !c.changed {
-		c.note("", "names none of the classes and attributes of NVIDIA's driver, so the object is as it was; if a class in it selects NVIDIA's devices, convert that DeviceClass")
+		c.note("", "names none of the classes and attributes of NVIDIA's driver, so the object is unchanged; if a class in it selects NVIDIA's devices, convert that DeviceClass")
 		return &Object{YAML: text.Data, Notes: c.notes}, nil
 	}
 	if kind.Kind != classKind {

@@ -7,10 +7,10 @@ import (
 // nvidiaDriver is the name of NVIDIA's driver, and the domain of its attributes.
 const nvidiaDriver = "gpu.nvidia.com"
 
-// devices are what a request selects from.
+// devices are the devices that a request selects from.
 type devices string
 
-// The devices of a request. Those of a class that somebody wrote are not known.
+// The devices of a request. They are unknown for custom classes.
 const (
 	anyDevices devices = ""
 	wholeGPUs  devices = "gpu"
@@ -18,22 +18,22 @@ const (
 	shares     devices = "share"
 )
 
-// sharedAttributes are those of NVIDIA's driver that have the same name and meaning, from
+// sharedAttributes are NVIDIA's attributes that have the same name and meaning, from
 // cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go. The values of architecture differ.
 var sharedAttributes = map[string]bool{
 	names.AttributeType: true, names.AttributeUUID: true, names.AttributeParentUUID: true,
 	names.AttributeProfile: true, names.AttributeProductName: true, names.AttributeArchitecture: true,
 }
 
-// Attributes that only comparisons can be translated of.
+// Attributes of which only comparisons can be translated.
 const (
 	driverVersion     = names.AttributeDriverVersion
 	computeCapability = "cudaComputeCapability"
 )
 
-// remedies say what to do about attributes without a counterpart.
+// remedies are the remedies for attributes without a counterpart.
 var remedies = map[string]string{
-	driverVersion: `the attribute of Tranche is a text such as 580.159.04, so only >= and < with a first number are translated: ` +
+	driverVersion: `Tranche's attribute is a string such as 580.159.04, so only >= and < with a first number are translated: ` +
 		`write compareTo(semver("580.0.0")) >= 0`,
 	computeCapability:   `only >= and < with the first of an architecture (7.0.0, 7.5.0, 8.0.0, 8.9.0, 9.0.0, 10.0.0) are translated: select architecture or productName`,
 	"brand":             "select productName",
@@ -48,11 +48,11 @@ var remedies = map[string]string{
 	"iommuFDEnabled":    "Tranche does not pass GPUs to virtual machines",
 }
 
-// missingAttribute is why an attribute of these devices cannot be read; empty: it can.
+// missingAttribute explains why an attribute of these devices cannot be read. It returns "" if it can.
 func missingAttribute(name string, on devices) string {
 	switch {
 	case name == names.AttributeUUID && on == migDevices:
-		return "partitions are created for claims, and have no UUID before: select profile and parentUUID"
+		return "partitions are created for claims, and have no UUID until then: select profile and parentUUID"
 	case name == names.AttributeType && on == shares:
 		return "the class selects shares: remove it"
 	case sharedAttributes[name]:
@@ -63,17 +63,17 @@ func missingAttribute(name string, on devices) string {
 	return "Tranche has no such attribute: select type, uuid, parentUUID, profile, productName or architecture"
 }
 
-// sharedCapacities are those of NVIDIA's driver that have a counterpart, by its name.
+// sharedCapacities maps NVIDIA's capacities to their counterparts.
 var sharedCapacities = map[string]string{
 	"memory": names.CapacityMemory, "multiprocessors": names.CapacityComputeUnits,
 	"decoders": "decoders", "encoders": "encoders", "jpegEngines": "jpegEngines", "ofaEngines": "ofaEngines",
 }
 
-// capacityRemedy says what to do about a capacity without a counterpart.
+// capacityRemedy is the remedy for a capacity without a counterpart.
 const capacityRemedy = "Tranche has no such capacity: use memory, multiprocessors, decoders, encoders, jpegEngines or ofaEngines"
 
-// architectures are the names that NVIDIA's driver has for architectures (GetArchitectureAsString in
-// go-nvlib) and those of Tranche, with the first compute capability of each, in order.
+// architectures are NVIDIA's names of architectures (GetArchitectureAsString in go-nvlib) and Tranche's,
+// with the first compute capability of each, in order.
 var architectures = []struct{ theirs, ours, first string }{
 	{"Kepler", "kepler", "3.0.0"}, {"Maxwell", "maxwell", "5.0.0"}, {"Pascal", "pascal", "6.0.0"}, {"Volta", "volta", "7.0.0"},
 	{"Turing", "turing", "7.5.0"}, {"Ampere", "ampere", "8.0.0"}, {"Ada Lovelace", "ada", "8.9.0"}, {"Hopper", "hopper", "9.0.0"},

@@ -35,7 +35,8 @@ func (t *translator) comparison(e ast.Expr) bool {
 	return t.equality(left, right)
 }
 
-// equality translates the values that an attribute is compared with.
+// equality translates the values that an attribute is compared with. It reports whether it has translated
+// the whole comparison.
 func (t *translator) equality(left, right ast.Expr) bool {
 	switch t.attributeIn(left) {
 	case names.AttributeArchitecture:
@@ -50,7 +51,7 @@ func (t *translator) equality(left, right ast.Expr) bool {
 	case names.AttributeProfile:
 		for _, value := range values(right) {
 			if text, _ := literal(value); computeInstance.MatchString(text) {
-				t.refuse("profile %s is a compute instance, a part of a partition, and those are not created: write %s", text, computeInstance.FindStringSubmatch(text)[1])
+				t.refuse("profile %s is a compute instance, a part of a partition, which Tranche does not create: write %s", text, computeInstance.FindStringSubmatch(text)[1])
 			}
 		}
 	}
@@ -59,8 +60,8 @@ func (t *translator) equality(left, right ast.Expr) bool {
 
 var computeInstance = regexp.MustCompile(`^[0-9]+c\.([0-9]+g\.[0-9]+gb.*)$`)
 
-// attributeIn is the attribute of NVIDIA's driver that an expression has the value of, perhaps in lower
-// case or with a default.
+// attributeIn returns the attribute of NVIDIA's driver whose value an expression has, possibly in lower
+// case or with a default, or "".
 func (t *translator) attributeIn(e ast.Expr) string {
 	for e.Kind() == ast.CallKind && e.AsCall().IsMemberFunction() && slices.Contains([]string{"lowerAscii", "orValue"}, e.AsCall().FunctionName()) {
 		e = e.AsCall().Target()
@@ -71,7 +72,7 @@ func (t *translator) attributeIn(e ast.Expr) string {
 	return ""
 }
 
-// values are the elements of a list, or the only value.
+// values returns the elements of a list, or the only value.
 func values(e ast.Expr) []ast.Expr {
 	if e.Kind() == ast.ListKind {
 		return e.AsList().Elements()
@@ -79,13 +80,13 @@ func values(e ast.Expr) []ast.Expr {
 	return []ast.Expr{e}
 }
 
-// architecture translates a comparison of the architecture with texts.
+// architecture translates a comparison of the architecture with strings.
 func (t *translator) architecture(left, right ast.Expr) {
 	for _, value := range values(right) {
 		text, is := literal(value)
 		i := slices.IndexFunc(architectures, func(a struct{ theirs, ours, first string }) bool { return strings.EqualFold(a.theirs, text) })
 		if !is || i < 0 {
-			t.refuse("architecture is compared with what NVIDIA's driver never publishes: compare it with %s", theirNames())
+			t.refuse("architecture is compared with a value that NVIDIA's driver never publishes: compare it with %s", theirNames())
 			return
 		}
 		value.SetKindCase(t.text(architectures[i].ours))
@@ -156,7 +157,7 @@ func (t *translator) version(e, left, right ast.Expr, less bool) bool {
 	return false
 }
 
-// olderThan are the architectures before the one that begins with a compute capability.
+// olderThan returns the architectures before the one whose first compute capability is given.
 func (t *translator) olderThan(capability string) (older []ast.Expr, found bool) {
 	for _, a := range architectures {
 		if a.first == capability {

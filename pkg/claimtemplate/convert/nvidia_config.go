@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// parameters are GpuConfig and MigDeviceConfig, by api/nvidia.com/resource/v1beta1 of NVIDIA's driver.
+// parameters are GpuConfig and MigDeviceConfig (api/nvidia.com/resource/v1beta1 of NVIDIA's driver).
 type parameters struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -36,9 +36,9 @@ type mpsConfig struct {
 	MultiUser *bool                        `json:"multiUser"`
 }
 
-// config tells whether parameters are dropped: those of NVIDIA's driver, which Tranche's takes none of.
-// Devices that a claim allocates are its own with both drivers, and containers that name the same request
-// take turns on it.
+// config reports whether parameters are removed: those of NVIDIA's driver, since Tranche has none. With
+// both drivers, a claim has its devices to itself, and containers that name the same request take
+// turns.
 func (c *converter) config(path string, o *resourceapi.OpaqueDeviceConfiguration) bool {
 	if o == nil || o.Driver != nvidiaDriver {
 		return false
@@ -75,8 +75,8 @@ func (c *converter) config(path string, o *resourceapi.OpaqueDeviceConfiguration
 	return true
 }
 
-// remedy says what to ask for in place of a GPU that several processes use by MPS: NVIDIA's driver
-// limits each process of the claim, Tranche what each claim has.
+// remedy returns what to request instead of a GPU that several processes share by MPS. NVIDIA's driver
+// limits each process of the claim, Tranche limits each claim.
 func (m *mpsConfig) remedy() string {
 	class, amounts := ourFraction, []string{`fraction: "0.5"`}
 	if m != nil && m.Memory != nil {

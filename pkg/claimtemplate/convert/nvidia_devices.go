@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// The classes of NVIDIA's chart, and those of Tranche's in their place.
+// The classes of NVIDIA's chart, and their counterparts in Tranche's.
 const (
 	wholeClass = "gpu.nvidia.com"
 	migClass   = "mig.nvidia.com"
@@ -24,10 +24,10 @@ const (
 	ourFraction = "gpu-fraction-share-nvidia.tranche.dev"
 )
 
-// others are classes for ComputeDomains, which stay.
+// others are classes for ComputeDomains, which stay unchanged.
 var others = []string{"compute-domain-default-channel.nvidia.com", "compute-domain-daemon.nvidia.com", "imex.nvidia.com"}
 
-// devices converts what a claim asks for.
+// devices converts the requests, constraints and parameters of a claim.
 func (c *converter) devices(path string, d *resourceapi.DeviceClaim) {
 	for i := range d.Requests {
 		r := &d.Requests[i]
@@ -50,7 +50,7 @@ func (c *converter) devices(path string, d *resourceapi.DeviceClaim) {
 	})
 }
 
-// request is a request, or an alternative of one.
+// request is a request or one of its alternatives.
 type request struct {
 	class       *string
 	selectors   []resourceapi.DeviceSelector
@@ -88,13 +88,13 @@ func (c *converter) request(path string, r request) {
 		theirs := strings.HasPrefix(t.Key, nvidiaDriver+"/")
 		if theirs {
 			c.changed = true
-			c.note(strict.Key(path, "tolerations"), "%s is left out: Tranche does not set this taint, and keeps pods off GPUs with errors by its own", t.Key)
+			c.note(strict.Key(path, "tolerations"), "%s is left out: Tranche does not set this taint, and keeps pods off GPUs with errors by its own taint", t.Key)
 		}
 		return theirs
 	})
 }
 
-// capacity converts amounts that are asked for.
+// capacity converts requested amounts.
 func (c *converter) capacity(path string, r *resourceapi.CapacityRequirements, on devices) {
 	if r == nil {
 		return
@@ -105,7 +105,7 @@ func (c *converter) capacity(path string, r *resourceapi.CapacityRequirements, o
 		theirs, qualified := strings.CutPrefix(string(name), nvidiaDriver+"/")
 		switch ours := sharedCapacities[theirs]; {
 		case on == anyDevices && !qualified:
-			converted[name] = amount // whose class it is, is not known
+			converted[name] = amount // the driver of the class is unknown
 			continue
 		case on == shares && theirs == "shares":
 			c.problems.Add(at, "is a number of equal shares: use class %s with capacity.requests.fraction, the part of a GPU", ourFraction)
@@ -148,7 +148,7 @@ func (c *converter) constraint(path string, name *resourceapi.FullyQualifiedName
 		return
 	}
 	c.changed = true
-	// Two devices have the same version or not, whatever its spelling.
+	// Only equality of versions matters here, not their format.
 	if remedy := missingAttribute(theirs, anyDevices); remedy != "" && theirs != driverVersion {
 		c.problems.Add(path, "%s: %s", *name, remedy)
 		return

@@ -16,19 +16,17 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// deepest limits how deep expressions can be nested, since they are walked recursively.
+// deepest is the maximum nesting of expressions, which are visited recursively.
 const deepest = 100
 
-// Selector translates a CEL selector for devices of NVIDIA's driver to one for those of Tranche. One
-// that does not mention NVIDIA's driver is returned as it is. The error says what has no counterpart,
-// and what to write.
-func Selector(expression string) (string, error) { return translateSelector(expression, anyDevices) }
-
+// translateSelector translates a CEL selector for devices of NVIDIA's driver to one for Tranche's. It
+// returns a selector that does not mention NVIDIA's driver unchanged. The error lists what has no
+// counterpart, with the remedies.
 func translateSelector(expression string, on devices) (string, error) {
 	if !strings.Contains(expression, nvidiaDriver) {
 		return expression, nil
 	}
-	// Without macros, has() and exists() are calls, which are printed as they were.
+	// Without macros, has() and exists() stay calls and are printed unchanged.
 	p, err := parser.NewParser(parser.EnableOptionalSyntax(true), parser.EnableIdentEscapeSyntax(true),
 		parser.MaxRecursionDepth(deepest), parser.ExpressionSizeCodePointLimit(resourceapi.CELSelectorExpressionMaxLength))
 	if err != nil {
@@ -36,7 +34,7 @@ func translateSelector(expression string, on devices) (string, error) {
 	}
 	parsed, problems := p.Parse(common.NewTextSource(expression))
 	if found := problems.GetErrors(); len(found) > 0 {
-		return "", fmt.Errorf("is no CEL: %s", found[0].Message)
+		return "", fmt.Errorf("is not valid CEL: %s", found[0].Message)
 	}
 	t := &translator{on: on, make: ast.NewExprFactory()}
 	t.visit(parsed.Expr())
@@ -45,7 +43,7 @@ func translateSelector(expression string, on devices) (string, error) {
 	}
 	out, err := parser.Unparse(parsed.Expr(), parsed.SourceInfo())
 	if err == nil && len(out) > resourceapi.CELSelectorExpressionMaxLength {
-		err = fmt.Errorf("is longer than %d characters when it is translated: shorten it", resourceapi.CELSelectorExpressionMaxLength)
+		err = fmt.Errorf("is longer than %d characters after the translation: shorten it", resourceapi.CELSelectorExpressionMaxLength)
 	}
 	return out, err
 }
@@ -63,7 +61,7 @@ func (t *translator) refuse(format string, args ...any) {
 	}
 }
 
-// visit translates an expression and what is in it.
+// visit translates an expression and its operands.
 func (t *translator) visit(e ast.Expr) {
 	if r := t.reading(e); r != nil {
 		t.read(e, r)
@@ -100,7 +98,7 @@ func (t *translator) visit(e ast.Expr) {
 	}
 }
 
-// selection translates a field that is no attribute: device.driver, or one of a result.
+// selection translates a field that is not an attribute: device.driver, or a field of a result.
 func (t *translator) selection(s ast.SelectExpr) {
 	if isDevice(s.Operand()) && s.FieldName() != "attributes" && s.FieldName() != "capacity" {
 		return
@@ -118,7 +116,7 @@ func (t *translator) children(c ast.CallExpr) {
 		}
 		return // an attribute of another domain
 	case name == operators.In && mapOf(c.Args()[1]) != "":
-		t.visit(c.Args()[0]) // whether a domain is there
+		t.visit(c.Args()[0]) // tests whether a domain exists
 		return
 	case name == "has" && len(c.Args()) == 1:
 		if r := t.reading(c.Args()[0]); r != nil {
@@ -132,16 +130,17 @@ func (t *translator) children(c ast.CallExpr) {
 	}
 }
 
-// reading is where an expression reads an attribute or capacity of NVIDIA's driver.
+// reading is a read of an attribute or capacity of NVIDIA's driver in an expression.
 type reading struct {
-	// name is empty if it is not written out.
+	// name is empty if it is not a literal.
 	name     string
 	capacity bool
-	// presence: it is only asked whether there is one. optional: there may be none.
+	// presence is true if the expression only tests whether it exists, optional if it may be missing.
 	presence, optional bool
 }
 
-// reading tells whether an expression reads an attribute or capacity of NVIDIA's driver; nil: it does not.
+// reading returns how an expression reads an attribute or capacity of NVIDIA's driver, or nil if it does
+// not.
 func (t *translator) reading(e ast.Expr) *reading {
 	switch e.Kind() {
 	case ast.SelectKind:
@@ -169,13 +168,13 @@ func (t *translator) reading(e ast.Expr) *reading {
 	return nil
 }
 
-// optionally tells whether a call reads what need not be there, with ? before its name.
+// optionally reports whether a call reads an optional field, with ? before its name.
 func optionally(e ast.Expr) bool {
 	name := e.AsCall().FunctionName()
 	return name == operators.OptIndex || name == operators.OptSelect
 }
 
-// ofDriver is "attributes" or "capacity" if an expression is those of NVIDIA's driver.
+// ofDriver returns "attributes" or "capacity" if an expression is that map of NVIDIA's driver, or "".
 func (t *translator) ofDriver(e ast.Expr) string {
 	if e.Kind() != ast.CallKind || len(e.AsCall().Args()) != 2 {
 		return ""
@@ -187,7 +186,7 @@ func (t *translator) ofDriver(e ast.Expr) string {
 	return mapOf(c.Args()[0])
 }
 
-// domain is that of device.attributes["…"], empty if the expressions are none.
+// domain returns the domain in device.attributes["…"], or "" for other expressions.
 func domain(of, index ast.Expr) string {
 	if text, is := literal(index); is && mapOf(of) != "" {
 		return text
@@ -195,7 +194,7 @@ func domain(of, index ast.Expr) string {
 	return ""
 }
 
-// mapOf is "attributes" or "capacity" for these maps of a device.
+// mapOf returns "attributes" or "capacity" for these maps of a device, or "".
 func mapOf(e ast.Expr) string {
 	if e.Kind() != ast.SelectKind || !isDevice(e.AsSelect().Operand()) {
 		return ""
@@ -208,12 +207,12 @@ func mapOf(e ast.Expr) string {
 
 func isDevice(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == "device" }
 
-// read translates what reads an attribute or capacity.
+// read translates a reading of an attribute or capacity.
 func (t *translator) read(e ast.Expr, r *reading) {
 	name := r.name
 	switch {
 	case name == "":
-		t.refuse("reads attributes whose names are not written out: write device.attributes[%q].NAME", nvidiaDriver)
+		t.refuse("reads attributes whose names are not literals: write device.attributes[%q].NAME", nvidiaDriver)
 		return
 	case !r.capacity && name == names.AttributeArchitecture && !r.presence:
 		t.refuse("attribute architecture is compared in a way that is not translated: compare it by == or in with %s", theirNames())
@@ -232,8 +231,8 @@ func (t *translator) read(e ast.Expr, r *reading) {
 	t.rename(e, r, name)
 }
 
-// rename has a reading read another name of Tranche's devices. To read what a device lacks is an error,
-// which ends the scheduling of the pod: NVIDIA's driver has a capacity of 0, Tranche has none then.
+// rename makes a reading read a field of Tranche's devices. Reading a missing field is an error that ends
+// the scheduling of the pod, so fields that Tranche omits, such as capacities of 0, get a default.
 func (t *translator) rename(e ast.Expr, r *reading, name string) {
 	kind := "attributes"
 	if r.capacity {
@@ -257,7 +256,7 @@ func (t *translator) rename(e ast.Expr, r *reading, name string) {
 
 func (t *translator) text(s string) ast.Expr { return t.make.NewLiteral(0, types.String(s)) }
 
-// literal is a text that is written out.
+// literal returns the value of a string literal.
 func literal(e ast.Expr) (string, bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false

@@ -47,10 +47,10 @@ var translated = map[string]string{
 
 func TestSelector(t *testing.T) {
 	for expression, want := range translated {
-		got, err := Selector(expression)
+		got, err := translateSelector(expression, anyDevices)
 		require.NoError(t, err, expression)
 		assert.Equal(t, want, got)
-		again, err := Selector(got)
+		again, err := translateSelector(got, anyDevices)
 		require.NoError(t, err)
 		assert.Equal(t, got, again)
 		compile(t, got)
@@ -64,24 +64,24 @@ func TestSelectorRefuses(t *testing.T) {
 		theirs + `partition2 == 1`:                                          "attribute partition2: Tranche has no such attribute",
 		theirs + `architecture.startsWith("Ho")`:                            "attribute architecture is compared in a way that is not translated: compare it by == or in with Kepler",
 		theirs + `?architecture.orValue("").startsWith("Ho")`:               "attribute architecture is compared in a way",
-		theirs + `architecture == "Gaudi"`:                                  "architecture is compared with what NVIDIA's driver never publishes",
+		theirs + `architecture == "Gaudi"`:                                  "architecture is compared with a value that NVIDIA's driver never publishes",
 		theirs + `type == "vfio"`:                                           "Tranche does not pass GPUs to virtual machines",
-		theirs + `profile in ["1c.3g.20gb"]`:                                "profile 1c.3g.20gb is a compute instance, a part of a partition, and those are not created: write 3g.20gb",
+		theirs + `profile in ["1c.3g.20gb"]`:                                "profile 1c.3g.20gb is a compute instance, a part of a partition, which Tranche does not create: write 3g.20gb",
 		theirs + `driverVersion.compareTo(semver("580.82.0")) >= 0`:         "only >= and < with a first number are translated",
 		theirs + `driverVersion.compareTo(semver("580.0.0")) > 0`:           "only >= and <",
 		theirs + `cudaComputeCapability.compareTo(semver("8.6.0")) >= 0`:    "only >= and < with the first of an architecture",
 		`device.capacity["gpu.nvidia.com"].copyEngines > 1`:                 "capacity copyEngines: Tranche has no such capacity",
 		`cel.bind(d, device.attributes["gpu.nvidia.com"], d.type == "mig")`: `write device.attributes["gpu.nvidia.com"].NAME`,
-		`device.attributes["gpu.nvidia.com"]["ty" + "pe"] == "mig"`:         "reads attributes whose names are not written out",
+		`device.attributes["gpu.nvidia.com"]["ty" + "pe"] == "mig"`:         "reads attributes whose names are not literals",
 		`device == "gpu.nvidia.com"`:                                        "reads attributes in a way that is not translated",
-		`"gpu.nvidia.com" ==`:                                               "is no CEL",
+		`"gpu.nvidia.com" ==`:                                               "is not valid CEL",
 	} {
-		got, err := Selector(expression)
+		got, err := translateSelector(expression, anyDevices)
 		require.ErrorContains(t, err, want, expression)
 		assert.Empty(t, got)
 	}
 	_, err := translateSelector(theirs+`uuid == "MIG-1"`, migDevices)
-	require.ErrorContains(t, err, "have no UUID before")
+	require.ErrorContains(t, err, "have no UUID until then")
 }
 
 // compile compiles an expression as the API server does, which also limits its cost.
@@ -131,7 +131,7 @@ func TestSelectsTheSame(t *testing.T) {
 		require.NoError(t, err)
 		g := inventory.Hardware(name)[0].WithMIG(gpu.MIGOn)
 		for expression := range translated {
-			selector, err := Selector(expression)
+			selector, err := translateSelector(expression, anyDevices)
 			require.NoError(t, err)
 			before, after := compile(t, expression), compile(t, selector)
 			for _, p := range g.Placements {
@@ -158,11 +158,11 @@ func FuzzSelector(f *testing.F) {
 	f.Add(strings.Repeat("(", 2000) + `"gpu.nvidia.com"`)
 	f.Add(`{"gpu.nvidia.com": [device.attributes["gpu.nvidia.com"].type, x{y: b"\xff"}]}`)
 	f.Fuzz(func(t *testing.T, expression string) {
-		got, err := Selector(expression)
+		got, err := translateSelector(expression, anyDevices)
 		if err != nil || got == expression {
 			return
 		}
-		again, err := Selector(got)
+		again, err := translateSelector(got, anyDevices)
 		require.NoError(t, err)
 		assert.Equal(t, got, again)
 	})

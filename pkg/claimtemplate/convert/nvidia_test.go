@@ -55,7 +55,7 @@ func TestClaimsRefused(t *testing.T) {
 		opaque("kind: GpuConfig, sharing: {strategie: MPS}"):                 "did you mean strategy?",
 		opaque("kind: VfioDeviceConfig"):                                     `has parameters of kind "VfioDeviceConfig", which have no counterpart`,
 		"{requests: [{name: a, exactly: {deviceClasName: gpu.nvidia.com}}]}": "did you mean deviceClassName?",
-		"{requests: [{name: a, exactly: {deviceClassName: mig.nvidia.com, selectors: [{cel: {expression: 'device.attributes[\"gpu.nvidia.com\"].uuid == \"MIG-1\"'}}]}}]}": "have no UUID before",
+		"{requests: [{name: a, exactly: {deviceClassName: mig.nvidia.com, selectors: [{cel: {expression: 'device.attributes[\"gpu.nvidia.com\"].uuid == \"MIG-1\"'}}]}}]}": "have no UUID until then",
 	} {
 		o, err := Claims(claimKind, of(devices))
 		require.ErrorContains(t, err, want, devices)

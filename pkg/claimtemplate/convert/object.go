@@ -16,20 +16,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
-// Object is an object with pods after its conversion.
+// Object is a converted object.
 type Object struct {
-	// Projects are those in whose way the pods ask for GPUs.
+	// Projects are the projects whose formats the pods use to request GPUs.
 	Projects []claimtemplate.Project
-	// Templates are what the object names. Each is there once.
+	// Templates are the templates that the object names, each once.
 	Templates []*resourceapi.ResourceClaimTemplate
-	// YAML is the object.
+	// YAML is the converted object.
 	YAML []byte
-	// Notes say what has no counterpart, for people.
+	// Notes list what has no counterpart.
 	Notes []string
 }
 
-// Pods converts an object. It returns nil if the object has no pods. Lines of errors are counted
-// from after `before` lines; negative: errors have none.
+// Pods converts an object, and returns nil if it has no pods. before is the number of lines before the
+// object, which errors add to line numbers. If it is negative, errors have no line numbers.
 func Pods(data []byte, before int) (*Object, error) {
 	document, err := parseObject(data)
 	if err != nil {
@@ -80,9 +80,9 @@ func Pods(data []byte, before int) (*Object, error) {
 	switch {
 	case len(o.Projects) > 0:
 	case slices.ContainsFunc(found, func(p pods) bool { return valueOf(valueOf(p.node, "spec"), "resourceClaims") != nil }):
-		o.Notes = append(o.Notes, "the pods have claims, which keep their names: convert the ResourceClaims and ResourceClaimTemplates that they name; the object is as it was")
+		o.Notes = append(o.Notes, "the pods have claims, which keep their names: convert the ResourceClaims and ResourceClaimTemplates that they name; the object is unchanged")
 	default:
-		o.Notes = append(o.Notes, "the pods ask for no GPU in a way that is converted: the object is as it was")
+		o.Notes = append(o.Notes, "the pods request no GPU in a format that is converted: the object is unchanged")
 	}
 	if o.YAML, err = printObject(document); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ type pods struct {
 	node *yamlv3.Node
 }
 
-// podsIn finds pods by their form: a spec with containers. So objects of any kind can have them.
+// podsIn finds pods in objects of any kind by their structure, a spec with containers.
 func podsIn(n *yamlv3.Node, path string) (all []pods) {
 	switch n.Kind {
 	case yamlv3.MappingNode:
@@ -121,18 +121,18 @@ func (p pods) convert() (Result, claimtemplate.Project, error) {
 	if err != nil {
 		return Result{}, "", err
 	}
-	// As the API server reads it: a key is there once, and numbers are no strings.
+	// As the API server reads it: keys are unique, and numbers are not strings.
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return Result{}, "", fmt.Errorf("it is no pod: %w", err)
+		return Result{}, "", fmt.Errorf("it is not a pod: %w", err)
 	}
 	var pod corev1.PodTemplateSpec
 	if err := json.Unmarshal(data, &pod); err != nil {
-		return Result{}, "", fmt.Errorf("it is no pod: %w", err)
+		return Result{}, "", fmt.Errorf("it is not a pod: %w", err)
 	}
 	projects := Of(&pod)
 	if len(projects) > 1 {
-		return Result{}, "", fmt.Errorf("the pod asks for GPUs in the ways of %s: keep one, since a namespace has one", namesOf(projects))
+		return Result{}, "", fmt.Errorf("the pod requests GPUs in the formats of %s: keep one, since a namespace has one", namesOf(projects))
 	}
 	if err := errors.Join(onlyRequested(&pod), gated(&pod)); err != nil {
 		return Result{}, "", err
@@ -148,7 +148,7 @@ func (p pods) convert() (Result, claimtemplate.Project, error) {
 	return result, project, p.edit(result)
 }
 
-// onlyRequested is an error if a GPU is requested without a limit, which the API server refuses.
+// onlyRequested returns an error if a GPU is requested without a limit, which the API server rejects.
 func onlyRequested(pod *corev1.PodTemplateSpec) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name, requested := range c.Resources.Requests {
@@ -163,7 +163,8 @@ func onlyRequested(pod *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// gated is an error if the pods wait for, or cannot go without, a project that is not there any more.
+// gated returns an error if the pods depend on a project that is no longer installed to be scheduled or
+// deleted.
 func gated(pod *corev1.PodTemplateSpec) error {
 	for _, gate := range pod.Spec.SchedulingGates {
 		if claimtemplate.Known(gate.Name) {
@@ -178,8 +179,8 @@ func gated(pod *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// notCarriedOver are notes about labels, annotations and node selectors of known projects anywhere in
-// the object.
+// notCarriedOver returns notes about labels, annotations and node selectors of known projects anywhere
+// in the object.
 func notCarriedOver(root *yamlv3.Node) (notes []string) {
 	add := func(note string) {
 		if !slices.Contains(notes, note) {
@@ -194,7 +195,7 @@ func notCarriedOver(root *yamlv3.Node) (notes []string) {
 		}
 		for _, in := range []struct{ list, kind string }{{"labels", "label "}, {"annotations", "annotation "}} {
 			for _, key := range keysOf(valueOf(n, in.list)) {
-				if text := claimtemplate.Counterpart(key); text != "" {
+				if text := counterparts[key]; text != "" {
 					add(in.kind + key + " has no counterpart: " + text)
 				} else if claimtemplate.Known(key) {
 					add(in.kind + key + " stays as it is; Tranche does not read it")
@@ -206,7 +207,21 @@ func notCarriedOver(root *yamlv3.Node) (notes []string) {
 	return notes
 }
 
-// Names are those of the projects of the object, for people.
+// counterparts are what to use instead of labels and annotations that change which GPU a pod gets, or
+// when.
+var counterparts = map[string]string{
+	"kai.scheduler/queue":                    "use a ResourceQuota or Kueue",
+	"runai/queue":                            "use a ResourceQuota or Kueue",
+	"kai.scheduler/node-pool":                "use a nodeSelector",
+	"kai.scheduler/gpu-compute-sharing-mode": "the PartitionProfile sets the sharing strategy",
+	"hami.io/gpu-scheduler-policy":           "the default scheduler chooses the GPU",
+	"hami.io/node-scheduler-policy":          "the default scheduler chooses the GPU",
+	"hami.io/device-scoring-weights":         "the default scheduler chooses the GPU",
+	"nos.nebuly.com/capacity":                "use a ResourceQuota or Kueue",
+	"nvidia.com/gpu.memory":                  "it is a node label, and requests no GPU: use a claim",
+}
+
+// Names returns the display names of the object's projects.
 func (o *Object) Names() string { return namesOf(o.Projects) }
 
 func namesOf(projects []claimtemplate.Project) string {

@@ -39,16 +39,16 @@ func TestPodsRefused(t *testing.T) {
 		return pod("{}", "{containers: [{name: main, resources: {limits: "+limits+"}}]}")
 	}
 	for name, test := range map[string]struct{ in, want string }{
-		"no quantity":   {limits("{nvidia.com/gpumem: much}"), "spec.template.spec: it is no pod: "},
-		"two ways":      {limits("{nvidia.com/gpumem: 1, nvidia.com/gpu-10gb: 1}"), "spec.template.spec: the pod asks for GPUs in the ways of HAMi and nos: keep one, since a namespace has one (line 5)"},
+		"no quantity":   {limits("{nvidia.com/gpumem: much}"), "spec.template.spec: it is not a pod: "},
+		"two ways":      {limits("{nvidia.com/gpumem: 1, nvidia.com/gpu-10gb: 1}"), "spec.template.spec: the pod requests GPUs in the formats of HAMi and nos: keep one, since a namespace has one (line 5)"},
 		"more requests": {pod("{}", "{containers: [{name: main, resources: {requests: {nvidia.com/gpu: 2}, limits: {nvidia.com/gpu: 1}}}]}"), "container main: nvidia.com/gpu is in requests, and the API server refuses it without the same in limits"},
 		"17 GPUs":       {limits("{nvidia.com/gpu: 17}"), "container main: nvidia.com/gpu is 17, and it must be from 1 to 16 (line 5)"},
 		"less than 0":   {limits("{nvidia.com/mig-1g.5gb: -1}"), "container main: nvidia.com/mig-1g.5gb is -1, and it must be from 1 to 16"},
 		"a part":        {limits("{nvidia.com/gpu: 500m}"), "container main: nvidia.com/gpu is 500m, and it must be from 1 to 16"},
 		"fraction":      {pod(`{annotations: {gpu-fraction: "2"}}`, "{containers: [{name: main}]}"), "annotation gpu-fraction is '2', and it must be above 0"},
-		"no string":     {pod("{annotations: {gpu-fraction: 0.5}}", "{containers: [{name: main}]}"), "it is no pod: "},
-		"a key twice":   {pod("{}", "{containers: [], containers: [{name: main}]}"), "it is no pod: "},
-		"no container":  {pod(`{annotations: {gpu-fraction: "0.5"}}`, "{containers: [null]}"), "containers[0] is no container with a name: write one"},
+		"no string":     {pod("{annotations: {gpu-fraction: 0.5}}", "{containers: [{name: main}]}"), "it is not a pod: "},
+		"a key twice":   {pod("{}", "{containers: [], containers: [{name: main}]}"), "it is not a pod: "},
+		"no container":  {pod(`{annotations: {gpu-fraction: "0.5"}}`, "{containers: [null]}"), "containers[0] has no name: set one"},
 		"not YAML":      {"a: [", "yaml"},
 		"two counts":    {limits("{nvidia.com/gpu: 1, nvidia.com/vgpu: 2, nvidia.com/gpumem: 1}"), "container main: nvidia.com/gpu and nvidia.com/vgpu exclude each other: remove one"},
 		"hami.io":       {pod("{}", "{schedulerName: hami-scheduler, containers: [{name: one, resources: {limits: {hami.io/gpu: 1}}}]}"), "container one: hami.io/gpu is not translated: write nvidia.com/gpu"},
@@ -101,7 +101,7 @@ func FuzzPods(f *testing.F) {
 func TestPodsWithClaims(t *testing.T) {
 	for spec, want := range map[string]string{
 		"{containers: [{name: c, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimTemplateName: single-gpu}]}": "the pods have claims, which keep their names",
-		"{containers: [{name: c}]}": "the pods ask for no GPU",
+		"{containers: [{name: c}]}": "the pods request no GPU",
 	} {
 		o, err := Pods([]byte("kind: Pod\nspec: "+spec+"\n"), 0)
 		require.NoError(t, err)

@@ -14,13 +14,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// migResource is a MIG profile by the name of NVIDIA's device plugin, which has a dot for a plus.
+// migResource matches MIG profiles in resource names of NVIDIA's device plugin, with a dot for a plus.
 var migResource = regexp.MustCompile(`^nvidia[.]com/mig-([0-9]+g[.][0-9]+gb)([.](?:me|gfx|me[.]all))?$`)
 
-// sharedResource is a replica of a GPU.
+// sharedResource is the resource of a replica of a GPU.
 const sharedResource = "nvidia.com/gpu.shared"
 
-// plainRequest is what a resource of a device plugin stands for: a whole GPU, or a MIG profile.
+// plainRequest returns what a resource of a device plugin means: a whole GPU, or a MIG profile.
 func plainRequest(name corev1.ResourceName) (vendor gpu.Vendor, profile string, is bool) {
 	switch name {
 	case "nvidia.com/gpu":
@@ -40,7 +40,7 @@ type asked struct {
 	key corev1.ResourceName
 }
 
-// served are the limits that a device plugin serves.
+// served returns the limits that a device plugin serves.
 func served(pod *corev1.PodTemplateSpec) (all []asked) {
 	for _, c := range containers(pod) {
 		for _, name := range c.limits() {
@@ -77,7 +77,7 @@ func plain(pod *corev1.PodTemplateSpec) (r Result) {
 			byTemplate[claim.Template] = claim.Name
 		}
 	}
-	// An init container that ends has the same devices as a container.
+	// An init container that ends shares the devices of a container.
 	for i := range r.Claims {
 		c := &r.Claims[i]
 		sidecar := ptr.Deref(c.of.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
@@ -102,7 +102,7 @@ func plain(pod *corev1.PodTemplateSpec) (r Result) {
 	return r
 }
 
-// migTemplate is the template for partitions of a MIG profile.
+// migTemplate returns the template for partitions of a MIG profile.
 func migTemplate(profile string, count int64) (name string, spec resourceapi.ResourceClaimSpec) {
 	name = "mig-" + gpu.ProfileSlug(profile)
 	if count > 1 {
@@ -115,7 +115,7 @@ func migTemplate(profile string, count int64) (name string, spec resourceapi.Res
 	}}}}
 }
 
-// stays are notes for limits of known projects that stay.
+// stays returns notes for limits of known projects that stay unchanged.
 func stays(pod *corev1.PodTemplateSpec, claims []Claim) (notes []string) {
 	for _, c := range containers(pod) {
 		for _, name := range c.limits() {
@@ -126,7 +126,7 @@ func stays(pod *corev1.PodTemplateSpec, claims []Claim) (notes []string) {
 			}
 			who := "Tranche does not serve it"
 			if _, _, is := plainRequest(name); is || name == sharedResource {
-				who = "the chart's legacyResources and extendedResources have it served"
+				who = "the chart's legacyResources and extendedResources can serve it"
 			}
 			notes = append(notes, fmt.Sprintf("container %s: %s stays as it is; %s", c.Name, name, who))
 		}

@@ -16,12 +16,12 @@ import (
 // Claim is what a container gets.
 type Claim struct {
 	Container
-	// Name is that of the claim in the pod. Claims of one name are one claim.
+	// Name is the name of the claim in the pod. Claims with the same name are the same claim.
 	Name string
-	// Template is the name of a ResourceClaimTemplate, Spec what it asks for.
+	// Template is the name of a ResourceClaimTemplate, Spec its spec.
 	Template string
 	Spec     resourceapi.ResourceClaimSpec
-	// Remove are the limits and requests in whose place the claim is.
+	// Remove are the limits and requests that the claim replaces.
 	Remove []corev1.ResourceName
 }
 
@@ -33,20 +33,20 @@ type Container struct {
 	of    *corev1.Container
 }
 
-// Result is what becomes of a pod.
+// Result is the conversion of a pod.
 type Result struct {
 	Claims []Claim
-	// Scheduler is the other scheduler, in whose place the default one is.
+	// Scheduler is the scheduler that the default one replaces.
 	Scheduler string
-	// Annotations are those that mean nothing any more.
+	// Annotations are the annotations to remove.
 	Annotations []string
-	// Notes say what has no counterpart, for people.
+	// Notes list what has no counterpart.
 	Notes []string
-	// Problems say why nothing becomes of the pod, and what to do.
+	// Problems are the reasons for which the pod cannot be converted, with remedies.
 	Problems []string
 }
 
-// Of returns in whose ways a pod asks for GPUs. There can be none.
+// Of returns the projects whose formats a pod uses to request GPUs, if any.
 func Of(pod *corev1.PodTemplateSpec) (all []claimtemplate.Project) {
 	for _, p := range []claimtemplate.Project{claimtemplate.KAI, claimtemplate.HAMi, claimtemplate.Nos} {
 		if _, is := translate(p, pod); is || claimtemplate.SchedulerOf(pod.Spec.SchedulerName) == p {
@@ -59,7 +59,7 @@ func Of(pod *corev1.PodTemplateSpec) (all []claimtemplate.Project) {
 	return all
 }
 
-// Pod translates a pod in the way of a project. Without one, it says what of the pod is not served.
+// Pod converts a pod in the format of a project. Without a project, it reports what is not served.
 func Pod(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Result) {
 	switch project {
 	case claimtemplate.KAI, claimtemplate.HAMi, claimtemplate.Nos:
@@ -76,7 +76,7 @@ func Pod(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Result) 
 	}
 	for i := range r.Claims {
 		if len(r.Problems) > 0 {
-			break // names of bad amounts are bad, too
+			break // invalid amounts have invalid names
 		}
 		r.Problems = append(r.Problems, r.Claims[i].complete()...)
 	}
@@ -87,13 +87,13 @@ func Pod(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Result) 
 		r.Scheduler = pod.Spec.SchedulerName
 	}
 	if r.Scheduler != "" && len(r.Claims) == 0 && len(served(pod)) == 0 {
-		r.Notes = append(r.Notes, "the pod asks for no GPU: it gets none, and the default scheduler places it")
+		r.Notes = append(r.Notes, "the pod requests no GPU: it gets none, and the default scheduler places it")
 	}
 	r.Notes = append(r.Notes, stays(pod, r.Claims)...)
 	return r
 }
 
-// complete sets what the template of a claim asks for, if its name says that.
+// complete sets the spec of a claim's template from its name.
 func (c *Claim) complete() (problems []string) {
 	if c.Spec.Devices.Requests == nil {
 		request, err := claimtemplate.Parse(c.Template)
@@ -114,8 +114,8 @@ func (c *Claim) complete() (problems []string) {
 	return problems
 }
 
-// translate translates a pod as the policies of a project do, and reports whether it asks in the
-// way of the project.
+// translate translates a pod as the policies of a project do, and reports whether it uses the project's
+// format.
 func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Result, is bool) {
 	e, err := evaluate(project, pod)
 	if err != nil {
@@ -171,7 +171,7 @@ func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Re
 	}
 	_, named := pod.Annotations["gpu-fraction-container-name"]
 	is = own > 0 || shares || named && project == claimtemplate.KAI
-	for _, asking := range []string{"asks", "nvidia", "amd", "slices"} { // one that a policy does not have is empty
+	for _, asking := range []string{"asks", "nvidia", "amd", "slices"} { // missing variables are empty
 		is = is || e.count(asking) > 0
 	}
 	return r, is
@@ -190,7 +190,7 @@ func (e evaluated) count(name string) int {
 	return len(all)
 }
 
-// containers are the init containers and the containers.
+// containers returns the init containers and the containers.
 func containers(pod *corev1.PodTemplateSpec) (all []Container) {
 	for i := range pod.Spec.InitContainers {
 		all = append(all, Container{Init: true, Index: i, Name: pod.Spec.InitContainers[i].Name, of: &pod.Spec.InitContainers[i]})
@@ -201,7 +201,7 @@ func containers(pod *corev1.PodTemplateSpec) (all []Container) {
 	return all
 }
 
-// claim is the name of the claim of a container.
+// claim returns the name of the claim of a container.
 func (c Container) claim(vendor string) string {
 	name := "tranche"
 	if vendor == "amd" {
@@ -213,7 +213,7 @@ func (c Container) claim(vendor string) string {
 	return fmt.Sprintf("%s-%d", name, c.Index)
 }
 
-// path is that of a container in a pod.
+// path returns the path of a container in a pod.
 func (c Container) path() string {
 	if c.Init {
 		return fmt.Sprintf("/spec/initContainers/%d", c.Index)
@@ -221,18 +221,18 @@ func (c Container) path() string {
 	return fmt.Sprintf("/spec/containers/%d", c.Index)
 }
 
-// limits are the names of the limits of a container, in order.
+// limits returns the sorted names of a container's limits.
 func (c Container) limits() []corev1.ResourceName {
 	return slices.Sorted(maps.Keys(c.of.Resources.Limits))
 }
 
-// whole tells whether a quantity is a whole number in a range.
+// whole reports whether a quantity is a whole number in a range.
 func whole(q resource.Quantity, least, most int64) bool {
 	n, ok := q.AsInt64()
 	return ok && n >= least && n <= most
 }
 
-// ownClaims are problems with claims of the pod that have a name that is needed.
+// ownClaims returns problems with claims of the pod whose names are needed.
 func ownClaims(pod *corev1.PodTemplateSpec, names ...string) (problems []string) {
 	for _, c := range pod.Spec.ResourceClaims {
 		if slices.Contains(names, c.Name) {

@@ -25,7 +25,7 @@ import (
 //go:embed policies.yaml
 var source []byte
 
-// policySpec is what is used of a ValidatingAdmissionPolicy.
+// policySpec has the fields of a ValidatingAdmissionPolicy that this package uses.
 type policySpec struct {
 	Variables   []admissionv1.Variable   `json:"variables"`
 	Validations []admissionv1.Validation `json:"validations"`
@@ -37,7 +37,7 @@ type policy struct {
 	variables, validations []cel.Program
 }
 
-// policies are those of the projects. It panics if one does not compile, which a test would notice.
+// policies returns the policies of the projects. It panics if one does not compile; a test checks that.
 var policies = sync.OnceValue(func() map[claimtemplate.Project]*policy {
 	var specs map[claimtemplate.Project]policySpec
 	if err := yaml.UnmarshalStrict(source, &specs); err != nil {
@@ -88,11 +88,11 @@ func (p *policy) compile(env *cel.Env) error {
 	return nil
 }
 
-// variable begins the names of variables.
+// variable is the prefix of the names of variables.
 const variable = "variables."
 
-// evaluated has the variables of a policy for a pod. One that cannot be computed is missing: the
-// policies do not use it for such a pod.
+// evaluated has the variables of a policy for a pod. Variables that cannot be computed are missing; the
+// policies do not use them for such a pod.
 type evaluated struct {
 	*policy
 	input map[string]any
@@ -115,7 +115,7 @@ func evaluate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (evalu
 	return e, nil
 }
 
-// read decodes a variable, if there is one of the name.
+// read decodes a variable, if it exists.
 func (e evaluated) read(name string, into any) error {
 	value, ok := e.input[variable+name].(ref.Val)
 	if !ok {
@@ -132,7 +132,7 @@ func (e evaluated) read(name string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// unmet are the messages of the validations that a pod does not meet. Those of problems have none.
+// unmet returns the messages of the validations that a pod fails. Validations of problems have none.
 func (e evaluated) unmet() (messages []string) {
 	for i, program := range e.validations {
 		if met, _, err := program.Eval(e.input); err == nil && met.Value() != true && e.Validations[i].Message != "" {

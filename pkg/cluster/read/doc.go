@@ -1,11 +1,10 @@
-// Package read reads the objects of which the model of pkg/cluster is made, with the rights of
-// whoever asks.
+// Package read reads the objects of the model in pkg/cluster, with the rights of the user.
 //
-// A kind that cannot be read is left out, and is named in a Gap with what follows from that. Where
-// a kind may not be read in all namespaces, it is read in one.
+// A kind that cannot be read is described by a Gap. If a user may not list a kind in all namespaces, it
+// is read in one namespace.
 //
-//   - source.go: what lists and watches; Clients does so with the clients of a program
-//   - kinds.go: the kinds of the model, and what is missing without each
-//   - list.go: objects once, in pages
-//   - follow.go: objects again and again, as they change
+//   - source.go: Source lists and watches; Clients is a Source that uses a program's clients
+//   - kinds.go: the kinds of the model, and the consequences if they cannot be read
+//   - list.go: lists objects once, in pages
+//   - follow.go: keeps objects up to date
 package read

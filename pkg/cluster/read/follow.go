@@ -11,41 +11,39 @@ import (
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
-const (
-	// again is how long to wait after an error, forbidden after a refusal.
-	again, forbidden = 2 * time.Second, time.Minute
-)
+// retryInterval is the wait after an error, forbiddenInterval after a forbidden request.
+const retryInterval, forbiddenInterval = 2 * time.Second, time.Minute
 
-// Follow keeps a store up to date with a kind until ctx ends. It lists and watches, without the
-// right to watch it lists now and then. Where fallback is not empty, it is the namespace that is
-// read if not all may be. After each list told is called, with a gap whose reason is empty if all
-// was read.
-func Follow(ctx context.Context, from Source, k Kind, fallback string, store cache.ReflectorStore, told func(Gap)) {
-	namespace, ever := metav1.NamespaceAll, false
+// Follow keeps a store up to date with a kind until ctx ends. It lists and watches. Without the right
+// to watch, it lists periodically. If it may not list all namespaces, it lists the namespace fallback,
+// unless that is empty. After each list it calls report, with a gap whose reason is empty if
+// everything was read.
+func Follow(ctx context.Context, from Source, k Kind, fallback string, store cache.ReflectorStore, report func(Gap)) {
+	namespace, listed := metav1.NamespaceAll, false
 	for ctx.Err() == nil {
-		noted := &noting{ReflectorStore: store, listed: func() { ever = true; told(k.within(namespace)) }}
-		err := cache.NewReflectorWithOptions(from.ListWatch(k.Example, namespace, k.Only), k.Example, noted,
+		observed := &observingStore{ReflectorStore: store, listed: func() { listed = true; report(k.within(namespace)) }}
+		err := cache.NewReflectorWithOptions(from.ListWatch(k.Example, namespace, k.Only), k.Example, observed,
 			cache.ReflectorOptions{Name: "read", TypeDescription: k.Name}).ListAndWatchWithContext(ctx)
-		wait := again
+		wait := retryInterval
 		switch {
-		case err == nil || noted.done && !apierrors.IsForbidden(err):
-		case noted.done:
-			wait = 5 * again // it may list, and not watch
+		case err == nil || observed.done && !apierrors.IsForbidden(err):
+		case observed.done:
+			wait = 5 * retryInterval // list without watch
 		case k.unserved(err):
-			_ = store.Replace(nil, "") // of nothing, it cannot fail
-			told(Gap{What: k.Name})
-			wait = forbidden
+			_ = store.Replace(nil, "") // cannot fail without objects
+			report(Gap{What: k.Name})
+			wait = forbiddenInterval
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback
 			continue
 		default:
 			gap := k.gap(err)
 			if apierrors.IsForbidden(err) {
-				namespace, wait = metav1.NamespaceAll, forbidden
-			} else if ever {
-				gap.Means = "What is shown of them may be old."
+				namespace, wait = metav1.NamespaceAll, forbiddenInterval
+			} else if listed {
+				gap.Means = "What is shown of them may be outdated."
 			}
-			told(gap)
+			report(gap)
 		}
 		if sleep.For(ctx, wait) != nil {
 			return
@@ -53,15 +51,15 @@ func Follow(ctx context.Context, from Source, k Kind, fallback string, store cac
 	}
 }
 
-// noting notes that a kind was listed.
-type noting struct {
+// observingStore reports when a kind was listed.
+type observingStore struct {
 	cache.ReflectorStore
 	listed func()
 	done   bool
 }
 
 // Replace implements cache.ReflectorStore.
-func (n *noting) Replace(all []any, version string) error {
+func (n *observingStore) Replace(all []any, version string) error {
 	err := n.ReflectorStore.Replace(all, version)
 	if err == nil {
 		n.done = true
@@ -71,7 +69,7 @@ func (n *noting) Replace(all []any, version string) error {
 }
 
 // Transformer implements cache.TransformingStore.
-func (n *noting) Transformer() cache.TransformFunc {
+func (n *observingStore) Transformer() cache.TransformFunc {
 	if t, ok := n.ReflectorStore.(cache.TransformingStore); ok {
 		return t.Transformer()
 	}

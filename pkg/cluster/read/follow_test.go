@@ -42,6 +42,6 @@ func TestFollowTellsWhatIsOld(t *testing.T) {
 				end()
 			}
 		})
-		assert.Equal(t, []Gap{{What: "Nodes"}, {What: "Nodes", Reason: "away", Means: "What is shown of them may be old."}}, told)
+		assert.Equal(t, []Gap{{What: "Nodes"}, {What: "Nodes", Reason: "away", Means: "What is shown of them may be outdated."}}, told)
 	})
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// Kind is a kind of objects of the model.
+// Kind is a kind of objects in the model.
 type Kind struct {
-	// Name is for people: "ResourceSlices".
+	// Name is the name to show: "ResourceSlices".
 	Name string
-	// Means is a sentence: what is missing without the kind. Elsewhere is the same where one
-	// namespace is read; kinds without a namespace have none.
+	// Means is a sentence about what is missing without the kind. Elsewhere is the same if only one
+	// namespace is read; it is empty for cluster-scoped kinds.
 	Means, Elsewhere string
 	Example          runtime.Object
 	// Only selects the objects that the model needs.
 	Only metav1.ListOptions
-	// Optional: a cluster that does not serve the kind has no objects of it.
+	// Optional is true if not all clusters serve the kind.
 	Optional bool
 }
 
-// The kinds of the model. Slices are those of Tranche, Pods those without a node.
+// The kinds of the model. Slices are Tranche's ResourceSlices, Pods the pods without a node.
 var (
 	Slices = Kind{
 		Name: "ResourceSlices", Means: "GPUs are not shown.", Example: &resourceapi.ResourceSlice{},
@@ -49,7 +49,7 @@ var (
 		Only:      metav1.ListOptions{FieldSelector: "status.phase=Pending,spec.nodeName="},
 	}
 	Classes = Kind{
-		Name: "DeviceClasses", Means: "Which class requests which GPUs, and what waits for them, is not known.", Example: &resourceapi.DeviceClass{},
+		Name: "DeviceClasses", Means: "Which class requests which GPUs, and what waits for them, is unknown.", Example: &resourceapi.DeviceClass{},
 	}
 	Rules = Kind{
 		Name: "DeviceTaintRules", Means: "The taints that they add are not shown.", Example: &resourceapi.DeviceTaintRule{}, Optional: true,
@@ -65,13 +65,13 @@ var (
 	}
 )
 
-// Gap is a kind of objects that was not read, or not all of it.
+// Gap describes a kind of objects that was not read, or only in part.
 type Gap struct {
-	// What is the kind, Reason why it was not read, Means what follows from that: a sentence.
+	// What is the kind, Reason the reason, and Means a sentence about the consequences.
 	What, Reason, Means string
 }
 
-// Notes are the gaps in sentences, one note for all with the same reason.
+// Notes describes gaps in sentences, one for all gaps with the same reason.
 func Notes(gaps []Gap) []string {
 	var kinds, means [][]string
 	var reasons []string
@@ -92,10 +92,10 @@ func Notes(gaps []Gap) []string {
 	return reasons
 }
 
-// gap is the kind after a list that failed.
+// gap returns the gap of a kind whose list failed.
 func (k Kind) gap(err error) Gap { return Gap{What: k.Name, Reason: Reason(err), Means: k.Means} }
 
-// within is the kind where one namespace is read; empty: all, so that there is no gap.
+// within returns the gap of a kind that was read in one namespace, or in all if namespace is empty.
 func (k Kind) within(namespace string) Gap {
 	if namespace == "" {
 		return Gap{What: k.Name}
@@ -103,13 +103,13 @@ func (k Kind) within(namespace string) Gap {
 	return Gap{What: k.Name, Reason: fmt.Sprintf("you are allowed to list them in the namespace %s only", namespace), Means: k.Elsewhere}
 }
 
-// namespaced reports whether the objects are in namespaces.
+// namespaced reports whether the kind is namespaced.
 func (k Kind) namespaced() bool { return k.Elsewhere != "" }
 
-// unserved reports whether an error says that the API server does not serve an optional kind.
+// unserved reports whether err means that the API server does not serve an optional kind.
 func (k Kind) unserved(err error) bool { return k.Optional && apierrors.IsNotFound(err) }
 
-// Reason says why objects could not be read.
+// Reason returns the reason for which objects could not be read.
 func Reason(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -121,7 +121,7 @@ func Reason(err error) string {
 	}
 	var request *url.Error
 	if errors.As(err, &request) {
-		return request.Err.Error() // without the address, which differs from kind to kind
+		return request.Err.Error() // without the URL, which differs between kinds
 	}
 	return err.Error()
 }

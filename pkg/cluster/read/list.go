@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// Progress is told how far a long list is.
+// Progress reports the progress of a long list.
 type Progress interface {
 	Say(format string, args ...any)
 	Done()
@@ -22,13 +22,13 @@ type Progress interface {
 
 type progressKey struct{}
 
-// WithProgress returns a context with which lists, and whatever else takes long, say how far they
-// are. nil: they say nothing.
+// WithProgress returns a context in which lists and other long calls report their progress to p. They
+// report nothing if p is nil.
 func WithProgress(ctx context.Context, p Progress) context.Context {
 	return context.WithValue(ctx, progressKey{}, p)
 }
 
-// ProgressOf is the progress of a context. Without one, it says nothing.
+// ProgressOf returns the Progress of a context, which reports nothing by default.
 func ProgressOf(ctx context.Context) Progress {
 	if p, ok := ctx.Value(progressKey{}).(Progress); ok {
 		return p
@@ -41,19 +41,19 @@ type silent struct{}
 func (silent) Say(string, ...any) {}
 func (silent) Done()              {}
 
-// Object is a pointer to an object of the API.
+// Object is a pointer to an API object.
 type Object[T any] interface {
 	*T
 	runtime.Object
 }
 
-// All reads all objects of a namespace, or of the cluster. No objects are an empty list, an error is
-// the API server's.
+// All reads all objects of a namespace, or of the cluster. Without objects, the list is empty and not
+// nil. Errors are those of the API server.
 func All[T any, P Object[T]](ctx context.Context, from Source, namespace string) ([]T, error) {
 	return List[T, P](ctx, from, namespace, metav1.ListOptions{})
 }
 
-// TaintRules reads the DeviceTaintRules. A cluster that does not serve them has none.
+// TaintRules reads the DeviceTaintRules, or none if the cluster does not serve them.
 func TaintRules(ctx context.Context, from Source) ([]resourceapi.DeviceTaintRule, error) {
 	all, err := All[resourceapi.DeviceTaintRule](ctx, from, "")
 	if Rules.unserved(err) {
@@ -62,7 +62,7 @@ func TaintRules(ctx context.Context, from Source) ([]resourceapi.DeviceTaintRule
 	return all, err
 }
 
-// List is All of the objects that the selectors select. They are read in pages.
+// List reads the objects that the selectors select, in pages.
 func List[T any, P Object[T]](ctx context.Context, from Source, namespace string, only metav1.ListOptions) ([]T, error) {
 	lists := cache.ToListerWatcherWithContext(from.ListWatch(P(new(T)), namespace, only))
 	progress := ProgressOf(ctx)
@@ -93,9 +93,9 @@ func List[T any, P Object[T]](ctx context.Context, from Source, namespace string
 	return all, err
 }
 
-// Into reads a kind into all, which is nil if it cannot be read. The gap has no reason if all of it
-// was read. Where fallback is not empty, it is the namespace that is read if not all may be. The
-// error is why the kind cannot be read, nil also if it may not be.
+// Into reads a kind into all, which is nil if the kind cannot be read. If it may not list all
+// namespaces, it lists the namespace fallback, unless that is empty. The gap has no reason if everything
+// was read. The error is nil if the request was forbidden.
 func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback string, all *[]T) (Gap, error) {
 	namespace := metav1.NamespaceAll
 	for {

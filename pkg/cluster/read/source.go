@@ -24,12 +24,12 @@ import (
 
 // Source lists and watches objects.
 type Source interface {
-	// ListWatch is for the objects of the type of example in a namespace that the selectors
-	// select. The namespace is empty for all namespaces, and for kinds without.
+	// ListWatch returns a ListerWatcher for the objects of example's type that the selectors
+	// select. namespace is empty for all namespaces and for cluster-scoped kinds.
 	ListWatch(example runtime.Object, namespace string, only metav1.ListOptions) cache.ListerWatcher
 }
 
-// Clients is a Source with the rights of its clients.
+// Clients is a Source that uses clients, with their rights.
 type Clients struct {
 	Kubernetes kubernetes.Interface
 	Ours       client.Interface
@@ -37,8 +37,8 @@ type Clients struct {
 
 var _ Source = Clients{}
 
-// NewClients returns clients for an API server. Kubernetes' own kinds are read in a shorter form than
-// JSON: the ResourceSlices of a thousand nodes are a hundred megabytes of that.
+// NewClients returns clients for an API server. They read Kubernetes' own kinds as protobuf: in JSON,
+// the ResourceSlices of a thousand nodes are 100 MB.
 func NewClients(config *rest.Config) (c Clients, err error) {
 	compact := rest.CopyConfig(config)
 	compact.ContentType, compact.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
@@ -49,7 +49,7 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	return c, err
 }
 
-// ListWatch implements Source. It panics for a kind that no program reads.
+// ListWatch implements Source. It panics for an unknown kind.
 func (c Clients) ListWatch(example runtime.Object, namespace string, only metav1.ListOptions) cache.ListerWatcher {
 	k := c.Kubernetes
 	switch example.(type) {

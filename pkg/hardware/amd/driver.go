@@ -52,7 +52,7 @@ type Config struct {
 type Driver struct {
 	hardware.Basic
 	*sysfs.Machine // LoadID, Inventory, Live
-	cfg Config
+	cfg            Config
 
 	// mu protects hostBusy: the load of the driver that was seen to refuse switches while
 	// any process of the host uses KFD; empty if there is none.

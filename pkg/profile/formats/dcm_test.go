@@ -39,7 +39,7 @@ func TestDeviceConfigManagerRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ document, want string }{
 		"no profile":       {`{"gpu-config-profiles": {}}`, "f: gpu-config-profiles: names no profile"},
 		"unknown key":      {"{\"gpu-config-profiles\":\n {\"a\": {\"profile\": []}}}", "f: gpu-config-profiles.a.profile: unknown key; did you mean profiles? (line 2)"},
-		"key in two cases": {`{"gpu-config-profiles": {"a": {"profiles": [], "Profiles": []}}}`, "gpu-config-profiles.a.Profiles: the key is there twice"},
+		"key in two cases": {`{"gpu-config-profiles": {"a": {"profiles": [], "Profiles": []}}}`, "gpu-config-profiles.a.Profiles: duplicate key"},
 		"a negative ID":    {`{"gpu-config-profiles": {"a": {"skippedGPUs": {"ids": [-1]}}}}`, "ids[0]: must be a whole number, not -1"},
 	} {
 		t.Run(name, func(t *testing.T) {

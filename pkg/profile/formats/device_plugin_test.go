@@ -85,7 +85,7 @@ func TestDevicePluginRefused(t *testing.T) {
 		"Mellanox":            {"flags: {mofedEnabled: true}", "f: flags.mofedEnabled: containers do not get Mellanox network GPUs' devices"},
 		"IMEX channels":       {"imex: {channelIDs: [0]}", "f: imex: containers do not get IMEX channels from Tranche"},
 		"what is not there":   {"imex: {channels: [0]}", "f: imex.channels: unknown key"},
-		"NVIDIA's DRA driver": {"sharing: {strategy: TimeSlicing}", "f: sharing.strategy: unknown key; there are mps, timeSlicing"},
+		"NVIDIA's DRA driver": {"sharing: {strategy: TimeSlicing}", "f: sharing.strategy: unknown key; valid keys are mps, timeSlicing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec, notes, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})

@@ -44,7 +44,7 @@ func TestMIGPartedRefused(t *testing.T) {
 		"nothing":         {"version: v1", "f: mig-configs: names no configuration"},
 		"no entry":        {"version: v1\nmig-configs:\n  a: []\n", "f: mig-configs.a: has no entries; write - devices: all (line 3)"},
 		"unknown key":     {"version: v1\nmig-configs:\n  a:\n  - devices: all\n    mig-enable: true\n", "f: mig-configs.a[0].mig-enable: unknown key; did you mean mig-enabled? (line 5)"},
-		"key twice":       {"version: v1\nmig-configs:\n  a: [{devices: all, mig-enabled: false}]\n  a: [{devices: all, mig-enabled: false}]\n", "f: mig-configs.a: the key is there twice (line 3)"},
+		"key twice":       {"version: v1\nmig-configs:\n  a: [{devices: all, mig-enabled: false}]\n  a: [{devices: all, mig-enabled: false}]\n", "f: mig-configs.a: duplicate key (line 3)"},
 		"no mode":         {"version: v1\nmig-configs: {a: [{devices: all}]}", "f: mig-configs.a[0].mig-enabled: is missing; write true or false"},
 		"no partitions": {"version: v1\nmig-configs:\n  all-enabled:\n  - devices: all\n    mig-enabled: true\n    mig-devices:\n",
 			"f: mig-configs.all-enabled[0].mig-devices: is missing, and mig-enabled is true; write {} for MIG mode without partitions (line 6)"},

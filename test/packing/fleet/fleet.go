@@ -109,7 +109,7 @@ func (s *State) kinds() (fit uint) {
 	return fit
 }
 
-// Feasible tells whether a pod with its claim fits on a node.
+// Feasible reports whether a pod with its claim fits on a node.
 func (n *Node) Feasible(c *Claim) bool {
 	return n.Fits&(1<<c.Kind) != 0 && n.CPU+c.CPU <= NodeCPU && n.Memory+c.Memory <= NodeMemory
 }

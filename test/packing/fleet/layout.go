@@ -55,7 +55,7 @@ func h100s(ctx context.Context, dir string) ([]gpu.GPU, error) {
 	return nodes.NVIDIAGPUs(ctx, inv, "packing", dir)
 }
 
-// Fits tells whether a device can be taken.
+// Fits reports whether a device can be taken.
 func (s *State) Fits(device int) bool { return s.Held&(1<<device) == 0 && s.After[device] != nil }
 
 // Published is the layout of an H100 as the plugin publishes it, or with the devices of each
@@ -171,7 +171,7 @@ func (l *Layout) grant(devices ...int) *allocator.Grant {
 	return g
 }
 
-// fits tells whether a placement fits beside others by the counters.
+// fits reports whether a placement fits beside others by the counters.
 func (l *Layout) fits(there []int, p gpu.Placement) bool {
 	used := gpu.Counters{}
 	for _, d := range there {
@@ -190,7 +190,7 @@ func Request(k workload.Kind) resourceapi.DeviceRequest {
 	return allocator.Request("gpu", class, int64(k.Count))
 }
 
-// isKind tells whether one device of a kind can be a placement.
+// isKind reports whether one device of a kind can be a placement.
 func isKind(p gpu.Placement, k workload.Kind) bool {
 	if k.Profile == "" {
 		return p.Type == gpu.TypeGPU

@@ -87,7 +87,7 @@ func (d DriverFault) check() error {
 	return nil
 }
 
-// about tells whether a list of addresses has a GPU.
+// about reports whether a list of addresses has a GPU.
 func about(gpus []string, pci string) bool {
 	return slices.ContainsFunc(gpus, func(c string) bool { return c == "*" || c == pci })
 }

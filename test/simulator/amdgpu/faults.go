@@ -249,13 +249,13 @@ func (f *Faults) Check() error {
 	return nil
 }
 
-// about tells whether a fault of a node is about a partition.
+// about reports whether a fault of a node is about a partition.
 func (n NodeFault) about(what, pci string, partition int) bool {
 	return n.Missing == what && (n.GPU == "*" || n.GPU == pci) &&
 		(len(n.Partitions) == 0 || slices.Contains(n.Partitions, partition))
 }
 
-// missing tells whether a partition's node is not there at all.
+// missing reports whether a partition's node is not there at all.
 func (f *Faults) missing(what, pci string, partition int) bool {
 	return slices.ContainsFunc(f.Nodes, func(n NodeFault) bool {
 		return n.Late.Duration == 0 && n.about(what, pci, partition)

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/disk"
 )
 
-// Exists tells whether there are simulated AMD GPUs at a root.
+// Exists reports whether there are simulated AMD GPUs at a root.
 func Exists(root string) bool {
 	_, err := os.Stat(newStore(root).Path)
 	return err == nil

@@ -72,7 +72,7 @@ func (v *view) processFiles(t *tree, p Process, nodes []node) {
 	}
 }
 
-// blocks tells whether the process keeps a GPU from being switched. Older
+// blocks reports whether the process keeps a GPU from being switched. Older
 // drivers ask whether anybody uses KFD at all, newer ones who uses the GPU
 // (amdgpu_amdkfd_check_and_lock_kfd).
 func (p Process) blocks(pci string, wholeHost bool) bool {

@@ -26,15 +26,15 @@ func (v *view) model(gpuIndex int) *models.AMDModel { return v.inv.AMD[gpuIndex]
 
 func (v *view) pci(gpuIndex int) string { return v.inv.AMD[gpuIndex].PCI }
 
-// lost tells whether the GPU fell off the bus.
+// lost reports whether the GPU fell off the bus.
 func (v *view) lost(gpuIndex int) bool { return slices.Contains(v.faults.Lost, v.pci(gpuIndex)) }
 
-// bound tells whether the driver has the GPU.
+// bound reports whether the driver has the GPU.
 func (v *view) bound(gpuIndex int) bool {
 	return !v.st.Unloaded && !v.st.GPUs[gpuIndex].Absent && !v.lost(gpuIndex)
 }
 
-// resetting tells whether the GPU is being reset.
+// resetting reports whether the GPU is being reset.
 func (v *view) resetting(gpuIndex int) bool {
 	return slices.Contains(v.faults.Resetting, v.pci(gpuIndex))
 }
@@ -61,14 +61,14 @@ func (v *view) partitions(gpuIndex int) int {
 	return v.modes(gpuIndex).Compute.Count(v.model(gpuIndex).XCCs)
 }
 
-// hasMinor tells whether DRM had a number left for a partition of a GPU. A
+// hasMinor reports whether DRM had a number left for a partition of a GPU. A
 // display adapter beside the GPUs takes one of them.
 func (v *view) hasMinor(gpuIndex, partition int) bool {
 	last := models.FirstRenderMinor + models.MaxRenderMinors - 1
 	return !v.inv.AMDDriver.DisplayAdapter || v.inv.RenderMinor(gpuIndex)+partition != last
 }
 
-// known tells whether KFD has a node of the partition.
+// known reports whether KFD has a node of the partition.
 func (v *view) known(gpuIndex, partition int) bool {
 	return v.bound(gpuIndex) && !v.st.GPUs[gpuIndex].Broken && v.hasMinor(gpuIndex, partition) && !v.faults.missing(missingKFD, v.pci(gpuIndex), partition)
 }

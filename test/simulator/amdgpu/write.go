@@ -107,7 +107,7 @@ func (k *Kernel) switchCompute(gpuIndex int, word string) error {
 	return err
 }
 
-// busy tells whether a process keeps the GPU from being switched.
+// busy reports whether a process keeps the GPU from being switched.
 func (v *view) busy(gpuIndex int) bool {
 	return slices.ContainsFunc(v.processes(), func(p Process) bool {
 		return p.blocks(v.pci(gpuIndex), v.inv.AMDDriver.BusyHost)

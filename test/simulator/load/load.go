@@ -87,7 +87,7 @@ func (l Load) Check() error {
 	return nil
 }
 
-// On tells whether the load is on an instance of a GPU. Nil is the GPU without instances.
+// On reports whether the load is on an instance of a GPU. Nil is the GPU without instances.
 func (l Load) On(pci string, instance *int) bool {
 	if l.GPU != "*" && l.GPU != pci {
 		return false

@@ -16,7 +16,7 @@ var errUnloaded = errors.New("NVIDIA's driver is not loaded")
 // ErrModuleInUse is what UnloadDriver answers while somebody uses the driver.
 var ErrModuleInUse = errors.New("rmmod: ERROR: Module nvidia is in use")
 
-// LibraryMissing tells whether faults.yaml says that the driver's library is missing.
+// LibraryMissing reports whether faults.yaml says that the driver's library is missing.
 func LibraryMissing(root string) (bool, error) {
 	faults, err := currentFaults(root)
 	if err != nil {

@@ -236,7 +236,7 @@ func (l *Layout) node(path string, mode os.FileMode, major, minor int) error {
 	return err
 }
 
-// HasDeviceNodes tells whether the nodes below dev are character devices. Only root can make
+// HasDeviceNodes reports whether the nodes below dev are character devices. Only root can make
 // those; without it they are empty files.
 func (l *Layout) HasDeviceNodes() bool { return !l.plainNodes.Load() }
 

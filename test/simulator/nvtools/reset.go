@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
-// isReset tells whether nvidia-smi is to reset GPUs.
+// isReset reports whether nvidia-smi is to reset GPUs.
 func isReset(args []string) bool {
 	return slices.Contains(args, "--gpu-reset") || slices.Contains(args, "-r")
 }

@@ -34,7 +34,7 @@ func Identify(pid int) (Identity, error) {
 	return Identity{Pid: pid, Start: stat.start, Boot: bootID()}, nil
 }
 
-// Alive tells whether the process still runs. One that has ended and waits for
+// Alive reports whether the process still runs. One that has ended and waits for
 // its parent to notice does not.
 func (i Identity) Alive() bool {
 	if i.Pid <= 0 {
@@ -75,7 +75,7 @@ type stat struct {
 	start   uint64
 }
 
-// ended tells whether a process has ended, though its parent has not taken
+// ended reports whether a process has ended, though its parent has not taken
 // note yet. One whose first thread has ended and others have not is on its way
 // still: the first process of a machine ends all others in its last thread.
 func (s stat) ended() bool {

@@ -41,7 +41,7 @@ func Open(dir string) (Machine, error) {
 	return machine, nil
 }
 
-// Running tells whether the machine runs.
+// Running reports whether the machine runs.
 func (m Machine) Running() bool { return m.Init.Alive() }
 
 // Start starts a machine. It gives the listener, which may be nil, to the

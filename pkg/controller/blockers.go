@@ -53,7 +53,7 @@ func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNo
 	return nil
 }
 
-// blockersDue tells whether to check the blockers of a failed switch now. Devices in the
+// blockersDue reports whether to check the blockers of a failed switch now. Devices in the
 // node's report are checked at any time, because that needs no request.
 func (r *Reconciler) blockersDue(gpuNode *v1alpha1.GPUNode) bool {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
@@ -72,7 +72,7 @@ func heldByAny(report *v1alpha1.NodeReport, device string) bool {
 	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
 }
 
-// blocked tells whether a switch of the node failed because of blockers.
+// blocked reports whether a switch of the node failed because of blockers.
 func blocked(s *v1alpha1.GPUNodeStatus) bool {
 	return s.State == v1alpha1.Failed && s.Switch != nil && len(s.Switch.Blockers) > 0
 }

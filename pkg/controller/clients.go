@@ -63,7 +63,7 @@ func unpause(node *corev1.Node, paused map[string]string) {
 	}
 }
 
-// leftover tells whether a node has our taint or a paused client.
+// leftover reports whether a node has our taint or a paused client.
 func leftover(node *corev1.Node, keys []string) bool {
 	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == names.PausedValue })
 }
@@ -108,7 +108,7 @@ func hasLabels(node *corev1.Node, labels map[string]string) bool {
 	return true
 }
 
-// unchanged tells whether a patch with an optimistic lock is empty.
+// unchanged reports whether a patch with an optimistic lock is empty.
 func unchanged(patch client.Patch, o client.Object) (bool, error) {
 	data, err := patch.Data(o)
 	if err != nil {

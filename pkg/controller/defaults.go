@@ -26,7 +26,7 @@ var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "k
 // mostNamed is how many items a message lists; the rest is counted.
 const mostNamed = 5
 
-// hasNodeTaint tells whether our taint is on a node.
+// hasNodeTaint reports whether our taint is on a node.
 func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintRepartitioning) }
 
 // wrap adds what failed to an error; nil stays nil.

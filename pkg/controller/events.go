@@ -27,7 +27,7 @@ func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before
 	if step.Record != nil {
 		r.metrics.switched(step.Record)
 	}
-	log.Info("Switch", "from", before.State, "to", now.State, "switch", switchID(before), "profile", profileIn(before, now))
+	log.Info("Switch state changed", "from", before.State, "to", now.State, "switch", switchID(before), "profile", profileIn(before, now))
 	switch {
 	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
 		sw := now.Switch

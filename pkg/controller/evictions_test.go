@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// dryRun tells whether an eviction is one. Both places must say so, as the API server
+// dryRun reports whether an eviction is one. Both places must say so, as the API server
 // wants it.
 func dryRun(opts []client.SubResourceCreateOption, body client.Object) bool {
 	o := &client.SubResourceCreateOptions{}
@@ -93,7 +93,7 @@ func (w *world) evicted(pod types.NamespacedName) {
 	assert.Fail(w.t, "a pod is evicted that the last plan does not name", "%s, %v; the plan: %v", pod, devices, n.plan)
 }
 
-// names tells whether the last plan has the holder of a device leave.
+// names reports whether the last plan has the holder of a device leave.
 func (n *fakeNode) names(gpuID, device string) bool {
 	return slices.ContainsFunc(n.plan, func(c v1alpha1.GPUChange) bool { return c.GPU == gpuID && !slices.Contains(c.Keeps, device) })
 }

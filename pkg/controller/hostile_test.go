@@ -45,7 +45,7 @@ const mostPods = 40
 
 const theirs, ours = gpuA + "-mig-1g-10gb-6", gpuA + deviceOf
 
-// free tells whether the scheduler would allocate a device for a toleration.
+// free reports whether the scheduler would allocate a device for a toleration.
 func (h *hostile) free(device string, toleration *resourceapi.DeviceToleration) bool {
 	published := h.node.devices(h.world, gpuA)
 	i := slices.IndexFunc(published, func(d resourceapi.Device) bool { return d.Name == device })

@@ -65,7 +65,7 @@ func TestTheControllerKilledInEachState(t *testing.T) {
 	}
 }
 
-// killedAt kills the controller at one of its writes, and tells whether there was one.
+// killedAt kills the controller at one of its writes, and reports whether there was one.
 func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
 	w, node := begun(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")

@@ -146,7 +146,7 @@ func (m *memory) evicted(node string, more int32) int32 {
 // manyClashes is more consecutive conflicts than concurrent writers cause.
 const manyClashes = 10
 
-// clashes tells whether a reconciliation met a conflict and is retried at once. Many in a row
+// clashes reports whether a reconciliation met a conflict and is retried at once. Many in a row
 // are treated as an error: a webhook may cause them.
 func (m *memory) clashes(node string, conflict bool) bool {
 	m.mu.Lock()

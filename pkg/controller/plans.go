@@ -62,7 +62,7 @@ func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *requests) error 
 	return b.WithOptions(controller.Options{RateLimiter: retries()}).Complete(reconcile.Func(r.decidePlans))
 }
 
-// matters tells whether a change of an object can change a decision. Nodes report their status
+// matters reports whether a change of an object can change a decision. Nodes report their status
 // every few minutes.
 func matters(before, after client.Object) bool {
 	a, ok := before.(*corev1.Node)

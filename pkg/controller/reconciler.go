@@ -138,7 +138,7 @@ func (r *Reconciler) again(wake time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(wake.Sub(r.Clock.Now()), time.Millisecond)}
 }
 
-// quiet tells whether there is nothing to do for an idle or failed node, from the caches
+// quiet reports whether there is nothing to do for an idle or failed node, from the caches
 // alone. This is the most common case, and needs no request.
 func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (bool, time.Time, error) {
 	switch gpuNode.Status.State {
@@ -208,7 +208,7 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 	return r.Clock.Now().Add(time.Millisecond), nil
 }
 
-// changesCourse tells whether a step begins or cancels a switch.
+// changesCourse reports whether a step begins or cancels a switch.
 func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 	if switchID(&step.Status) == switchID(before) {
 		return false
@@ -316,7 +316,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 	}
 }
 
-// onlyTells tells whether two statuses differ only in messages and counts.
+// onlyTells reports whether two statuses differ only in messages and counts.
 func onlyTells(a, b *v1alpha1.GPUNodeStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1alpha1.GPUNodeStatus{a, b} {

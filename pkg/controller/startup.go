@@ -53,7 +53,7 @@ func ownedBy(owners []metav1.OwnerReference, node *corev1.Node) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == node.UID })
 }
 
-// hasTaint tells whether a node has a taint with this key. No node has one without a key.
+// hasTaint reports whether a node has a taint with this key. No node has one without a key.
 func hasTaint(node *corev1.Node, key string) bool {
 	return key != "" && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }

@@ -338,7 +338,7 @@ func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
 	return &n
 }
 
-// busy tells whether a node is being switched, as the budget counts.
+// busy reports whether a node is being switched, as the budget counts.
 func (w *world) busy(name string) bool {
 	var g v1alpha1.GPUNode
 	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &g); err != nil {
@@ -378,7 +378,7 @@ func (w *world) pod(node, name, gpuID, device string, change ...func(*corev1.Pod
 	require.NoError(w.t, w.api.Status().Update(w.t.Context(), claim))
 }
 
-// podThere tells whether a pod is there.
+// podThere reports whether a pod is there.
 func (w *world) podThere(name string) bool {
 	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: "team", Name: name}, &corev1.Pod{})
 	require.NoError(w.t, client.IgnoreNotFound(err))

@@ -240,7 +240,7 @@ func namedBy(pods []corev1.Pod) map[string][]*corev1.Pod {
 	return named
 }
 
-// ended tells whether a pod needs nothing any more.
+// ended reports whether a pod needs nothing any more.
 func ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -51,7 +51,7 @@ func Setup(mgr manager.Manager, projects []string) error {
 		Complete(r)
 }
 
-// concerns tells whether a pod names a template that could be ours, or has an annotation that
+// concerns reports whether a pod names a template that could be ours, or has an annotation that
 // nobody reads.
 func concerns(o client.Object) bool {
 	pod, ok := o.(*corev1.Pod)
@@ -82,7 +82,7 @@ func trimPod(o any) (any, error) {
 	return out, nil
 }
 
-// hasGPU tells whether a container has an extended resource: a GPU, of whoever's.
+// hasGPU reports whether a container has an extended resource: a GPU, of whoever's.
 func hasGPU(p *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
 		for name := range c.Resources.Limits {

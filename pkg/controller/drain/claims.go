@@ -91,7 +91,7 @@ func Classes(c *resourceapi.ResourceClaim) (classes []string) {
 	return slices.Compact(classes)
 }
 
-// OfPod tells whether a claim was made for a pod, from a template.
+// OfPod reports whether a claim was made for a pod, from a template.
 func OfPod(c *resourceapi.ResourceClaim) bool { return len(podOwners(c)) > 0 }
 
 // podOwners are the pods that own a claim.
@@ -105,7 +105,7 @@ func podOwners(c *resourceapi.ResourceClaim) []metav1.OwnerReference {
 	return owners
 }
 
-// ofOnePod tells whether a claim was created for one pod, from a template or for an extended
+// ofOnePod reports whether a claim was created for one pod, from a template or for an extended
 // resource, and is deleted with it: only its owner uses it. The owner reference alone proves
 // nothing, because everybody who can create claims can set it.
 func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
@@ -116,7 +116,7 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 	return !slices.ContainsFunc(users, func(uid types.UID) bool { return uid != owners[0].UID })
 }
 
-// tolerates tells whether tolerations can make the taint of a switch ineffective. Operator,
+// tolerates reports whether tolerations can make the taint of a switch ineffective. Operator,
 // value and effect do not count: the value is the name of a profile, which everybody can read,
 // and the next claim can have another one.
 func tolerates(tolerations []resourceapi.DeviceToleration) bool {

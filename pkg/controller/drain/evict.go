@@ -115,7 +115,7 @@ func (d *Drainer) ask(ctx context.Context, p *Pod, force, dry bool) error {
 	return d.Client.SubResource("eviction").Create(ctx, pod, eviction, options...)
 }
 
-// refused tells whether an error means that the eviction was refused, not that the API server
+// refused reports whether an error means that the eviction was refused, not that the API server
 // could not answer. Webhooks refuse with any code. The API server answers with an internal
 // error if a pod has two budgets.
 func refused(err error) bool {

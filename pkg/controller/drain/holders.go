@@ -75,7 +75,7 @@ func (h *Holder) Blocker(why string) v1alpha1.Blocker {
 	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
 }
 
-// asked tells whether to evict the pod. A pod that is being deleted is not evicted again;
+// asked reports whether to evict the pod. A pod that is being deleted is not evicted again;
 // with force it is deleted again if it has longer than forcedGrace left.
 func (h *Holder) asked(now time.Time, force bool) bool {
 	if h.Pod == nil || h.Pod.Over {

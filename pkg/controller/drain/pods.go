@@ -90,7 +90,7 @@ func claimsOf(pod *corev1.Pod) []string {
 	return slices.Compact(names)
 }
 
-// over tells whether a pod has succeeded or failed.
+// over reports whether a pod has succeeded or failed.
 func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

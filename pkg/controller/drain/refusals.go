@@ -35,7 +35,7 @@ func (e *refusals) refused(uid types.UID) string {
 	return e.byPod[uid].why
 }
 
-// due tells whether to try an eviction again.
+// due reports whether to try an eviction again.
 func (e *refusals) due(uid types.UID, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -160,7 +160,7 @@ func (d *Decider) choose(order []*plan, versions uint64, g *v1alpha1.GPUNode, no
 	return c.plan
 }
 
-// isReady tells whether a node can be switched; if its status could not be written, until when
+// isReady reports whether a node can be switched; if its status could not be written, until when
 // it cannot.
 func (d *Decider) isReady(node *corev1.Node, now time.Time) (ready bool, suspended time.Time) {
 	d.mu.Lock()

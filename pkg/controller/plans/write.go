@@ -58,7 +58,7 @@ func (d *Decider) write(ctx context.Context, p *plan, decision *rollout.Decision
 	return nil
 }
 
-// onlyTells tells whether two statuses differ only in what informs people.
+// onlyTells reports whether two statuses differ only in what informs people.
 func onlyTells(a, b *v1alpha1.PartitionPlanStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1alpha1.PartitionPlanStatus{a, b} {

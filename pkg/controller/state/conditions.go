@@ -125,7 +125,7 @@ func (t *turn) kept() string {
 	return fmt.Sprintf("it keeps %s", ProfileText(t.Status.Applied.Profile))
 }
 
-// keptUp tells whether the plugin reports the applied profile. It does not after a failed
+// keptUp reports whether the plugin reports the applied profile. It does not after a failed
 // rollback.
 func (t *turn) keptUp() bool {
 	return t.Status.Applied == nil || t.Status.Node == nil || t.node.Applied == t.Status.Applied.Hash

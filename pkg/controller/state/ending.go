@@ -27,7 +27,7 @@ func retryAfter(attempt int32) time.Duration {
 	return min(wait, lastRetry)
 }
 
-// triedAgain tells whether a switch that failed for a reason is retried after a while. Retrying
+// triedAgain reports whether a switch that failed for a reason is retried after a while. Retrying
 // for other reasons would disturb pods for nothing until somebody intervenes.
 func triedAgain(sw *v1alpha1.Switch, reason string) bool {
 	switch reason {

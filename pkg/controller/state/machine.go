@@ -84,7 +84,7 @@ type Machine struct {
 	Deadlines Deadlines
 }
 
-// disturbing tells whether a state keeps pods off GPUs.
+// disturbing reports whether a state keeps pods off GPUs.
 func disturbing(s v1alpha1.State) bool {
 	switch s {
 	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
@@ -145,7 +145,7 @@ func (t *turn) setDesired() {
 	}
 }
 
-// conflict tells whether another system serves the node's GPUs.
+// conflict reports whether another system serves the node's GPUs.
 func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
 
 // desired returns the profile that a new switch would apply, nil: none.
@@ -251,7 +251,7 @@ func (t *turn) answer(states ...v1alpha1.State) *v1alpha1.Task {
 	return task
 }
 
-// begun tells whether the plugin may have changed GPUs.
+// begun reports whether the plugin may have changed GPUs.
 func (t *turn) begun() bool {
 	switch t.Status.State {
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:

@@ -21,7 +21,7 @@ func planOf(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	return task
 }
 
-// publishedFor tells whether the taints of the current order are published.
+// publishedFor reports whether the taints of the current order are published.
 func publishedFor(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) bool {
 	return sw != nil && node != nil && node.Taints != nil && node.Taints.Switch == sw.ID && node.Taints.Order == sw.Order
 }
@@ -38,7 +38,7 @@ func drainPlan(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	return plan
 }
 
-// PlanStands tells whether there is a plan to drain for, and its taints are published.
+// PlanStands reports whether there is a plan to drain for, and its taints are published.
 func PlanStands(s *v1alpha1.GPUNodeStatus) bool { return drainPlan(s.Switch, s.Node) != nil }
 
 // Drained are the GPUs to drain, and the devices on them whose holders may stay. For a reboot,

@@ -2,7 +2,7 @@ package state
 
 import "github.com/tranche-dev/tranche/api/v1alpha1"
 
-// Enforced tells whether a state needs the taint or labels on the Node. A switch does not until
+// Enforced reports whether a state needs the taint or labels on the Node. A switch does not until
 // the plugin has planned it.
 func Enforced(s *v1alpha1.GPUNodeStatus) bool {
 	if !s.OrdersTaints() {
@@ -11,7 +11,7 @@ func Enforced(s *v1alpha1.GPUNodeStatus) bool {
 	return s.State != v1alpha1.Tainted || s.Switch.NodeTaint || planOf(s.Switch, s.Node) != nil
 }
 
-// Answered tells whether the plugin reports that it is done.
+// Answered reports whether the plugin reports that it is done.
 func Answered(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Switch != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID && s.Node.Task.Phase == v1alpha1.TaskDone
 }

@@ -177,7 +177,7 @@ func (t *turn) draining() {
 // planStands is PlanStands for the current status.
 func (t *turn) planStands() bool { return drainPlan(t.Status.Switch, t.node) != nil }
 
-// keepOffNode has the whole node tainted if device taints are not enough, and tells whether that
+// keepOffNode has the whole node tainted if device taints are not enough, and reports whether that
 // is new. The scheduler checks device taints only when it allocates a claim: a replacement pod
 // with the same, allocated claim would be scheduled in spite of them. Claims with admin access
 // usually tolerate device taints.
@@ -191,7 +191,7 @@ func (t *turn) keepOffNode() bool {
 }
 
 // withhold has the plugin publish only allocated devices of the GPUs if a claim tolerates the
-// taint. It tells whether that is new; the plugin then makes a new plan.
+// taint. It reports whether that is new; the plugin then makes a new plan.
 func (t *turn) withhold() bool {
 	sw := t.Status.Switch
 	already := sw.Withhold || t.node.Taints != nil && t.node.Taints.Withheld

@@ -219,12 +219,3 @@ func (m *Manager) Refresh(ctx context.Context) error {
 	}
 	return err
 }
-
-// gpusOf lists the GPUs of a record's devices.
-func gpusOf(r ledger.Record) []string {
-	var gpus []string
-	for _, d := range r.Devices {
-		gpus = append(gpus, d.Placement.GPU)
-	}
-	return gpus
-}

@@ -154,7 +154,6 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledger.Record) (*run, []plan.Step, error) {
 	wanted = wanted.Clone()
 	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.Static}
-	s.Others, s.Sharers = m.others(wanted)
 	if held != nil {
 		s.Held = m.current(held)
 		wanted.KeepUnknown(*held)
@@ -175,6 +174,7 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledge
 		}
 		return nil, nil, err
 	}
+	s.Others, s.Sharers = m.others(wanted)
 	plan.Continue(s.Held, wanted, s.Live)
 	steps, err := plan.Prepare(s)
 	if err != nil {
@@ -211,6 +211,15 @@ func whyUnusable(u ledger.Unusable, what string) string {
 
 // errReleasedMeanwhile ends a Prepare whose claim is released.
 var errReleasedMeanwhile = errors.New("the claim was released while it was being prepared")
+
+// gpusOf lists the GPUs of a record's devices.
+func gpusOf(r ledger.Record) []string {
+	var gpus []string
+	for _, d := range r.Devices {
+		gpus = append(gpus, d.Placement.GPU)
+	}
+	return gpus
+}
 
 // underWay has the calls of Prepare that are in progress. A release cancels them first: the
 // kubelet may have timed out, and the call would prepare devices that nobody releases.

@@ -13,7 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/kubelet"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 )
@@ -22,7 +21,7 @@ import (
 type base struct {
 	*Config
 	client  kubernetes.Interface
-	node    *nodewatch.Node
+	node    *inventory.Node
 	events  *telemetry.Events
 	metrics *telemetry.Metrics
 	// records has what claims hold, broken the files of it that were set aside at the start.
@@ -43,7 +42,7 @@ type base struct {
 // openBase reads the node and the plugin's files, and serves metrics and health until closeBase
 // is called.
 func openBase(ctx context.Context, c *Config, client kubernetes.Interface, stop context.CancelCauseFunc) (b *base, closeBase func(), err error) {
-	node, err := nodewatch.Get(ctx, client, c.NodeName)
+	node, err := inventory.GetNode(ctx, client, c.NodeName)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read node %s: %w", c.NodeName, err)
 	}
@@ -66,7 +65,7 @@ func openBase(ctx context.Context, c *Config, client kubernetes.Interface, stop 
 		return nil, nil, err
 	}
 	b = &base{
-		Config: c, client: client, node: nodewatch.New(client, node, vendors, c.ManagedNodes), events: events, metrics: telemetry.NewMetrics(records.List),
+		Config: c, client: client, node: inventory.NewNode(client, node, vendors, c.ManagedNodes), events: events, metrics: telemetry.NewMetrics(records.List),
 		records: records, broken: broken, gpus: &inventory.GPUs{}, registration: &kubelet.Registration{}, stop: stop,
 	}
 	if b.roster, err = inventory.OpenRoster(c.rosterFile()); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -49,7 +49,7 @@ func newClaims(ctx context.Context, b *base) (*claims, error) {
 		LockDir:  locks,
 		Shares:   shares,
 		Static:   b.applied.Static,
-		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return nodewatch.RunningPods(b.proc(), pods) },
+		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return inventory.RunningPods(b.proc(), pods) },
 		Observer: b.metrics,
 
 		BeforeStep: b.beforeStep,

@@ -47,7 +47,7 @@ func (c *claims) driverFound(ctx context.Context, o *inventory.VendorDriver) {
 func (c *claims) lookAfterDaemons(ctx context.Context) {
 	problems := c.shares.Check(c.currentRecords())
 	for _, problem := range problems {
-		c.tellDaemon(ctx, &problem)
+		c.reportDaemon(ctx, &problem)
 		c.rejoin(ctx, &problem)
 	}
 	for _, name := range c.daemons.Troubled() {
@@ -76,8 +76,8 @@ func (c *claims) currentRecords() []ledger.Record {
 	return records
 }
 
-// tellDaemon reports the problem of a daemon in events about the node and the pods.
-func (c *claims) tellDaemon(ctx context.Context, problem *share.Problem) {
+// reportDaemon reports the problem of a daemon in events about the node and the pods.
+func (c *claims) reportDaemon(ctx context.Context, problem *share.Problem) {
 	text := fmt.Sprintf("MPS daemon %s has died and is restarted: %v", problem.Daemon, problem.Err)
 	if !c.daemons.Take(problem.Daemon, text) {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// share adds their share devices to GPUs that were found. It tells whether the settings of
+// share adds their share devices to GPUs that were found. It reports whether the settings of
 // sharing have changed.
 func (m *monitor) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	m.readDesired(ctx)

@@ -19,7 +19,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -36,7 +35,7 @@ func driversOf(t *testing.T, c *Config) *inventory.Drivers {
 	vendors, err := c.Machine.Vendors()
 	require.NoError(t, err)
 	return inventory.NewDrivers(inventory.DriversConfig{
-		Vendors: vendors, Upgrades: nodewatch.New(api, object, vendors, nil).Upgrades, Roster: &inventory.Roster{}, Events: events,
+		Vendors: vendors, Upgrades: inventory.NewNode(api, object, vendors, nil).Upgrades, Roster: &inventory.Roster{}, Events: events,
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -15,7 +15,7 @@ import (
 func (p *plugin) writeLabels(ctx context.Context) {
 	var labels map[string]string
 	if p.node.IsManaged() {
-		labels = nodewatch.LabelsOf(p.node.Vendors, p.monitor.offered())
+		labels = inventory.LabelsOf(p.node.Vendors, p.monitor.offered())
 	}
 	if err := p.labels.Update(ctx, labels); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot update the GPU labels of the node, which is retried")

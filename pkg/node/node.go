@@ -17,8 +17,8 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/kubelet"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
@@ -38,7 +38,7 @@ type plugin struct {
 	follow  *follow.Follower
 	// usage measures how much the GPUs are used, labels writes the node's labels.
 	usage  *telemetry.Sampler
-	labels *nodewatch.Labeler
+	labels *inventory.Labeler
 }
 
 // outcome is how a run of the plugin ended.
@@ -147,7 +147,7 @@ func newPlugin(ctx context.Context, b *base) (*plugin, error) {
 		TaintSettle: b.taintSettle, RestorePause: b.restorePause, OrderPatience: b.orderPatience,
 	})
 	if b.NodeLabels {
-		p.labels = nodewatch.NewLabeler(b.client, b.node)
+		p.labels = inventory.NewLabeler(b.client, b.node)
 	}
 	b.metrics.Register(b.NodeName, p.usage)
 	b.drivers.Learn(b.records.List())
@@ -217,7 +217,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		slices.SetOwners(ctx, nil)
 		return nil
 	}
-	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) {
+	err = inventory.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all inventory.Owners) {
 		if p.IgnoreOtherOwners {
 			all = all.Unmanaged()
 		}

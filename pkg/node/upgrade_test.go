@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -66,7 +66,7 @@ func TestUpgradeSignals(t *testing.T) {
 		"AMD's operator":    {node: node(nil, "amd-gpu-driver-upgrade"), want: []gpu.Vendor{gpu.AMD}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := nodewatch.UpgradesOf(nodetest.RealVendors(), test.node)
+			found := inventory.UpgradesOf(nodetest.RealVendors(), test.node)
 			assert.Len(t, found, len(test.want))
 			for _, v := range test.want {
 				assert.NotEmpty(t, found[v])

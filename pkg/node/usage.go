@@ -8,7 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
@@ -45,7 +45,7 @@ func (c *claims) recordsNow(ctx context.Context) []ledger.Record {
 
 // tenantOf returns the pod of a process, empty for processes of the plugin, such as MPS daemons.
 func (c *claims) tenantOf(pid int) (types.UID, error) {
-	uid, err := nodewatch.PodOf(c.proc(), pid)
+	uid, err := inventory.PodOf(c.proc(), pid)
 	if uid == c.PodUID {
 		uid = ""
 	}

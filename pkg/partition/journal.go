@@ -81,12 +81,6 @@ func (in journal) clone() journal {
 	return in
 }
 
-// static reports whether a partition at the placement is static.
-func (in *journal) static(p gpu.Placement) bool {
-	is := func(q gpu.Placement) bool { return q.Name() == p.Name() }
-	return slices.ContainsFunc(in.Layouts[p.GPU].Static, is) || slices.ContainsFunc(in.Ours[p.GPU], is)
-}
-
 // ours are the placements of a GPU that may have static partitions.
 func (in *journal) ours(gpuID string) []gpu.Placement {
 	return union(in.Layouts[gpuID].Static, in.Ours[gpuID])

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -163,4 +164,10 @@ func versionOf(file string) (fileVersion, error) {
 		return fileVersion{}, err
 	}
 	return fileVersion{s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}, nil
+}
+
+// static reports whether a partition at the placement is static.
+func (in *journal) static(p gpu.Placement) bool {
+	is := func(q gpu.Placement) bool { return q.Name() == p.Name() }
+	return slices.ContainsFunc(in.Layouts[p.GPU].Static, is) || slices.ContainsFunc(in.Ours[p.GPU], is)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -195,6 +196,10 @@ func (l *Ledger) Delete(uid types.UID) error {
 	}
 	l.changed(func() { delete(l.records, uid) })
 	return nil
+}
+
+func (l *Ledger) path(uid types.UID) string {
+	return filepath.Join(l.dir, string(uid)+fileSuffix)
 }
 
 // generation counts the changes of a ledger's folder by all processes: during a rolling update,

@@ -96,10 +96,6 @@ func (l *Ledger) setAside(uid types.UID, cause error) (Broken, error) {
 	return Broken{UID: uid, Path: aside, Err: cause}, nil
 }
 
-func (l *Ledger) path(uid types.UID) string {
-	return filepath.Join(l.dir, string(uid)+fileSuffix)
-}
-
 func (l *Ledger) load(uid types.UID) (Record, error) {
 	data, err := os.ReadFile(l.path(uid))
 	switch {

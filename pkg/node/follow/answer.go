@@ -45,7 +45,7 @@ func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 	if state == v1alpha1.Tainted {
 		task.Order = s.Order
 	}
-	logger.Info("Answered", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
+	logger.Info("Completed task", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
 	return &task
 }
 

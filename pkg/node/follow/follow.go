@@ -223,7 +223,7 @@ func (f *Follower) step(ctx context.Context) {
 	f.report(ctx, node.Status.State)
 }
 
-// isOlder tells whether a GPUNode is older than the one that had the first order: a watch can
+// isOlder reports whether a GPUNode is older than the one that had the first order: a watch can
 // begin in the past.
 func (f *Follower) isOlder(node *v1alpha1.GPUNode) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, f.readVersion)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
 // fieldManager owns the fields of a GPUNode that the plugin writes.
@@ -31,6 +31,6 @@ func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
 // watchGPUNode returns an informer for the GPUNode of one node.
 func watchGPUNode(nodes client.GPUNodes, name string) cache.SharedIndexInformer {
 	informer := cache.NewSharedIndexInformer(client.ListWatch(nodes, name), &v1alpha1.GPUNode{}, 0, nil)
-	_ = informer.SetTransform(nodewatch.WithoutBulk) // it fails only once the informer runs
+	_ = informer.SetTransform(inventory.WithoutBulk) // it fails only once the informer runs
 	return informer
 }

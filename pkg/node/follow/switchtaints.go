@@ -15,7 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -102,7 +102,7 @@ func (f *Follower) FirstOrder(ctx context.Context) {
 
 // readOrder reads the order from the API server.
 func (f *Follower) readOrder(ctx context.Context) error {
-	reading, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	reading, cancel := context.WithTimeout(ctx, inventory.SyncTimeout)
 	defer cancel()
 	// The plugin's role allows it to list GPUNodes, not to get one.
 	list, err := f.Nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.Node.Name).String()})
@@ -125,7 +125,7 @@ func (f *Follower) readOrder(ctx context.Context) error {
 	return nil
 }
 
-// confirmTaints tells whether the API server has accepted the taints of the current order. It
+// confirmTaints reports whether the API server has accepted the taints of the current order. It
 // remembers that: accepted taints stay published while a switch orders them.
 func (f *Follower) confirmTaints(ctx context.Context) bool {
 	by, ok := f.Publisher.SentFor()

@@ -113,7 +113,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	tainted := d.remember(ctx, c, before, record, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
-		d.tellDetail(ctx, err)
+		d.reportDetail(ctx, err)
 		if errors.Is(err, cdi.ErrDeleted) {
 			d.Stop(fmt.Errorf("the plugin restarts to mount its CDI folder again: %w", err))
 		}
@@ -194,17 +194,17 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	d.Follower.Prepared(c.UID)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
-		d.tellDetail(ctx, err)
-		d.tellPods(ctx, c.UID, err)
+		d.reportDetail(ctx, err)
+		d.reportPods(ctx, c.UID, err)
 		return fmt.Errorf("release claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	d.tellLeftovers(ctx, held)
+	d.reportLeftovers(ctx, held)
 	return nil
 }
 
-// tellLeftovers writes events about the node and the pods of a claim that was released although
+// reportLeftovers writes events about the node and the pods of a claim that was released although
 // its devices could not be removed from the hardware.
-func (d *Driver) tellLeftovers(ctx context.Context, held ledger.Record) {
+func (d *Driver) reportLeftovers(ctx context.Context, held ledger.Record) {
 	all := d.Claims.Leftovers(held.Claim)
 	if len(all) > 0 {
 		d.Failures.PublishFailures(ctx)
@@ -217,17 +217,17 @@ func (d *Driver) tellLeftovers(ctx context.Context, held ledger.Record) {
 	}
 }
 
-// tellDetail writes an event about the node for administrators. It names objects of other
+// reportDetail writes an event about the node for administrators. It names objects of other
 // namespaces that conflict with a claim, which users of the claim must not see.
-func (d *Driver) tellDetail(ctx context.Context, err error) {
+func (d *Driver) reportDetail(ctx context.Context, err error) {
 	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
 		d.Publisher.Events.Warn(ctx, names.EventClaimConflict, conflict.Detail())
 	}
 }
 
-// tellPods writes an event about the pods whose claim cannot be released: the kubelet reports
+// reportPods writes an event about the pods whose claim cannot be released: the kubelet reports
 // that only in its log.
-func (d *Driver) tellPods(ctx context.Context, uid types.UID, err error) {
+func (d *Driver) reportPods(ctx context.Context, uid types.UID, err error) {
 	record, _ := d.Claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
 		d.Publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, names.EventReleaseFailed,

@@ -30,7 +30,7 @@ func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 			continue
 		}
 		attributes := map[string]resourceapi.DeviceAttribute{}
-		tellMemory(attributes, device.Placement.Memory)
+		setMemory(attributes, device.Placement.Memory)
 		for name, value := range publish.Attributes(&g.GPU, device.Placement) {
 			attributes[string(name)] = value
 		}
@@ -38,23 +38,23 @@ func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 			attributes[names.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To(device.UUID)}
 		}
 		if device.Amount != nil {
-			tellAmount(attributes, *device.Amount)
+			setAmount(attributes, *device.Amount)
 		}
 		return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 	}
 	return nil
 }
 
-// tellMemory adds the memory, unless the GPU does not tell it.
-func tellMemory(attributes map[string]resourceapi.DeviceAttribute, bytes int64) {
+// setMemory adds the memory, unless the GPU does not tell it.
+func setMemory(attributes map[string]resourceapi.DeviceAttribute, bytes int64) {
 	if bytes > 0 {
 		attributes[metadataMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(bytes)}
 	}
 }
 
-// tellAmount adds the claim's part of a share.
-func tellAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount) {
-	tellMemory(attributes, a.Memory)
+// setAmount adds the claim's part of a share.
+func setAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount) {
+	setMemory(attributes, a.Memory)
 	if a.Fraction > 0 {
 		attributes[metadataFraction] = resourceapi.DeviceAttribute{StringValue: ptr.To(fraction(a.Fraction))}
 	}

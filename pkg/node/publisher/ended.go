@@ -13,18 +13,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// tellEnded reports what taints of an earlier run show and is over: no check sees what ends while no
+// reportEnded reports what taints of an earlier run show and is over: no check sees what ends while no
 // plugin runs. Other systems count as reported, so the first publication reports that they have left. The
 // caller holds the lock.
-func (p *Publisher) tellEnded(ctx context.Context, known []inventory.GPU, published []resourceapi.ResourceSlice) {
-	p.toldOwners = map[gpu.Vendor]string{}
+func (p *Publisher) reportEnded(ctx context.Context, known []inventory.GPU, published []resourceapi.ResourceSlice) {
+	p.reportedOwners = map[gpu.Vendor]string{}
 	usable := map[gpu.Vendor]bool{}
 	pool := publish.Newest(published)[publish.PoolID{Driver: names.DriverName, Name: names.PoolName(p.Node)}]
 	for i := range known {
 		g := &known[i]
 		shown, whole := shownOn(g, pool)
 		if shown[names.TaintOtherOwner] {
-			p.toldOwners[g.Vendor] = "an earlier run"
+			p.reportedOwners[g.Vendor] = "an earlier run"
 		}
 		if g.Unhealthy() || p.Drivers.IsUpgrading(g.Vendor) {
 			continue // what else the GPU has is not known

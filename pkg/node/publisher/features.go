@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
 // features says which fields the cluster's API server keeps. A server silently drops fields
@@ -47,7 +47,7 @@ func (p *Publisher) DetectFeatures(ctx context.Context) error {
 // keptFeatures asks the API server with dry runs, before anything is published. Otherwise
 // partitions without counters could be allocated for a moment, or a share as a whole GPU.
 func keptFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
-	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inventory.SyncTimeout)
 	defer cancel()
 	counters, err := dryRun(ctx, client, node, resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{
 		Name:     "probe",

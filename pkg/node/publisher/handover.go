@@ -64,11 +64,11 @@ func (h *handover) Client(c kubernetes.Interface) kubernetes.Interface {
 // Begin makes a publisher publish through the handover.
 func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.DriverResources) error) {
 	h.send, h.first = send, true
-	p.start(h.give)
+	p.start(h.setTarget)
 }
 
-// give sets the target. It is the publisher's send.
-func (h *handover) give(ctx context.Context, target []publish.Slice) error {
+// setTarget sets the target. It is the publisher's send.
+func (h *handover) setTarget(ctx context.Context, target []publish.Slice) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.target = target
@@ -107,7 +107,7 @@ func (h *handover) start(ctx context.Context, resources resourceslice.DriverReso
 // next hands over the next changed slice, or all slices if counters have changed. The caller
 // holds the lock.
 func (h *handover) next(ctx context.Context) error {
-	h.settle()
+	h.stopWaiting()
 	if !sameCounters(h.handed, h.target) {
 		return h.all(ctx)
 	}
@@ -115,7 +115,7 @@ func (h *handover) next(ctx context.Context) error {
 		if digest := publish.Digest(h.target[i].Devices); digest != publish.Digest(h.handed[i].Devices) {
 			h.handed[i] = h.target[i]
 			h.awaited = digest
-			h.timer = time.AfterFunc(h.patience, func() { h.late(context.WithoutCancel(ctx)) })
+			h.timer = time.AfterFunc(h.patience, func() { h.timedOut(context.WithoutCancel(ctx)) })
 			return h.send(ctx, h.resources())
 		}
 	}
@@ -124,7 +124,7 @@ func (h *handover) next(ctx context.Context) error {
 
 // all hands over all slices. The caller holds the lock.
 func (h *handover) all(ctx context.Context) error {
-	h.settle()
+	h.stopWaiting()
 	h.take()
 	return h.send(ctx, h.resources())
 }
@@ -132,8 +132,8 @@ func (h *handover) all(ctx context.Context) error {
 // take makes the target what the helper has. The caller holds the lock.
 func (h *handover) take() { h.handed = slices.Clone(h.target) }
 
-// settle ends the wait for a slice. The caller holds the lock.
-func (h *handover) settle() {
+// stopWaiting ends the wait for a slice. The caller holds the lock.
+func (h *handover) stopWaiting() {
 	h.awaited = ""
 	if h.timer != nil {
 		h.timer.Stop()
@@ -160,7 +160,7 @@ func (h *handover) stored(ctx context.Context, slice *resourceapi.ResourceSlice)
 	if h.awaited == "" || publish.Digest(slice.Spec.Devices) != h.awaited {
 		return
 	}
-	h.settle()
+	h.stopWaiting()
 	if equality.Semantic.DeepEqual(h.handed, h.target) {
 		return
 	}
@@ -169,8 +169,8 @@ func (h *handover) stored(ctx context.Context, slice *resourceapi.ResourceSlice)
 	}
 }
 
-// late ends the wait for a slice: the API server had it already, or does not answer.
-func (h *handover) late(ctx context.Context) {
+// timedOut ends the wait for a slice: the API server had it already, or does not answer.
+func (h *handover) timedOut(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.awaited == "" {
@@ -185,7 +185,7 @@ func (h *handover) late(ctx context.Context) {
 func (h *handover) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.settle()
+	h.stopWaiting()
 	h.stopped = true
 }
 

@@ -81,7 +81,7 @@ func (h *handing) costs(gpus []publish.GPU) (int, bool) {
 	published, errs := publish.Slices(gpus)
 	require.Empty(h.t, errs)
 	before := nodetest.SliceWrites(h.api)
-	require.NoError(h.t, h.give(h.t.Context(), published))
+	require.NoError(h.t, h.setTarget(h.t.Context(), published))
 	want := publish.DigestsOfSlices(published)
 	require.Eventually(h.t, func() bool {
 		slices := h.slices()
@@ -197,11 +197,11 @@ func TestHandoverFollowsTheTarget(t *testing.T) {
 	storedNow := func(i int) {
 		h.stored(t.Context(), &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: sent[len(sent)-1].Pools[nodetest.NodeName].Slices[i].Devices}})
 	}
-	require.NoError(t, h.give(t.Context(), target("a", "a", "a")))
+	require.NoError(t, h.setTarget(t.Context(), target("a", "a", "a")))
 	assert.Equal(t, "aaa", state(), "all at once at first")
-	require.NoError(t, h.give(t.Context(), target("b", "b", "a")))
+	require.NoError(t, h.setTarget(t.Context(), target("b", "b", "a")))
 	assert.Equal(t, "baa", state())
-	require.NoError(t, h.give(t.Context(), target("b", "a", "c")))
+	require.NoError(t, h.setTarget(t.Context(), target("b", "a", "c")))
 	assert.Equal(t, "baa", state(), "one slice at a time")
 	storedNow(3)
 	assert.Equal(t, "baa", state(), "another slice was stored")
@@ -224,12 +224,12 @@ func TestHandoverLosesPatience(t *testing.T) {
 	}}
 	gpus := []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0")}}
 	first, _ := publish.Slices(gpus)
-	require.NoError(t, h.give(t.Context(), first))
+	require.NoError(t, h.setTarget(t.Context(), first))
 	for i := range gpus {
 		gpus[i].Withheld = true
 	}
 	second, _ := publish.Slices(gpus)
-	require.NoError(t, h.give(t.Context(), second))
+	require.NoError(t, h.setTarget(t.Context(), second))
 	assert.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -258,13 +258,13 @@ func TestFirstCallInTheBackground(t *testing.T) {
 		return nil
 	}, func(err error) { assert.NoError(t, err) })
 	for n := range 3 {
-		require.NoError(t, h.give(t.Context(), make([]publish.Slice, n+1)))
+		require.NoError(t, h.setTarget(t.Context(), make([]publish.Slice, n+1)))
 	}
 	assert.Equal(t, 1, <-calls)
 	assert.Empty(t, calls)
 	proceed <- nil
 	assert.Equal(t, 3, <-calls)
-	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 4)))
+	require.NoError(t, h.setTarget(t.Context(), make([]publish.Slice, 4)))
 	assert.Equal(t, 4, <-calls)
 	assert.Empty(t, calls)
 }
@@ -277,9 +277,9 @@ func TestFirstCallIsRepeated(t *testing.T) {
 		}
 		return nil
 	}, func(err error) { failures <- err })
-	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 1)))
+	require.NoError(t, h.setTarget(t.Context(), make([]publish.Slice, 1)))
 	require.ErrorIs(t, <-failures, assert.AnError)
-	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 1)))
+	require.NoError(t, h.setTarget(t.Context(), make([]publish.Slice, 1)))
 	require.Eventually(t, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -292,7 +292,7 @@ func TestFirstCallIsRepeated(t *testing.T) {
 func TestStopDuringTheFirstCall(t *testing.T) {
 	proceed := make(chan error)
 	h := begun(func(int) error { return <-proceed }, func(err error) { assert.NoError(t, err) })
-	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 1)))
+	require.NoError(t, h.setTarget(t.Context(), make([]publish.Slice, 1)))
 	h.Stop()
 	proceed <- assert.AnError
 	require.Eventually(t, func() bool {
@@ -300,5 +300,5 @@ func TestStopDuringTheFirstCall(t *testing.T) {
 		defer h.mu.Unlock()
 		return !h.starting
 	}, nodetest.Patience, nodetest.Tick)
-	require.NoError(t, h.give(t.Context(), make([]publish.Slice, 2)), "nothing is sent any more")
+	require.NoError(t, h.setTarget(t.Context(), make([]publish.Slice, 2)), "nothing is sent any more")
 }

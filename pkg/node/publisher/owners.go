@@ -10,12 +10,11 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // SetOwners sets which other systems serve the GPUs. Nothing is published before.
-func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
+func (p *Publisher) SetOwners(ctx context.Context, all inventory.Owners) {
 	p.mu.Lock()
 	same := p.known && slices.Equal(p.owners, all)
 	p.owners, p.known = all, true
@@ -33,9 +32,9 @@ func (p *Publisher) unmanaged() bool {
 	})
 }
 
-// tellOwners reports changes of the other systems that serve the node's GPUs. The caller holds
+// reportOwners reports changes of the other systems that serve the node's GPUs. The caller holds
 // the lock.
-func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
+func (p *Publisher) reportOwners(ctx context.Context, known []inventory.GPU) {
 	told := map[gpu.Vendor]string{}
 	for i := range known {
 		told[known[i].Vendor] = ""
@@ -47,24 +46,24 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	}
 	for _, v := range slices.Sorted(maps.Keys(told)) {
 		switch told[v] {
-		case p.toldOwners[v]: // reported before
+		case p.reportedOwners[v]: // reported before
 		case "":
 			p.Events.Note(ctx, names.EventOtherOwnerGone, fmt.Sprintf("No other system keeps Tranche from the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.ownersOf(v, known) {
 				text := fmt.Sprintf("Tranche does not offer %s of this node, because %s. To let Tranche have them, %s", served(v, o), o.Found, o.Remedy)
-				if len(nodewatch.Owners{o}.Unmanaged()) == 0 {
+				if len(inventory.Owners{o}.Unmanaged()) == 0 {
 					text += "; to publish them in spite of that, set ignoreOtherOwners=true in the chart"
 				}
 				p.Events.Warn(ctx, names.EventOtherOwner, text)
 			}
 		}
 	}
-	p.toldOwners = told
+	p.reportedOwners = told
 }
 
 // served names the GPUs of a vendor that another system serves.
-func served(v gpu.Vendor, o nodewatch.Owner) string {
+func served(v gpu.Vendor, o inventory.Owner) string {
 	if o.PCIAddress != "" {
 		return fmt.Sprintf("%s GPU %s", v.Title(), o.PCIAddress)
 	}
@@ -72,8 +71,8 @@ func served(v gpu.Vendor, o nodewatch.Owner) string {
 }
 
 // ownersOf returns the other systems that serve any of the known GPUs of a vendor.
-func (p *Publisher) ownersOf(v gpu.Vendor, known []inventory.GPU) nodewatch.Owners {
-	return slices.DeleteFunc(slices.Clone(p.owners), func(o nodewatch.Owner) bool {
+func (p *Publisher) ownersOf(v gpu.Vendor, known []inventory.GPU) inventory.Owners {
+	return slices.DeleteFunc(slices.Clone(p.owners), func(o inventory.Owner) bool {
 		return !slices.ContainsFunc(known, func(g inventory.GPU) bool {
 			return g.Vendor == v && (o.Vendor == v || o.PCIAddress == g.PCIAddress)
 		})

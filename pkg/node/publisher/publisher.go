@@ -21,7 +21,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -61,8 +60,8 @@ type Config struct {
 type Publisher struct {
 	Config
 
-	// toldFailure is when the last failure was reported, in Unix nanoseconds.
-	toldFailure atomic.Int64
+	// failureReported is when the last failure was reported, in Unix nanoseconds.
+	failureReported atomic.Int64
 
 	// mu protects the fields below, and keeps publications in order.
 	mu sync.Mutex
@@ -71,10 +70,10 @@ type Publisher struct {
 	// owners are the other systems that serve the GPUs. Nothing is published until known is
 	// set.
 	known  bool
-	owners nodewatch.Owners
-	// toldOwners has the owners that were reported, by vendor, for the vendors whose GPUs
+	owners inventory.Owners
+	// reportedOwners has the owners that were reported, by vendor, for the vendors whose GPUs
 	// the node has.
-	toldOwners map[gpu.Vendor]string
+	reportedOwners map[gpu.Vendor]string
 	// wholeOnly is set when the API server drops counters (DRAPartitionableDevices).
 	wholeOnly bool
 	// noShares is set when the API server drops devices that several claims can hold
@@ -186,7 +185,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 	if len(known) == 0 && p.Drivers.Problem() != nil {
 		return // claims may hold what an earlier run has published
 	}
-	p.tellOwners(ctx, known)
+	p.reportOwners(ctx, known)
 	if p.unmanaged() {
 		p.sendAll(ctx, nil)
 		return
@@ -233,7 +232,7 @@ func (p *Publisher) Adopt(ctx context.Context, published []resourceapi.ResourceS
 			p.places = append(p.places, known[i].PCIAddress)
 		}
 	}
-	p.tellEnded(ctx, known, published)
+	p.reportEnded(ctx, known, published)
 }
 
 // sendAll publishes slices instead of the previous ones. The caller holds the lock.
@@ -329,7 +328,7 @@ func (p *Publisher) IsFree(g *inventory.GPU, device string) bool {
 func (p *Publisher) failed(ctx context.Context, err error, doing string) {
 	p.Metrics.PublishFailed()
 	now := time.Now().UnixNano()
-	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
+	if last := p.failureReported.Load(); now-last < int64(failureInterval) || !p.failureReported.CompareAndSwap(last, now) {
 		return
 	}
 	p.Events.Warn(ctx, names.EventPublishFailed, fmt.Sprintf("Cannot publish the GPUs of the node: %s: %v", doing, err))

@@ -17,7 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -85,7 +84,7 @@ func (p *publishing) state() map[string]string {
 	return state
 }
 
-var pluginOwner = nodewatch.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "device-plugin", Found: "a device plugin serves nvidia.com/gpu: 8 here", Remedy: "keep it off this node"}}}
+var pluginOwner = inventory.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "device-plugin", Found: "a device plugin serves nvidia.com/gpu: 8 here", Remedy: "keep it off this node"}}}
 
 const gpu1, gpu2 = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 
@@ -119,23 +118,23 @@ func TestPublisherWithholds(t *testing.T) {
 func TestOwnersForTheReport(t *testing.T) {
 	p := newPublishing(t)
 	assert.Empty(t, p.OwnersFound())
-	amds := nodewatch.Owner{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
-	p.SetOwners(t.Context(), append(nodewatch.Owners{amds}, pluginOwner...))
+	amds := inventory.Owner{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
+	p.SetOwners(t.Context(), append(inventory.Owners{amds}, pluginOwner...))
 	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.OwnersFound())
 }
 
 // A driver that publishes the PCI address of one GPU keeps that GPU, and what is no GPU counts for nothing.
 func TestOwnerOfOneGPU(t *testing.T) {
 	p := newPublishing(t)
-	of := func(address string) nodewatch.Owner {
-		return nodewatch.Owner{PCIAddress: address, Owner: hardware.Owner{Name: "other.example.com", Found: "it publishes " + address, Remedy: "remove it"}}
+	of := func(address string) inventory.Owner {
+		return inventory.Owner{PCIAddress: address, Owner: hardware.Owner{Name: "other.example.com", Found: "it publishes " + address, Remedy: "remove it"}}
 	}
-	p.SetOwners(t.Context(), nodewatch.Owners{of("0000:01:00.0"), of("0000:99:00.0")})
+	p.SetOwners(t.Context(), inventory.Owners{of("0000:01:00.0"), of("0000:99:00.0")})
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
 	assert.Equal(t, []string{"it publishes 0000:01:00.0; to let Tranche have NVIDIA GPU 0000:01:00.0, remove it"}, p.OwnersFound())
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	p.SetOwners(t.Context(), nodewatch.Owners{of("0000:02:00.0")})
+	p.SetOwners(t.Context(), inventory.Owners{of("0000:02:00.0")})
 	assert.Contains(t, p.state()[gpu2], "other-owner=other.example.com:NoSchedule")
 }
 
@@ -207,7 +206,7 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
 	p.LegacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
-	manager := nodewatch.Owners{{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
+	manager := inventory.Owners{{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
 	p.SetOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS1")}, nil, nil)
@@ -231,7 +230,7 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 // devices stay, with a taint.
 func TestPublisherUnmanaged(t *testing.T) {
 	p := newPublishing(t)
-	unmanaged := nodewatch.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "unmanaged", Found: "it does not have the labels a=b", Remedy: "label the node"}}}
+	unmanaged := inventory.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "unmanaged", Found: "it does not have the labels a=b", Remedy: "label the node"}}}
 	p.SetOwners(t.Context(), unmanaged)
 	assert.Empty(t, p.sent[len(p.sent)-1])
 	p.SetOwners(t.Context(), nil)

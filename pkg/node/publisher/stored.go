@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
 // republishPatience is how long Republish tries.
@@ -26,7 +26,7 @@ func (p *Publisher) Stored(ctx context.Context) ([]resourceapi.ResourceSlice, er
 }
 
 func stored(ctx context.Context, client kubernetes.Interface, node string) ([]resourceapi.ResourceSlice, error) {
-	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inventory.SyncTimeout)
 	defer cancel()
 	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: node,
@@ -48,7 +48,7 @@ func Withdraw(ctx context.Context, client kubernetes.Interface, node string) err
 }
 
 func deleteSlice(ctx context.Context, client kubernetes.Interface, s *resourceapi.ResourceSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, inventory.SyncTimeout)
 	defer cancel()
 	err := client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {

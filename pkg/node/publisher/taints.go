@@ -9,12 +9,11 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
-	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // gpuTaints returns the taints of all devices of a GPU. The caller holds the lock.
-func (p *Publisher) gpuTaints(g *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
+func (p *Publisher) gpuTaints(g *inventory.GPU, others inventory.Owners) []resourceapi.DeviceTaint {
 	taints := taintsOf(g, others, p.Drivers.IsUpgrading(g.Vendor))
 	if p.order.all(g.Name()) {
 		taints = append(taints, p.order.taint())
@@ -23,7 +22,7 @@ func (p *Publisher) gpuTaints(g *inventory.GPU, others nodewatch.Owners) []resou
 }
 
 // taintsOf returns the taints of a GPU that do not depend on a switch.
-func taintsOf(g *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
+func taintsOf(g *inventory.GPU, others inventory.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
 		taints = append(taints, noSchedule(names.TaintOtherOwner, others.Names()))

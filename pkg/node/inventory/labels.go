@@ -1,4 +1,4 @@
-package nodewatch
+package inventory
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
 		labels = map[string]string{}
 	}
 	if l.written == nil {
-		node, err := Get(ctx, l.client, l.node)
+		node, err := GetNode(ctx, l.client, l.node)
 		if err != nil {
 			return fmt.Errorf("read the labels of node %s: %w", l.node, err)
 		}

@@ -1,4 +1,4 @@
-package nodewatch
+package inventory
 
 import (
 	"context"
@@ -35,8 +35,8 @@ type Node struct {
 	watching bool
 }
 
-// New returns a Node that is watched once Watch is called.
-func New(client kubernetes.Interface, first *corev1.Node, vendors []hardware.Vendor, managed labels.Selector) *Node {
+// NewNode returns a Node that is watched once Watch is called.
+func NewNode(client kubernetes.Interface, first *corev1.Node, vendors []hardware.Vendor, managed labels.Selector) *Node {
 	w := &Node{name: first.Name, First: first, Vendors: vendors, Managed: managed, Upgraded: make(chan struct{}, 1)}
 	w.SharedInformerFactory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()

@@ -1,4 +1,4 @@
-package nodewatch
+package inventory
 
 import (
 	"os"
@@ -27,7 +27,7 @@ func TestNodeIsKeptWithoutItsBulk(t *testing.T) {
 	}}
 	node.Status.Images = []corev1.ContainerImage{{Names: []string{"large"}}}
 	node.Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": {}}
-	w := New(fake.NewClientset(node), node, nil, nil)
+	w := NewNode(fake.NewClientset(node), node, nil, nil)
 	w.StartWithContext(t.Context())
 	w.WaitForCacheSync(t.Context().Done())
 	kept, err := w.Core().V1().Nodes().Lister().Get("node-a")

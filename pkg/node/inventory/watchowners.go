@@ -1,4 +1,4 @@
-package nodewatch
+package inventory
 
 import (
 	"context"
@@ -156,9 +156,9 @@ func waitForSync(ctx context.Context, factories ...informers.SharedInformerFacto
 	return nil
 }
 
-// Get reads the node that the plugin runs on. When a node starts, the API server may be
-// unavailable or may not have the node yet, so Get retries for SyncTimeout.
-func Get(ctx context.Context, client kubernetes.Interface, name string) (node *corev1.Node, err error) {
+// GetNode reads the node that the plugin runs on. When a node starts, the API server may be
+// unavailable or may not have the node yet, so GetNode retries for SyncTimeout.
+func GetNode(ctx context.Context, client kubernetes.Interface, name string) (node *corev1.Node, err error) {
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, time.Second, SyncTimeout, true, func(ctx context.Context) (bool, error) {
 		node, last = client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})

@@ -1,4 +1,4 @@
-package nodewatch
+package inventory
 
 import (
 	"cmp"

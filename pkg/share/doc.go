@@ -1,5 +1,5 @@
-// Package share sets up shares: devices that several claims can hold. Package offer of publish
-// computes which shares a GPU has.
+// Package share sets up shares: devices that several claims can hold. pkg/profile computes which
+// shares a GPU has.
 //
 // sharer.go changes the settings of GPUs for claims, daemon.go configures their MPS daemons,
 // edits.go describes shares to containers. check.go finds daemons that have died.

@@ -85,6 +85,67 @@ func TestNodeModel(t *testing.T) {
 	require.Equal(t, fit.Counts{fit.Full: 1, fit.Lacking: 1, fit.Fits: 1, fit.Unusable: 1}, nodes)
 }
 
+// lackingEverywhere has nodes without the requested device. The pod can run on the first of them only.
+func lackingEverywhere(t *testing.T) *world {
+	w := twoNodes(t).node("node-c", "H100-80GB", 1)
+	pod := w.pod(request("gpu", "gpu-mig-1g-35gb.tranche.dev"))
+	pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	w.in.Nodes[0].Labels["disk"], w.in.Nodes[2].Labels["disk"] = "ssd", "ssd"
+	w.in.Nodes[2].Spec.Unschedulable = true
+	return w
+}
+
+// A node that the pod cannot use is closed to it only if the node has the devices, held or not. Events and
+// explanations agree.
+func TestExcludedOrLacking(t *testing.T) {
+	elsewhere := map[string]string{"disk": "ssd"}
+	for name, test := range map[string]struct {
+		world  func(*testing.T) *world
+		want   map[string]fit.Verdict
+		answer string
+	}{
+		"nowhere": {lackingEverywhere, map[string]fit.Verdict{"node-a": fit.Lacking, "node-b": fit.Lacking, "node-c": fit.Lacking}, names.EventNoSuchDevice},
+		"on closed nodes": {func(t *testing.T) *world {
+			w := twoNodes(t).node("node-c", "H100-80GB", 1).hold("node-c", "team-b", "train", wholeGPU, 1)
+			w.pod(request("gpu", small)).Spec.NodeSelector = elsewhere
+			return w
+		}, map[string]fit.Verdict{"node-a": fit.Excluded, "node-b": fit.Lacking, "node-c": fit.Excluded}, names.EventNodesExcluded},
+		"not so many": {func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 2)
+			w.pod(allocator.Request("gpu", wholeGPU, 3)).Spec.NodeSelector = elsewhere
+			return w
+		}, map[string]fit.Verdict{"node-a": fit.Lacking}, names.EventNoSuchDevice},
+		"only one of two": {func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.pod(request("have", small), request("lack", "gpu-mig-1g-35gb.tranche.dev")).Spec.NodeSelector = elsewhere
+			return w
+		}, map[string]fit.Verdict{"node-a": fit.Lacking}, names.EventNoSuchDevice},
+		"the second choice": {func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.pod(anyOf("gpu", "gpu-mig-1g-35gb.tranche.dev", small)).Spec.NodeSelector = elsewhere
+			return w
+		}, map[string]fit.Verdict{"node-a": fit.Excluded}, names.EventNodesExcluded},
+		"withheld GPUs may have it": {func(t *testing.T) *world {
+			w, n := newWorld(t), 0
+			w.node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld, n = n == 1, n+1 })
+			w.pod(allocator.Request("gpu", wholeGPU, 2)).Spec.NodeSelector = elsewhere
+			return w
+		}, map[string]fit.Verdict{"node-a": fit.Excluded}, names.EventNodesExcluded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := test.world(t)
+			e := w.explain()
+			explained, judged := map[string]fit.Verdict{}, map[string]fit.Verdict{}
+			for _, n := range e.Nodes {
+				explained[n.Name], judged[n.Name] = n.Verdict, w.verdict(t.Context(), n.Name, w.shared())
+			}
+			assert.Equal(t, test.want, explained)
+			assert.Equal(t, test.want, judged)
+			assert.Equal(t, test.answer, e.Answer)
+		})
+	}
+}
+
 // An allocator that gives up, and a context that has ended, are no answers. A selector that fails is one.
 func TestUnclearVerdicts(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 8)

@@ -49,6 +49,11 @@ func TestUnscheduled(t *testing.T) {
 			w.pod(request("gpu", dpx))
 			return w
 		}},
+		"amd-other-mode-excluded": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-b", "MI300X", 1).hold("node-b", "team-b", "rank", cpx, 8)
+			w.pod(request("gpu", dpx)).Spec.NodeSelector = map[string]string{"disk": "ssd"}
+			return w
+		}},
 		"amd-both-modes": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "MI300X", 3)
 			w.hold("node-b", "team-b", "rank", cpx, 3).hold("node-b", "team-c", "half", dpx, 2).hold("node-b", "team-d", "all", "gpu-amd.tranche.dev", 1)
@@ -124,6 +129,7 @@ func TestUnscheduled(t *testing.T) {
 			}
 			return w
 		}},
+		"no-such-device-anywhere": {why.NoRoom, lackingEverywhere},
 		"withheld": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
 			w.in.NodeEvents = []corev1.Event{

@@ -40,7 +40,7 @@ func TestPodsAreToldWhyTheyWait(t *testing.T) {
 	s.apply(toldClass)
 	s.waitPodEvent("waits", names.EventDevicesTainted)
 	s.follow(nodeA, "whole")
-	s.waitPodEvent("waits", names.EventNodesExcluded)
+	s.waitPodEvent("waits", names.EventNoSuchDevice)
 	told := map[string]int{}
 	for _, e := range s.podEvents("waits") {
 		if e.ReportingController == names.ControllerName {

@@ -29,9 +29,7 @@ func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *D
 	if m.exclude(&n, node, d); len(n.Reasons) > 0 {
 		n.Verdict = Excluded
 	}
-	if !m.brief || !n.excluded {
-		m.judgeDevices(ctx, &n, node, d)
-	}
+	m.judgeDevices(ctx, &n, node, d)
 	m.addSwitch(&n)
 	return n
 }
@@ -54,6 +52,13 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 		n.Reasons = append(n.Reasons, "the pod's devices are on this node.")
 		return
 	}
+	known := withheld == 0 && len(m.withheldBySwitch(node.Name)) == 0 // what the node has
+	if m.brief && n.excluded {
+		if known && m.lacks(ctx, node, d) {
+			n.Verdict = Lacking
+		}
+		return
+	}
 	first := Fits
 	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		n.Requests = append(n.Requests, m.request(ctx, node, claim, r))
@@ -62,6 +67,9 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 		}
 	})
 	if n.Verdict == Excluded {
+		if known && slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict == Lacking }) {
+			n.Verdict = Lacking // opening the node to the pod would not help
+		}
 		return
 	}
 	if n.Verdict = first; first == Fits {
@@ -82,6 +90,18 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 	}
 }
 
+// lacks reports whether a request of the pod is Lacking on a node. It does not search for an allocation.
+func (m *Model) lacks(ctx context.Context, node *corev1.Node, d *Demand) bool {
+	out := false
+	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		out = out || !slices.ContainsFunc(Choices(r), func(ch Choice) bool {
+			s, err := m.supplyOf(ctx, node, ch, true)
+			return err != nil || s.verdict(false) != Lacking
+		})
+	})
+	return out
+}
+
 // request evaluates one request on a node.
 func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
 	out := Request{Claim: claim.Name, Request: r.Name}
@@ -97,7 +117,7 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	var holders []cluster.Holder
 	hopeless := true
 	for _, ch := range Choices(r) {
-		s, err := m.supplyOf(ctx, node, ch)
+		s, err := m.supplyOf(ctx, node, ch, false)
 		if err != nil {
 			return fail(err)
 		}

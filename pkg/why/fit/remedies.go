@@ -14,10 +14,10 @@ func Remedies(nodes []Node) (out []Remedy) {
 	add := func(text, command string) { out = append(out, Remedy{Text: text, Command: command}) }
 	counts := CountsOf(nodes)
 	for _, v := range verdicts {
-		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Verdict == v.Verdict && n.helps(counts, len(nodes)) })
+		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Verdict == v.Verdict && n.helps(counts, nodes) })
 		switch {
 		case i < 0 || v.remedy == "":
-		case nodes[i].cordoned:
+		case v.Verdict == Excluded && nodes[i].cordoned:
 			add(nodes[i].Name+" has the devices; when it no longer needs to be cordoned:", "kubectl uncordon "+nodes[i].Name)
 		default:
 			add(strings.ReplaceAll(v.remedy, "NODE", nodes[i].Name), strings.ReplaceAll(v.command, "NODE", nodes[i].Name))
@@ -51,7 +51,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 		add(fmt.Sprintf("to see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
 	}
 	if n, ok := first(func(n Node) bool {
-		return n.Verdict == Lacking && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching()
+		return n.Verdict == Lacking && !n.excluded && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching()
 	}); ok {
 		add(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche profile "+n.Name+" PROFILE --wait")
 	}
@@ -59,13 +59,15 @@ func Remedies(nodes []Node) (out []Remedy) {
 }
 
 // helps reports whether the remedy of its verdict helps for a node.
-func (n Node) helps(counts Counts, all int) bool {
+func (n Node) helps(counts Counts, nodes []Node) bool {
 	short := func(r Request) bool { return r.Verdict != Fits }
 	switch n.Verdict {
-	case Excluded: // the node has the devices
-		return len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, short)
+	case Excluded: // the node has the devices. If they are held, it helps only if no other remedy does
+		last := counts[Excluded]+counts[Lacking] == len(nodes) && !slices.ContainsFunc(nodes, Node.freeButExcluded)
+		lacks := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict == Lacking })
+		return n.freeButExcluded() || last && len(n.Requests) > 0 && !lacks
 	case Lacking:
-		return counts[Lacking] == all
+		return counts[Lacking] == len(nodes)
 	case Full: // one holder is enough, unless all GPUs are in another mode
 		return slices.ContainsFunc(n.Requests, func(r Request) bool { return short(r) && (r.Nearest == nil || r.sameMode) })
 	case Tainted: // taints of rules have their own remedy
@@ -75,10 +77,18 @@ func (n Node) helps(counts Counts, all int) bool {
 	return true
 }
 
-// nearest returns the GPU in another mode with the fewest holders, or nil if modes are not the reason.
+// freeButExcluded reports whether a node to which the pod has no access has free devices for it.
+func (n Node) freeButExcluded() bool {
+	return n.Verdict == Excluded && len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits })
+}
+
+// nearest returns the GPU in another mode with the fewest holders, or nil if freeing it would not help.
 func (n Node) nearest() *Nearest {
+	if n.excluded || n.Verdict == Never {
+		return nil
+	}
 	for _, r := range n.Requests {
-		if r.Verdict != Fits && r.Nearest != nil && n.Verdict != Never {
+		if r.Verdict != Fits && r.Nearest != nil {
 			return r.Nearest
 		}
 	}

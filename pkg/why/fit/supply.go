@@ -43,8 +43,9 @@ type supply struct {
 	nearest *Nearest
 }
 
-// supplyOf counts the devices of a node for a choice.
-func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*supply, error) {
+// supplyOf counts the devices of a node for a choice. If enough is true, it stops when the node does not
+// lack them.
+func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice, enough bool) (*supply, error) {
 	s := &supply{Choice: ch, left: map[string]resource.Quantity{}}
 	modes := map[*cluster.Pool][]string{}
 	for _, p := range m.Pools {
@@ -63,6 +64,9 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice) (*su
 			}
 			modes[p] = union(modes[p], d.Mode())
 			m.count(s, d, empty)
+			if enough && s.verdict(false) != Lacking {
+				return s, nil
+			}
 		}
 	}
 	if !ch.AdminAccess {

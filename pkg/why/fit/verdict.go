@@ -25,7 +25,7 @@ const (
 	Unusable      Verdict = "Unusable"               // its GPUs are withheld or only partially published
 	Excluded      Verdict = "Excluded"               // the pod cannot run there
 	Never         Verdict = "Never"                  // not even if no device were held
-	Lacking       Verdict = "Lacking"                // no such device
+	Lacking       Verdict = "Lacking"                // no such device, whether or not the pod can run there
 )
 
 // verdict is a Verdict with its texts.

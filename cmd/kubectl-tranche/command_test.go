@@ -156,6 +156,11 @@ func TestNodeAsksForThatNodeOnly(t *testing.T) {
 	out, err = run(t, "--kubeconfig", file, "--context", "one", "--node", "node-x")
 	require.NoError(t, err)
 	assert.Contains(t, out, "No GPUs are published by node-x.")
+
+	out, err = run(t, "--kubeconfig", file, "--context", "one", "--node=")
+	require.NoError(t, err)
+	assert.Contains(t, out, "node-a", "no name is no restriction")
+	assert.Contains(t, out, "node-b")
 }
 
 func TestOutput(t *testing.T) {

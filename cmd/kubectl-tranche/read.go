@@ -72,7 +72,7 @@ func (r reader) read(ctx context.Context) (cluster.Objects, cluster.View, error)
 func selected(only []string, nodes []corev1.Node) []string {
 	names := []string{}
 	for i := range nodes {
-		if only == nil || slices.Contains(only, nodes[i].Name) {
+		if len(only) == 0 || slices.Contains(only, nodes[i].Name) {
 			names = append(names, nodes[i].Name)
 		}
 	}

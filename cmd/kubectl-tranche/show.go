@@ -37,7 +37,10 @@ type showRun struct {
 }
 
 func (r *showRun) run(ctx context.Context) error {
-	from := reader{connection: r.connection, only: r.flags.nodes, selector: r.flags.selector, own: r.namespace, now: r.now()}
+	from := reader{connection: r.connection, selector: r.flags.selector, own: r.namespace, now: r.now()}
+	if len(r.flags.nodes) > 0 { // with --node= it is empty and not nil
+		from.only = r.flags.nodes
+	}
 	if !r.flags.allNamespaces {
 		from.namespace = r.asked
 	}

@@ -12,7 +12,7 @@ import (
 // show that it works.
 func (r *Reconciler) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
-		err := r.Plans.Begin(ctx)
+		err := r.beginInTime(ctx)
 		if err == nil {
 			break
 		}
@@ -23,6 +23,14 @@ func (r *Reconciler) lead(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// beginInTime makes the first decision, if the API server answers in time: reconciliations wait for
+// it.
+func (r *Reconciler) beginInTime(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return r.Plans.Begin(ctx)
 }
 
 // memory is what the controller remembers while it runs. A restart may lose it.

@@ -101,6 +101,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	r.Plans.SetProblem(name, said.Problem.Reason, said.Problem.Message)
 	quiet, wake, err := r.quiet(ctx, &gpuNode, node, said)
 	if err != nil {
 		return r.again(wake), err
@@ -287,14 +288,14 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 }
 
 // patchStatus writes a status. If it ends the taints, they have been removed from the Node
-// already; a conflict with a report of the plugin is then retried here, so that they are not
-// set and removed once more.
+// already; a conflict with a report of the plugin, or with a decision on the next profile, is then
+// retried here, so that they are not set and removed once more.
 func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
 	leaves := gpuNode.Status.OrdersTaints() && !status.OrdersTaints()
 	for {
 		before := gpuNode.DeepCopy()
 		gpuNode.Status = *status.DeepCopy()
-		gpuNode.Status.Node = before.Status.Node
+		gpuNode.Status.Node, gpuNode.Status.Admitted = before.Status.Node, before.Status.Admitted
 		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			return nil
@@ -308,7 +309,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 			return err
 		}
 		old := before.Status
-		old.Node = now.Status.Node
+		old.Node, old.Admitted = now.Status.Node, now.Status.Admitted
 		if now.UID != before.UID || !equality.Semantic.DeepEqual(old, now.Status) {
 			return err
 		}

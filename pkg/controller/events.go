@@ -60,11 +60,7 @@ func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
 
 func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
 	note = text.Note(note)
-	o := &v1alpha1.GPUNode{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
-		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},
-	}
-	r.Events.Eventf(o, about(gpuNode, note), kind, state.ReasonWord(reason), action, "%s", note)
+	r.Events.Eventf(gpuNode.EventObject(), about(gpuNode, note), kind, state.ReasonWord(reason), action, "%s", note)
 }
 
 // about makes events with different texts distinct. The recorder otherwise counts events with
@@ -74,7 +70,7 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(note))
 	return &corev1.ObjectReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode", Name: gpuNode.Name, UID: gpuNode.UID,
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NodeKind, Name: gpuNode.Name, UID: gpuNode.UID,
 		FieldPath: fmt.Sprintf("status.switch{%x}", hash.Sum64()),
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// tell reports a change of state: in the log, in metrics, and by an event where people should
+// reportChange reports a change of state: in the log, in metrics, and by an event where people should
 // know.
-func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *state.Step) {
+func (r *Reconciler) reportChange(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *state.Step) {
 	log := klog.FromContext(ctx)
 	now := &gpuNode.Status
 	if before.Switch != nil && before.State != v1alpha1.Failed && before.State != v1alpha1.Idle {
@@ -75,8 +75,8 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 	}
 }
 
-// tellPod writes an event that explains why a pod was evicted.
-func (r *Reconciler) tellPod(p *drain.Pod, profile string, force bool) {
+// reportEviction writes an event that explains why a pod was evicted.
+func (r *Reconciler) reportEviction(p *drain.Pod, profile string, force bool) {
 	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
 	if force {
 		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", state.ProfileText(profile))

@@ -221,7 +221,7 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *state.Facts, force bool) error {
 	leave, err := r.drainer.Evict(ctx, facts.Holders, force)
 	for _, pod := range leave {
-		r.tellPod(pod, gpuNode.Status.Switch.To.Profile, force)
+		r.reportEviction(pod, gpuNode.Status.Switch.To.Profile, force)
 	}
 	facts.Evicted = r.memory.evicted(gpuNode.Name, int32(len(leave)))
 	if gpuNode.Status.State == v1alpha1.Verifying {
@@ -261,7 +261,7 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		r.memory.unblocked(gpuNode.Name)
 	}
 	if moved {
-		r.tell(ctx, gpuNode, before, step)
+		r.reportChange(ctx, gpuNode, before, step)
 	}
 	return nil
 }
@@ -272,8 +272,8 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 		return nil
 	}
 	now := r.Clock.Now()
-	if !urgent && onlyTells(&gpuNode.Status, &step.Status) {
-		if at := r.memory.mayTell(gpuNode.Name, now, since(&step.Status)); now.Before(at) {
+	if !urgent && informsOnly(&gpuNode.Status, &step.Status) {
+		if at := r.memory.nextMessage(gpuNode.Name, now, since(&step.Status)); now.Before(at) {
 			if step.Wake.IsZero() || at.Before(step.Wake) {
 				step.Wake = at
 			}
@@ -283,7 +283,7 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 	if err := r.patchStatus(ctx, gpuNode, &step.Status); err != nil {
 		return wrap(err, "write the status of GPUNode %s", gpuNode.Name)
 	}
-	r.memory.told(gpuNode.Name, now, gpuNode.Status.Switch != nil)
+	r.memory.written(gpuNode.Name, now, gpuNode.Status.Switch != nil)
 	return nil
 }
 
@@ -317,8 +317,8 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 	}
 }
 
-// onlyTells reports whether two statuses differ only in messages and counts.
-func onlyTells(a, b *v1alpha1.GPUNodeStatus) bool {
+// informsOnly reports whether two statuses differ only in messages and counts.
+func informsOnly(a, b *v1alpha1.GPUNodeStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1alpha1.GPUNodeStatus{a, b} {
 		for i := range s.Conditions {

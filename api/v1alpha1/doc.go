@@ -12,6 +12,7 @@ var GroupVersion = schema.GroupVersion{Group: "tranche.dev", Version: "v1alpha1"
 
 // Kinds of objects of this package.
 const (
+	NodeKind    = "GPUNode"
 	ProfileKind = "PartitionProfile"
 	PlanKind    = "PartitionPlan"
 )

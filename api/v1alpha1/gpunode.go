@@ -33,6 +33,15 @@ type GPUNode struct {
 	Status GPUNodeStatus `json:"status,omitempty"`
 }
 
+// EventObject returns a GPUNode with only what an event refers to. Without a resource version, equal
+// events are counted as one.
+func (g *GPUNode) EventObject() *GPUNode {
+	return &GPUNode{
+		TypeMeta:   metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: NodeKind},
+		ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: g.UID},
+	}
+}
+
 // GPUNodeList is a list of GPUNodes.
 //
 // +kubebuilder:object:root=true

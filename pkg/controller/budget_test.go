@@ -199,6 +199,71 @@ func TestAnAdmissionThatCannotBeWithdrawn(t *testing.T) {
 	assert.Equal(t, 1, w.budgetSeen)
 }
 
+// A node whose status is refused is left alone for a while, and then begins by itself.
+func TestARefusedAdmissionIsNotRetriedAllTheTime(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	w.addNode("node-a")
+	w.settled("node-a", "")
+	w.wants("node-a", "cpx")
+	w.byHand = true
+	w.round("node-a")
+	w.decide("node-a")
+	require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+	refused := 0
+	w.refuse = func(verb string, o client.Object) error {
+		if _, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" {
+			refused++
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), o.GetName(), nil)
+		}
+		return nil
+	}
+	w.round("node-a")
+	require.Equal(t, 1, refused)
+	for range 20 {
+		w.decide("node-a")
+		w.clock.Step(decideAfter)
+	}
+	assert.Equal(t, 1, refused)
+	w.refuse = nil
+	w.clock.Step(10 * time.Second)
+	assert.True(t, w.decide("node-a"), "nothing else would wake it")
+	w.byHand = false
+	w.run("node-a", time.Minute, inProfile("cpx"))
+}
+
+// A decision that waits for the API server holds up no reconciliation.
+func TestADecisionHoldsUpNoNode(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	for _, node := range []string{"node-a", "node-b"} {
+		w.addNode(node)
+		w.settled(node, "")
+	}
+	w.wants("node-a", "cpx")
+	w.byHand = true
+	w.round("node-a")
+	writing, answer, decided := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.lose = func() error {
+		w.lose = nil
+		w.mu.Unlock()
+		close(writing)
+		<-answer
+		w.mu.Lock()
+		return nil
+	}
+	go func() {
+		defer close(decided)
+		_, err := w.r.Plans.Decide(t.Context())
+		assert.NoError(t, err)
+	}()
+	<-writing
+	_, err := w.r.Reconcile(t.Context(), requestFor("node-b"))
+	require.NoError(t, err)
+	close(answer)
+	<-decided
+}
+
 func TestClientsThatMayBePaused(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": names.PausedValue, "x": "true"}, keys))

@@ -54,16 +54,16 @@ func (p *ChartProfiles) NeedLeaderElection() bool { return true }
 // Start synchronizes at once and then every few seconds, until ctx ends. Errors are retried; the same
 // error is logged once.
 func (p *ChartProfiles) Start(ctx context.Context) error {
-	told := ""
+	logged := ""
 	for {
 		text, wait := "", profilesInterval
 		if err := p.Sync(ctx); err != nil {
 			text, wait = err.Error(), profilesRetry
 		}
-		if text != told && text != "" && ctx.Err() == nil {
+		if text != logged && text != "" && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(errors.New(text), "Profiles of the chart are not all there; trying again")
 		}
-		told = text
+		logged = text
 		select {
 		case <-ctx.Done():
 			return nil

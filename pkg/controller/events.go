@@ -16,9 +16,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// tell reports a change of state: in the log, in metrics, and by an event where people should
+// reportChange reports a change of state: in the log, in metrics, and by an event where people should
 // know.
-func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *state.Step) {
+func (r *Reconciler) reportChange(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *state.Step) {
 	log := klog.FromContext(ctx)
 	now := &gpuNode.Status
 	if before.Switch != nil && before.State != v1alpha1.Failed && before.State != v1alpha1.Idle {
@@ -60,11 +60,7 @@ func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
 
 func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
 	note = text.Note(note)
-	o := &v1alpha1.GPUNode{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
-		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},
-	}
-	r.Events.Eventf(o, about(gpuNode, note), kind, state.ReasonWord(reason), action, "%s", note)
+	r.Events.Eventf(gpuNode.EventObject(), about(gpuNode, note), kind, state.ReasonWord(reason), action, "%s", note)
 }
 
 // about makes events with different texts distinct. The recorder otherwise counts events with
@@ -74,13 +70,13 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(note))
 	return &corev1.ObjectReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode", Name: gpuNode.Name, UID: gpuNode.UID,
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NodeKind, Name: gpuNode.Name, UID: gpuNode.UID,
 		FieldPath: fmt.Sprintf("status.switch{%x}", hash.Sum64()),
 	}
 }
 
-// tellPod writes an event that explains why a pod was evicted.
-func (r *Reconciler) tellPod(p *drain.Pod, profile string, force bool) {
+// reportEviction writes an event that explains why a pod was evicted.
+func (r *Reconciler) reportEviction(p *drain.Pod, profile string, force bool) {
 	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
 	if force {
 		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", state.ProfileText(profile))

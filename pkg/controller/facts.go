@@ -39,7 +39,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 		f.Pausable = pausable(node.Labels, r.PauseLabels)
 		f.Admitted, f.Others = r.Plans.Admitted(gpuNode)
 	case v1alpha1.Tainted:
-		if state.PlanStands(s) {
+		if state.ReportCurrent(s) {
 			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
 		}
 	case v1alpha1.Draining:

@@ -136,23 +136,37 @@ func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
 	assert.True(t, w.podThere("web"))
 }
 
-func TestAReportInTheLastMomentCostsNoWrites(t *testing.T) {
-	w, node := begun(t, func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
-	w.wants("node-a", "cpx")
-	reported := 0
-	w.refuse = func(verb string, o client.Object) error {
-		// The taint of the node goes, and the plugin reports before the controller has said so.
-		if n, ok := o.(*corev1.Node); ok && verb == "patch" && !hasNodeTaint(n) && reported == 0 {
-			reported++
-			node.foreign = []string{"something"}
-			node.plugin(w)
-		}
-		return nil
+// The taint of the node is removed, and its GPUNode changes before the controller writes that the
+// switch has ended.
+func TestAChangeInTheLastMomentCostsNoWrites(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"a report of the plugin": func(w *world) {
+			w.nodes["node-a"].foreign = []string{"something"}
+			w.nodes["node-a"].plugin(w)
+		},
+		"a decision": func(w *world) {
+			n := w.gpuNode("node-a")
+			n.Status.Admitted = "another"
+			require.NoError(w.t, w.api.Status().Update(w.t.Context(), n))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := begun(t, func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+			w.wants("node-a", "cpx")
+			changed := 0
+			w.refuse = func(verb string, o client.Object) error {
+				if n, ok := o.(*corev1.Node); ok && verb == "patch" && !hasNodeTaint(n) && changed == 0 {
+					changed++
+					change(w)
+				}
+				return nil
+			}
+			w.writes = map[string]int{}
+			w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+			assert.Equal(t, 1, changed)
+			assert.Equal(t, 2, w.writes["patch *v1.Node"], "%v", w.writes)
+		})
 	}
-	w.writes = map[string]int{}
-	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-	assert.Equal(t, 1, reported)
-	assert.Equal(t, 2, w.writes["patch *v1.Node"], "%v", w.writes)
 }
 
 func TestTheAPIServerAwayForAMinute(t *testing.T) {

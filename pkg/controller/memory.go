@@ -12,7 +12,7 @@ import (
 // show that it works.
 func (r *Reconciler) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
-		err := r.Plans.Begin(ctx)
+		err := r.beginInTime(ctx)
 		if err == nil {
 			break
 		}
@@ -23,6 +23,14 @@ func (r *Reconciler) lead(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// beginInTime makes the first decision, if the API server answers in time: reconciliations wait for
+// it.
+func (r *Reconciler) beginInTime(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return r.Plans.Begin(ctx)
 }
 
 // memory is what the controller remembers while it runs. A restart may lose it.
@@ -94,29 +102,29 @@ func (m *memory) unblocked(node string) {
 }
 
 const (
-	// tellEvery and tellAtMost are the shortest and the longest wait between writes of
+	// minMessageInterval and maxMessageInterval are the shortest and the longest wait between writes of
 	// messages. In between it is half of the time that the state has lasted.
-	tellEvery  = 5 * time.Second
-	tellAtMost = 10 * time.Minute
+	minMessageInterval = 5 * time.Second
+	maxMessageInterval = 10 * time.Minute
 )
 
-// mayTell is when a message may be written again.
-func (m *memory) mayTell(node string, now, since time.Time) time.Time {
+// nextMessage returns the time from which a message may be written again.
+func (m *memory) nextMessage(node string, now, since time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last, ok := m.last[node]
 	if !ok {
 		return now
 	}
-	wait := tellEvery
+	wait := minMessageInterval
 	if !since.IsZero() {
-		wait = min(max(wait, last.Sub(since)/2), tellAtMost)
+		wait = min(max(wait, last.Sub(since)/2), maxMessageInterval)
 	}
 	return last.Add(wait)
 }
 
-// told records that the status of a node was written.
-func (m *memory) told(node string, now time.Time, switching bool) {
+// written records that the status of a node was written.
+func (m *memory) written(node string, now time.Time, switching bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.last == nil {

@@ -29,7 +29,7 @@ import (
 // decideAfter is how long changes are collected before the plans are decided again.
 const decideAfter = 200 * time.Millisecond
 
-// wake enqueues a node that will not begin a switch, with low priority.
+// wake enqueues a node with low priority, after those whose objects changed.
 func (q *requests) wake(node string) {
 	q.Add(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, requestFor(node))
 }

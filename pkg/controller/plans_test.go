@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/test/short"
 )
 
@@ -399,6 +400,28 @@ func TestANodeThatKeepsItsProfileHoldsNoPlace(t *testing.T) {
 			assert.Equal(t, []string{"node-1"}, w.have(names.DefaultProfile))
 		})
 	}
+}
+
+// A node whose label names what does not exist keeps its profile, and holds no place of its plan.
+func TestANodeOfAPlanWhoseLabelCannotBeFollowed(t *testing.T) {
+	w := planned(t, 3)
+	w.opts.Labels.Projects = map[adopt.Project]adopt.ConfigMap{adopt.MIGParted: migConfigs}
+	w.configMap(migConfigs, migConfig)
+	w.startController()
+	w.label("node-0", names.LabelMIGConfig, "none")
+	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+		s.Strategy.Order = &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "none"}
+	})
+	s := w.rolls("p", 5*time.Minute, because(names.ReasonBlocked))
+	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))
+	require.Len(t, s.SetAside, 1)
+	assert.Equal(t, names.ReasonProfileNotFound, s.SetAside[0].Reason)
+	assert.Contains(t, s.SetAside[0].Message, "the node's label nvidia.com/mig.config")
+	before := w.gpuNode("node-0").ResourceVersion
+	w.passes(10, time.Minute, "")
+	assert.Equal(t, before, w.gpuNode("node-0").ResourceVersion, "nothing is admitted again and again")
+	w.label("node-0", names.LabelMIGConfig, "")
+	w.rolls("p", time.Minute, because(names.ReasonComplete))
 }
 
 // A plan whose status cannot be written keeps the next controller from nothing else.

@@ -101,6 +101,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	r.Plans.SetProblem(name, said.Problem.Reason, said.Problem.Message)
 	quiet, wake, err := r.quiet(ctx, &gpuNode, node, said)
 	if err != nil {
 		return r.again(wake), err
@@ -220,7 +221,7 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *state.Facts, force bool) error {
 	leave, err := r.drainer.Evict(ctx, facts.Holders, force)
 	for _, pod := range leave {
-		r.tellPod(pod, gpuNode.Status.Switch.To.Profile, force)
+		r.reportEviction(pod, gpuNode.Status.Switch.To.Profile, force)
 	}
 	facts.Evicted = r.memory.evicted(gpuNode.Name, int32(len(leave)))
 	if gpuNode.Status.State == v1alpha1.Verifying {
@@ -260,7 +261,7 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		r.memory.unblocked(gpuNode.Name)
 	}
 	if moved {
-		r.tell(ctx, gpuNode, before, step)
+		r.reportChange(ctx, gpuNode, before, step)
 	}
 	return nil
 }
@@ -271,8 +272,8 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 		return nil
 	}
 	now := r.Clock.Now()
-	if !urgent && onlyTells(&gpuNode.Status, &step.Status) {
-		if at := r.memory.mayTell(gpuNode.Name, now, since(&step.Status)); now.Before(at) {
+	if !urgent && informsOnly(&gpuNode.Status, &step.Status) {
+		if at := r.memory.nextMessage(gpuNode.Name, now, since(&step.Status)); now.Before(at) {
 			if step.Wake.IsZero() || at.Before(step.Wake) {
 				step.Wake = at
 			}
@@ -282,19 +283,19 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 	if err := r.patchStatus(ctx, gpuNode, &step.Status); err != nil {
 		return wrap(err, "write the status of GPUNode %s", gpuNode.Name)
 	}
-	r.memory.told(gpuNode.Name, now, gpuNode.Status.Switch != nil)
+	r.memory.written(gpuNode.Name, now, gpuNode.Status.Switch != nil)
 	return nil
 }
 
 // patchStatus writes a status. If it ends the taints, they have been removed from the Node
-// already; a conflict with a report of the plugin is then retried here, so that they are not
-// set and removed once more.
+// already; a conflict with a report of the plugin, or with a decision on the next profile, is then
+// retried here, so that they are not set and removed once more.
 func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
 	leaves := gpuNode.Status.OrdersTaints() && !status.OrdersTaints()
 	for {
 		before := gpuNode.DeepCopy()
 		gpuNode.Status = *status.DeepCopy()
-		gpuNode.Status.Node = before.Status.Node
+		gpuNode.Status.Node, gpuNode.Status.Admitted = before.Status.Node, before.Status.Admitted
 		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			return nil
@@ -308,7 +309,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 			return err
 		}
 		old := before.Status
-		old.Node = now.Status.Node
+		old.Node, old.Admitted = now.Status.Node, now.Status.Admitted
 		if now.UID != before.UID || !equality.Semantic.DeepEqual(old, now.Status) {
 			return err
 		}
@@ -316,8 +317,8 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 	}
 }
 
-// onlyTells reports whether two statuses differ only in messages and counts.
-func onlyTells(a, b *v1alpha1.GPUNodeStatus) bool {
+// informsOnly reports whether two statuses differ only in messages and counts.
+func informsOnly(a, b *v1alpha1.GPUNodeStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1alpha1.GPUNodeStatus{a, b} {
 		for i := range s.Conditions {

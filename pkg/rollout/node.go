@@ -32,6 +32,8 @@ type Node struct {
 	Joining, First bool
 	// Overruled: the node follows something else.
 	Overruled bool
+	// Kept: the node keeps its profile, whatever the plan gives it. Reason and Message say why.
+	Kept bool
 	// Ready: the node is ready, and its plugin has reported.
 	Ready bool
 	// Failed: the last attempt to reach To failed. Aside: it changed nothing, because of
@@ -65,7 +67,7 @@ func Joins(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Applied == nil && (s.Node == nil || s.Node.Held == 0)
 }
 
-// Observe says what is known of a node. The caller adds Overruled.
+// Observe says what is known of a node. The caller adds Overruled and Kept.
 func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, now time.Time) Node {
 	s := &gpuNode.Status
 	n := Node{

@@ -42,8 +42,8 @@ type Decision struct {
 // Event is something that people should know.
 type Event struct{ Type, Reason, Note string }
 
-// turn is one decision.
-type turn struct {
+// evaluation is one call of Decide.
+type evaluation struct {
 	*Plan
 	Decision
 	tally *tally
@@ -73,47 +73,47 @@ type step struct {
 // Decide advances a plan. Called with the status that it returned, it returns the same one until
 // something changes.
 func (p *Plan) Decide() Decision {
-	t := &turn{Plan: p}
-	p.Status.DeepCopyInto(&t.Status)
-	t.edited = p.Status.ObservedGeneration != p.Generation
-	t.Status.ObservedGeneration = p.Generation
-	t.revise()
-	t.count()
-	if t.stop() {
-		t.count()
+	e := &evaluation{Plan: p}
+	p.Status.DeepCopyInto(&e.Status)
+	e.edited = p.Status.ObservedGeneration != p.Generation
+	e.Status.ObservedGeneration = p.Generation
+	e.revise()
+	e.count()
+	if e.stop() {
+		e.count()
 	}
-	t.look()
-	t.resolve()
-	t.advance()
-	t.admit()
-	t.report()
-	t.describe()
-	return t.Decision
+	e.look()
+	e.resolve()
+	e.advance()
+	e.admit()
+	e.report()
+	e.describe()
+	return e.Decision
 }
 
-func (t *turn) tell(kind, reason, format string, args ...any) {
-	t.Events = append(t.Events, Event{kind, reason, fmt.Sprintf(format, args...)})
+func (e *evaluation) event(kind, reason, format string, args ...any) {
+	e.Events = append(e.Events, Event{kind, reason, fmt.Sprintf(format, args...)})
 }
 
-func (t *turn) count() {
+func (e *evaluation) count() {
 	target := ""
-	if r := t.revision(t.Status.Target); r != nil {
+	if r := e.revision(e.Status.Target); r != nil {
 		target = r.Hash
 	}
-	t.tally = count(t.Nodes, target, timeOf(t.Status.Started), t.Spec.Strategy.Topology, true, t.watched)
-	if f := t.Spec.Strategy.MaxFailures; f != nil {
-		t.tally.limit = Scaled(f, t.tally.eligible(), false)
+	e.tally = count(e.Nodes, target, timeOf(e.Status.Started), e.Spec.Strategy.Topology, true, e.watched)
+	if f := e.Spec.Strategy.MaxFailures; f != nil {
+		e.tally.limit = Scaled(f, e.tally.eligible(), false)
 	}
-	if a := t.Spec.Accepted; a != nil && a.Revision == t.Status.Target {
-		t.tally.limit += int(a.Failures)
+	if a := e.Spec.Accepted; a != nil && a.Revision == e.Status.Target {
+		e.tally.limit += int(a.Failures)
 	}
-	t.Wake = t.tally.wake
+	e.Wake = e.tally.wake
 }
 
 // watched reports whether trouble of a node counts: until the rollout is complete.
-func (t *turn) watched(n *Node) bool {
-	r := t.revision(t.Status.Target)
-	return r != nil && r.Completed == nil && !n.Trouble.Since.Before(timeOf(t.Status.Started).Truncate(time.Second))
+func (e *evaluation) watched(n *Node) bool {
+	r := e.revision(e.Status.Target)
+	return r != nil && r.Completed == nil && !n.Trouble.Since.Before(timeOf(e.Status.Started).Truncate(time.Second))
 }
 
 func timeOf(at *metav1.Time) time.Time {
@@ -125,57 +125,57 @@ func timeOf(at *metav1.Time) time.Time {
 
 // stop stops the plan if too many nodes have failed. It reports whether nodes go to another
 // revision now.
-func (t *turn) stop() bool {
-	s := &t.Status
+func (e *evaluation) stop() bool {
+	s := &e.Status
 	if s.Target == 0 {
 		return false
 	}
-	failures := int32(t.tally.failures)
-	if t.stopped() {
-		a := t.Spec.Accepted
+	failures := int32(e.tally.failures)
+	if e.stopped() {
+		a := e.Spec.Accepted
 		if a == nil || a.Revision != s.Target || a.Failures < s.Stopped.Failures {
 			s.Stopped.Failures = max(s.Stopped.Failures, failures)
 			return false
 		}
 		s.Stopped = nil
 	}
-	if t.tally.failures <= t.tally.limit {
+	if e.tally.failures <= e.tally.limit {
 		return false
 	}
-	s.Stopped = &v1alpha1.PlanStop{Revision: s.Target, Failures: failures, Time: metav1.NewTime(t.Now)}
-	t.tell(corev1.EventTypeWarning, names.EventPlanStopped, "%s", t.stoppedText())
-	if t.Spec.Strategy.OnFailure != v1alpha1.OnFailureUndo || s.Target != s.Revision || t.Spec.Undo != nil && t.Spec.Undo.Revision == s.Revision {
+	s.Stopped = &v1alpha1.PlanStop{Revision: s.Target, Failures: failures, Time: metav1.NewTime(e.Now)}
+	e.event(corev1.EventTypeWarning, names.EventPlanStopped, "%s", e.stoppedText())
+	if e.Spec.Strategy.OnFailure != v1alpha1.OnFailureUndo || s.Target != s.Revision || e.Spec.Undo != nil && e.Spec.Undo.Revision == s.Revision {
 		return false
 	}
-	if r := t.revision(s.Target); r != nil && r.Completed != nil {
+	if r := e.revision(s.Target); r != nil && r.Completed != nil {
 		return false // Its other nodes work.
 	}
-	t.goTo(t.lastGood())
+	e.goTo(e.lastGood())
 	return true
 }
 
 // stopped reports whether failures stop the current target.
-func (t *turn) stopped() bool {
-	return t.Status.Stopped != nil && t.Status.Stopped.Revision == t.Status.Target
+func (e *evaluation) stopped() bool {
+	return e.Status.Stopped != nil && e.Status.Stopped.Revision == e.Status.Target
 }
 
-func (t *turn) stoppedText() string {
+func (e *evaluation) stoppedText() string {
 	var names []string
-	for i := range listed(t.tally.failed) {
-		f := &t.tally.failed[i]
+	for i := range listed(e.tally.failed) {
+		f := &e.tally.failed[i]
 		names = append(names, f.Node+": "+f.Reason)
 	}
 	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
-		nodes(t.tally.failures), t.Status.Target, t.tally.limit, text.List(names, 5))
+		nodes(e.tally.failures), e.Status.Target, e.tally.limit, text.List(names, 5))
 }
 
 // resolve resolves the steps. An undo has only one.
-func (t *turn) resolve() {
-	if t.steps = []step{{last: true}}; !t.undoing() {
-		t.steps = stepsOf(&t.Spec.Strategy, t.tally.eligible())
+func (e *evaluation) resolve() {
+	if e.steps = []step{{last: true}}; !e.undoing() {
+		e.steps = stepsOf(&e.Spec.Strategy, e.tally.eligible())
 	}
-	t.Status.Steps = int32(len(t.steps))
-	t.Status.Step = min(max(t.Status.Step, 1), t.Status.Steps)
+	e.Status.Steps = int32(len(e.steps))
+	e.Status.Step = min(max(e.Status.Step, 1), e.Status.Steps)
 }
 
 // stepsOf returns the steps of a rollout to so many nodes. The last one is for all nodes: a step with
@@ -198,40 +198,40 @@ func stepsOf(strategy *v1alpha1.RolloutStrategy, nodes int) (steps []step) {
 }
 
 // undoing reports whether nodes go back to an earlier revision.
-func (t *turn) undoing() bool { return t.Status.Target != t.Status.Revision }
+func (e *evaluation) undoing() bool { return e.Status.Target != e.Status.Revision }
 
-func (t *turn) current() *step { return &t.steps[t.Status.Step-1] }
+func (e *evaluation) current() *step { return &e.steps[e.Status.Step-1] }
 
 // advance goes to the next step when the nodes of one have the target and its soak is over.
-func (t *turn) advance() {
-	s := &t.Status
-	if s.Target == 0 || t.stopped() || t.tally.eligible() == 0 {
+func (e *evaluation) advance() {
+	s := &e.Status
+	if s.Target == 0 || e.stopped() || e.tally.eligible() == 0 {
 		return
 	}
 	for {
-		now := t.current()
-		if t.edited && s.StepReached != nil && !t.reached(now) {
+		now := e.current()
+		if e.edited && s.StepReached != nil && !e.reached(now) {
 			s.StepReached = nil // The step has other nodes now.
 		}
 		if s.StepReached == nil {
-			if !t.reached(now) {
+			if !e.reached(now) {
 				return
 			}
-			at := metav1.NewTime(t.Now)
+			at := metav1.NewTime(e.Now)
 			s.StepReached = &at
 			if !now.last {
-				t.tell(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.Step, s.Steps, t.tally.counts.Updated, s.Target)
+				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.Step, s.Steps, e.tally.counts.Updated, s.Target)
 			}
 		}
-		if until := s.StepReached.Add(now.soak); t.Now.Before(until) {
-			t.Wake = Earliest(t.Wake, until)
+		if until := s.StepReached.Add(now.soak); e.Now.Before(until) {
+			e.Wake = Earliest(e.Wake, until)
 			return
 		}
 		if now.last {
-			t.complete()
+			e.complete()
 			return
 		}
-		if now.approval && !t.approved() {
+		if now.approval && !e.approved() {
 			return
 		}
 		s.Step++
@@ -241,61 +241,61 @@ func (t *turn) advance() {
 
 // reached reports whether the nodes of a step have the target. At the last one, nodes that cannot
 // be switched now may be missing, but not most of them.
-func (t *turn) reached(s *step) bool {
-	switch nodes := t.tally.eligible(); {
-	case t.tally.arriving > 0:
+func (e *evaluation) reached(s *step) bool {
+	switch nodes := e.tally.eligible(); {
+	case e.tally.arriving > 0:
 		return false
 	case !s.last:
-		return t.tally.used >= min(s.nodes, nodes)
+		return e.tally.used >= min(s.nodes, nodes)
 	default:
-		return len(t.tally.candidates) == 0 && 2*int(t.tally.counts.Updated+t.tally.counts.Failed) >= nodes
+		return len(e.tally.candidates) == 0 && 2*int(e.tally.counts.Updated+e.tally.counts.Failed) >= nodes
 	}
 }
 
-func (t *turn) approved() bool {
-	a := t.Spec.Approved
-	return a != nil && a.Revision == t.Status.Target && a.Step >= t.Status.Step
+func (e *evaluation) approved() bool {
+	a := e.Spec.Approved
+	return a != nil && a.Revision == e.Status.Target && a.Step >= e.Status.Step
 }
 
-func (t *turn) complete() {
-	r := t.revision(t.Status.Target)
+func (e *evaluation) complete() {
+	r := e.revision(e.Status.Target)
 	if r == nil || r.Completed != nil {
 		return
 	}
-	at := metav1.NewTime(t.Now)
+	at := metav1.NewTime(e.Now)
 	r.Completed = &at
-	t.count() // Trouble does not count any more.
-	t.tell(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", t.tally.counts.Updated, t.tally.eligible(), t.Status.Target)
+	e.count() // Trouble does not count any more.
+	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", e.tally.counts.Updated, e.tally.eligible(), e.Status.Target)
 }
 
 // look finds out whether nodes may start now.
-func (t *turn) look() {
+func (e *evaluation) look() {
 	var changes time.Time
-	if !t.undoing() {
-		open, until, err := InWindow(t.Spec.Strategy.Windows, t.Now)
-		t.closed, changes = closed{outside: !open, until: until, problem: err}, until
+	if !e.undoing() {
+		open, until, err := InWindow(e.Spec.Strategy.Windows, e.Now)
+		e.closed, changes = closed{outside: !open, until: until, problem: err}, until
 	}
-	t.open = !t.Spec.Paused && !t.stopped() && !t.closed.outside && t.Status.Target != 0 && t.Invalid == "" && (t.Profile != nil || t.undoing())
-	t.Wake = Earliest(t.Wake, changes)
+	e.open = !e.Spec.Paused && !e.stopped() && !e.closed.outside && e.Status.Target != 0 && e.Invalid == "" && (e.Profile != nil || e.undoing())
+	e.Wake = Earliest(e.Wake, changes)
 }
 
 // admit admits as many nodes as may start now.
-func (t *turn) admit() {
-	if !t.open {
+func (e *evaluation) admit() {
+	if !e.open {
 		return
 	}
-	l := limits{unavailable: t.unavailable(), topology: t.Spec.Strategy.Topology, order: t.Spec.Strategy.Order, room: t.current().nodes}
-	if t.current().last {
+	l := limits{unavailable: e.unavailable(), topology: e.Spec.Strategy.Topology, order: e.Spec.Strategy.Order, room: e.current().nodes}
+	if e.current().last {
 		l.room = unlimited
 	}
-	t.Admitted = l.admit(t.tally)
+	e.Admitted = l.admit(e.tally)
 }
 
 // unavailable is how many nodes may be switched at once.
-func (t *turn) unavailable() int {
-	most := t.Spec.Strategy.MaxUnavailable
+func (e *evaluation) unavailable() int {
+	most := e.Spec.Strategy.MaxUnavailable
 	if most == nil {
-		most = &t.MaxUnavailable
+		most = &e.MaxUnavailable
 	}
-	return max(1, Scaled(most, t.tally.eligible(), false))
+	return max(1, Scaled(most, e.tally.eligible(), false))
 }

@@ -12,7 +12,9 @@ import (
 const keptRevisions = 6
 
 // revision finds a revision in the history, nil: it is not there.
-func (t *turn) revision(number int64) *v1alpha1.PlanRevision { return Revision(&t.Status, number) }
+func (e *evaluation) revision(number int64) *v1alpha1.PlanRevision {
+	return Revision(&e.Status, number)
+}
 
 // Revision finds a revision in the history of a plan, nil: it is not there.
 func Revision(s *v1alpha1.PartitionPlanStatus, number int64) *v1alpha1.PlanRevision {
@@ -25,42 +27,42 @@ func Revision(s *v1alpha1.PartitionPlanStatus, number int64) *v1alpha1.PlanRevis
 }
 
 // revise makes a revision of a profile that is new or was changed, and follows spec.undo.
-func (t *turn) revise() {
-	s := &t.Status
-	if p := t.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {
+func (e *evaluation) revise() {
+	s := &e.Status
+	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {
 		s.Revision++
 		s.History = append([]v1alpha1.PlanRevision{{
-			Revision: s.Revision, Profile: p.Profile, Hash: p.Hash, Rules: p.Rules, Created: metav1.NewTime(t.Now),
+			Revision: s.Revision, Profile: p.Profile, Hash: p.Hash, Rules: p.Rules, Created: metav1.NewTime(e.Now),
 		}}, s.History...)
-		t.forget()
+		e.forget()
 		s.Stopped = nil
-		t.begin(s.Revision)
-		t.tell(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.Profile, s.Revision)
+		e.begin(s.Revision)
+		e.event(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.Profile, s.Revision)
 	}
-	u := t.Spec.Undo
-	if u == nil || u.Revision != s.Revision || u.To == s.Target || u.To != 0 && t.revision(u.To) == nil {
+	u := e.Spec.Undo
+	if u == nil || u.Revision != s.Revision || u.To == s.Target || u.To != 0 && e.revision(u.To) == nil {
 		return
 	}
-	t.goTo(u.To)
+	e.goTo(u.To)
 }
 
 // forget drops the oldest revisions. The one that an undo would go back to stays.
-func (t *turn) forget() {
-	s := &t.Status
+func (e *evaluation) forget() {
+	s := &e.Status
 	if len(s.History) <= keptRevisions {
 		return
 	}
 	drop := len(s.History) - 1
-	if s.History[drop].Revision == t.lastGood() {
+	if s.History[drop].Revision == e.lastGood() {
 		drop--
 	}
 	s.History = append(s.History[:drop], s.History[drop+1:]...)
 }
 
 // lastGood is the newest earlier revision that was complete and not rejected, 0: none.
-func (t *turn) lastGood() int64 {
-	for i := range t.Status.History {
-		if r := &t.Status.History[i]; r.Revision < t.Status.Revision && r.Completed != nil && !r.Rejected {
+func (e *evaluation) lastGood() int64 {
+	for i := range e.Status.History {
+		if r := &e.Status.History[i]; r.Revision < e.Status.Revision && r.Completed != nil && !r.Rejected {
 			return r.Revision
 		}
 	}
@@ -68,22 +70,22 @@ func (t *turn) lastGood() int64 {
 }
 
 // goTo has nodes go back to a revision, or to the newest one again.
-func (t *turn) goTo(number int64) {
-	if r := t.revision(t.Status.Revision); r != nil {
-		r.Rejected = number != t.Status.Revision
+func (e *evaluation) goTo(number int64) {
+	if r := e.revision(e.Status.Revision); r != nil {
+		r.Rejected = number != e.Status.Revision
 	}
-	t.begin(number)
+	e.begin(number)
 	if number == 0 {
-		t.tell(corev1.EventTypeWarning, names.EventPlanUndo, "Revision %d is undone: nodes get what they would have without the plan", t.Status.Revision)
+		e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Revision %d is undone: nodes get what they would have without the plan", e.Status.Revision)
 		return
 	}
-	t.tell(corev1.EventTypeWarning, names.EventPlanUndo, "Nodes go from revision %d to revision %d", t.Status.Revision, number)
+	e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Nodes go from revision %d to revision %d", e.Status.Revision, number)
 }
 
 // begin begins the rollout of a revision.
-func (t *turn) begin(number int64) {
-	now := metav1.NewTime(t.Now)
-	s := &t.Status
+func (e *evaluation) begin(number int64) {
+	now := metav1.NewTime(e.Now)
+	s := &e.Status
 	s.Target, s.Step, s.StepReached, s.Started = number, 1, nil, &now
 	s.EstimatedCompletion, s.SwitchDuration = nil, nil
 }

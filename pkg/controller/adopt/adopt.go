@@ -136,11 +136,7 @@ func (a *Adopter) write(ctx context.Context, g *v1alpha1.GPUNode, r *Result) err
 	}
 	klog.FromContext(ctx).V(2).Info("Set the profile of a GPUNode by node labels", "profile", g.Spec.Profile, "from", r.from)
 	if old := before.Spec.Profile; old != "" && before.Annotations[names.AnnotationProfileFrom] == "" && old != g.Spec.Profile {
-		object := &v1alpha1.GPUNode{
-			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
-			ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: g.UID},
-		}
-		a.Events.Eventf(object, nil, corev1.EventTypeWarning, names.EventProfileReplaced, "Adopt",
+		a.Events.Eventf(g.EventObject(), nil, corev1.EventTypeWarning, names.EventProfileReplaced, "Adopt",
 			"spec.profile was %s and is %s now, because the node's label %s has precedence; remove the label to set spec.profile", old, g.Spec.Profile, r.from)
 	}
 	return nil

@@ -62,10 +62,7 @@ func (d *Defragmenter) reportEnd(ctx context.Context, node *v1alpha1.GPUNode) {
 }
 
 func (d *Defragmenter) event(node *v1alpha1.GPUNode, kind, reason, note string) {
-	d.Events.Eventf(&v1alpha1.GPUNode{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
-		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID},
-	}, nil, kind, reason, "Defragment", "%s", text.Cut(note, maxMessage))
+	d.Events.Eventf(node.EventObject(), nil, kind, reason, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
 func (d *Defragmenter) podEvent(pod v1alpha1.PodReference, note string) {

@@ -29,13 +29,13 @@ func (d *Decider) admit(ctx context.Context, f *fleet, admitted map[string]strin
 		if n := f.nodes[g.Name]; n != nil {
 			to[g.Name] = cmp.Or(to[g.Name], n.Keeps())
 		}
-		switch to[g.Name] {
-		case g.Status.Admitted:
+		switch {
+		case to[g.Name] == g.Status.Admitted:
 			d.resume(g.Name)
-		case "":
-			withdraw = append(withdraw, g)
-		default:
+		case to[g.Name] != "":
 			admit = append(admit, g)
+		case !d.isSuspended(g.Name): // The write would be refused again, and the node may not begin.
+			withdraw = append(withdraw, g)
 		}
 	}
 	var refused error
@@ -80,13 +80,44 @@ func (d *Decider) Suspend(node string) {
 	d.Again()
 }
 
+// isSuspended reports whether the suspension of a node lasts.
+func (d *Decider) isSuspended(node string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.Clock.Now().Before(d.suspended[node])
+}
+
 // resume ends the suspension of a node when its time is over: its status says what was decided.
 func (d *Decider) resume(node string) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.Clock.Now().Before(d.suspended[node]) {
+	until, ok := d.suspended[node]
+	over := ok && !d.Clock.Now().Before(until)
+	if over {
 		delete(d.suspended, node)
 	}
+	d.mu.Unlock()
+	if over {
+		d.Wake(node)
+	}
+}
+
+// SetProblem records what is wrong with the labels of a node. The node then keeps its profile, so its
+// plan sets it aside. An empty reason means that nothing is wrong.
+func (d *Decider) SetProblem(node, reason, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := state.Pending{Reason: reason, Message: message}
+	switch {
+	case d.problems[node] == next:
+		return
+	case reason == "":
+		delete(d.problems, node)
+	case d.problems == nil:
+		d.problems = map[string]state.Pending{node: next}
+	default:
+		d.problems[node] = next
+	}
+	d.Again()
 }
 
 // mayBegin reports whether a node may begin to switch to a profile: it has it, disturbs nobody, or

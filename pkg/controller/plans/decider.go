@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
@@ -53,6 +54,9 @@ type Decider struct {
 	// suspended are nodes whose status could not be written. They may not begin, and are not
 	// admitted until this time.
 	suspended map[string]time.Time
+	// problems are what is wrong with the labels of nodes, which keep their profiles until that is
+	// corrected.
+	problems map[string]state.Pending
 	// result is the last decision for nodes without a plan.
 	result rollout.Result
 	// assigned is what each node is to have, to wake those for which that changes.
@@ -67,6 +71,9 @@ var ErrOutdated = errors.New("outdated")
 
 // Begin makes the first decision, by what is at the API server.
 func (d *Decider) Begin(ctx context.Context) error {
+	if d.Decided() {
+		return nil // A later decision may be waiting for the API server.
+	}
 	d.deciding.Lock()
 	defer d.deciding.Unlock()
 	if d.Decided() {
@@ -116,7 +123,7 @@ func (d *Decider) decideAll(ctx context.Context) (time.Time, error) {
 		decision, err := d.decide(ctx, p, f.of[p.Name], now)
 		for _, n := range f.of[p.Name] {
 			// Without the status of its plan, no node begins that might not before.
-			if to := decision.Admitted[n.Name]; to != "" && (err == nil || to == n.Admitted) {
+			if to := decision.Admitted[n.Name]; to != "" && !n.Overruled && (err == nil || to == n.Admitted) {
 				r.Admitted[n.Name] = to
 			}
 		}
@@ -223,6 +230,7 @@ func (d *Decider) publish(f *fleet, order []*plan, r rollout.Result) {
 	before := d.assigned
 	d.result, d.order, d.assigned, d.decided = r, order, map[string]string{}, true
 	maps.DeleteFunc(d.suspended, func(node string, _ time.Time) bool { return f.nodes[node] == nil })
+	maps.DeleteFunc(d.problems, func(node string, _ state.Pending) bool { return f.nodes[node] == nil })
 	var wake []string
 	for name := range f.nodes {
 		to := f.assigned[name]

@@ -108,6 +108,9 @@ func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*f
 		gpuNodes: d.nodes.newest(pointers(gpuNodes.Items), !d.Decided()),
 		nodes:    map[string]*rollout.Node{}, of: map[string][]*rollout.Node{}, assigned: map[string]string{},
 	}
+	d.mu.Lock()
+	problems := maps.Clone(d.problems)
+	d.mu.Unlock()
 	versions := versionOf(order)
 	maps.DeleteFunc(d.chosen, func(name string, _ chosen) bool { return byName[name] == nil })
 	for _, g := range f.gpuNodes {
@@ -122,6 +125,9 @@ func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*f
 		f.nodes[g.Name] = &n
 		if p != nil {
 			n.Overruled = !state.NamedBy(g, rollout.ControlPlane(node), given(p, n.Joining)).FollowsPlan()
+			if why, ok := problems[g.Name]; ok && !n.Failed {
+				n.Kept, n.Reason, n.Message = true, why.Reason, why.Message
+			}
 			f.of[p.Name] = append(f.of[p.Name], &n)
 			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.Target, n.Overruled)
 		}

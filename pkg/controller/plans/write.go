@@ -15,8 +15,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// tellEvery is the shortest time between writes of counts.
-const tellEvery = 3 * time.Second
+// countsInterval is the shortest time between writes of counts.
+const countsInterval = 3 * time.Second
 
 // write writes the status of a plan if it changed. Nothing that it decides begins before.
 // Changes that only inform people can be delayed.
@@ -27,7 +27,7 @@ func (d *Decider) write(ctx context.Context, p *plan, decision *rollout.Decision
 	if d.written == nil {
 		d.written = map[string]time.Time{}
 	}
-	if at := d.written[p.Name].Add(tellEvery); onlyTells(&p.Status, &decision.Status) && now.Before(at) {
+	if at := d.written[p.Name].Add(countsInterval); informsOnly(&p.Status, &decision.Status) && now.Before(at) {
 		decision.Wake = rollout.Earliest(decision.Wake, at)
 		return nil
 	}
@@ -58,8 +58,8 @@ func (d *Decider) write(ctx context.Context, p *plan, decision *rollout.Decision
 	return nil
 }
 
-// onlyTells reports whether two statuses differ only in what informs people.
-func onlyTells(a, b *v1alpha1.PartitionPlanStatus) bool {
+// informsOnly reports whether two statuses differ only in what informs people.
+func informsOnly(a, b *v1alpha1.PartitionPlanStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1alpha1.PartitionPlanStatus{a, b} {
 		s.Nodes, s.Failed, s.SetAside = v1alpha1.PlanNodes{}, nil, nil

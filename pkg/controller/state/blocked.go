@@ -20,13 +20,13 @@ const (
 // blocked ends a switch because of pods that do not leave. It is not retried while they cannot
 // be evicted, and after an eviction not for anything that a tenant can change: whoever owns a pod
 // that does not leave could have others evicted again and again.
-func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
-	sw := t.Status.Switch
-	if t.begun() {
-		t.rollBack(reason, message)
+func (e *evaluation) blocked(reason, message string, by []v1alpha1.Blocker) {
+	sw := e.Status.Switch
+	if e.begun() {
+		e.rollBack(reason, message)
 		return
 	}
-	t.fail(v1alpha1.ResultFailed, reason, message)
+	e.fail(v1alpha1.ResultFailed, reason, message)
 	isDevice := func(b v1alpha1.Blocker) bool { return b.UID == "" }
 	if sw.Evicted > 0 && slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return !isDevice(b) }) {
 		return
@@ -34,49 +34,49 @@ func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 	sw.Blockers = by[:min(len(by), mostBlockers)]
 	if len(by) == 0 || reason == names.ReasonDrainDeadline || slices.ContainsFunc(by, isDevice) {
 		// A dry run does not show whether they leave: do not retry at once.
-		t.retryLater()
+		e.retryLater()
 	}
 }
 
 // unblock retries a failed switch once all of its blockers can leave.
-func (t *turn) unblock(desired *v1alpha1.ProfileSnapshot) {
-	sw := t.Status.Switch
-	if sw.Retry != nil && t.Now.Before(sw.Retry.Time) {
-		t.boundRetry()
-		t.wake(sw.Retry.Time)
+func (e *evaluation) unblock(desired *v1alpha1.ProfileSnapshot) {
+	sw := e.Status.Switch
+	if sw.Retry != nil && e.Now.Before(sw.Retry.Time) {
+		e.boundRetry()
+		e.wake(sw.Retry.Time)
 		return
 	}
-	if !t.Looked {
-		if !t.LookAgain.IsZero() {
-			t.wake(t.LookAgain)
+	if !e.Looked {
+		if !e.LookAgain.IsZero() {
+			e.wake(e.LookAgain)
 		}
 		return
 	}
-	if len(t.Blockers) == 0 {
-		t.again(desired)
+	if len(e.Blockers) == 0 {
+		e.again(desired)
 		return
 	}
-	sw.Retry, sw.Blockers = nil, t.Blockers
-	if !t.LookAgain.IsZero() {
-		t.wake(t.LookAgain)
+	sw.Retry, sw.Blockers = nil, e.Blockers
+	if !e.LookAgain.IsZero() {
+		e.wake(e.LookAgain)
 	}
 }
 
 // boundRetry limits the wait for the next attempt if the clock was set back.
-func (t *turn) boundRetry() {
-	sw := t.Status.Switch
-	if latest := t.Now.Add(retryAfter(sw.Attempt)); sw.Retry.After(latest) {
+func (e *evaluation) boundRetry() {
+	sw := e.Status.Switch
+	if latest := e.Now.Add(retryAfter(sw.Attempt)); sw.Retry.After(latest) {
 		sw.Retry.Time = latest
 	}
 }
 
 // blockedText lists the blockers.
-func (t *turn) blockedText() string {
-	texts := make([]string, len(t.Blockers))
-	for i := range t.Blockers {
-		texts[i] = blockerText(&t.Blockers[i])
+func (e *evaluation) blockedText() string {
+	texts := make([]string, len(e.Blockers))
+	for i := range e.Blockers {
+		texts[i] = blockerText(&e.Blockers[i])
 	}
-	if t.Status.Switch.Evicted > 0 {
+	if e.Status.Switch.Evicted > 0 {
 		return "pods came that cannot be evicted: " + list(texts)
 	}
 	return "no pod was evicted, because these cannot be: " + list(texts)
@@ -90,12 +90,12 @@ func blockerText(b *v1alpha1.Blocker) string {
 }
 
 // stuck are the pods and devices that remain at the end of a drain.
-func (t *turn) stuck() []v1alpha1.Blocker {
+func (e *evaluation) stuck() []v1alpha1.Blocker {
 	var all []v1alpha1.Blocker
 	known := map[string]bool{}
 	seen := map[string]bool{}
-	for i := range t.Holders {
-		h := &t.Holders[i]
+	for i := range e.Holders {
+		h := &e.Holders[i]
 		if h.Pod == nil || h.Pod.Over {
 			continue // The node reports its devices until they are released.
 		}
@@ -104,10 +104,10 @@ func (t *turn) stuck() []v1alpha1.Blocker {
 		}
 		if !seen[string(h.Pod.UID)] {
 			seen[string(h.Pod.UID)] = true
-			all = append(all, h.Blocker(h.Text(t.Now)))
+			all = append(all, h.Blocker(h.Text(e.Now)))
 		}
 	}
-	for _, device := range t.heldOnNode() {
+	for _, device := range e.heldOnNode() {
 		if !known[device] {
 			all = append(all, v1alpha1.Blocker{Name: device, Message: heldText})
 		}

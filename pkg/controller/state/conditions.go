@@ -15,32 +15,32 @@ import (
 )
 
 // describe sets the conditions.
-func (t *turn) describe(generation int64) {
+func (e *evaluation) describe(generation int64) {
 	set := func(kind string, status bool, reason, message string) {
 		c := metav1.Condition{
 			Type: kind, Status: metav1.ConditionFalse, Reason: ReasonWord(reason), Message: text.Cut(message, mostMessage),
-			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(t.Now),
+			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(e.Now),
 		}
 		if status {
 			c.Status = metav1.ConditionTrue
 		}
-		meta.SetStatusCondition(&t.Status.Conditions, c)
+		meta.SetStatusCondition(&e.Status.Conditions, c)
 	}
-	ready, reason, message := t.ready()
+	ready, reason, message := e.ready()
 	set(names.ConditionReady, ready, reason, message)
-	set(names.ConditionSwitching, t.switching(), string(t.Status.State), t.progress())
-	if o := t.Choice.Overruled; o.Reason != "" {
+	set(names.ConditionSwitching, e.switching(), string(e.Status.State), e.progress())
+	if o := e.Choice.Overruled; o.Reason != "" {
 		set(names.ConditionOverruled, true, o.Reason, o.Message)
 	} else {
 		set(names.ConditionOverruled, false, names.ReasonNone, "")
 	}
-	if p := t.Choice.Pending; p != nil {
+	if p := e.Choice.Pending; p != nil {
 		set(names.ConditionRolloutPending, true, p.Reason, p.Message)
 	} else {
-		meta.RemoveStatusCondition(&t.Status.Conditions, names.ConditionRolloutPending)
+		meta.RemoveStatusCondition(&e.Status.Conditions, names.ConditionRolloutPending)
 	}
-	if t.conflict() {
-		set(names.ConditionConflict, true, names.ReasonOtherOwner, t.conflictText())
+	if e.conflict() {
+		set(names.ConditionConflict, true, names.ReasonOtherOwner, e.conflictText())
 	} else {
 		set(names.ConditionConflict, false, names.ReasonNone, "")
 	}
@@ -64,46 +64,46 @@ func ReasonWord(reason string) string {
 // mostMessage is the longest message of a condition, in bytes.
 const mostMessage = 4096
 
-func (t *turn) conflictText() string {
-	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(t.node.Owners, "; "))
+func (e *evaluation) conflictText() string {
+	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(e.node.Owners, "; "))
 }
 
-func (t *turn) switching() bool {
-	return t.Status.Switch != nil && t.Status.State != v1alpha1.Failed && t.Status.State != v1alpha1.Idle
+func (e *evaluation) switching() bool {
+	return e.Status.Switch != nil && e.Status.State != v1alpha1.Failed && e.Status.State != v1alpha1.Idle
 }
 
-func (t *turn) ready() (bool, string, string) {
-	sw := t.Status.Switch
+func (e *evaluation) ready() (bool, string, string) {
+	sw := e.Status.Switch
 	switch {
-	case t.Status.State == v1alpha1.Failed:
-		return false, sw.Reason, t.failedText()
-	case t.switching():
-		return false, names.ReasonSwitching, t.fromTo() + ": " + t.progress()
-	case t.Status.Node == nil:
+	case e.Status.State == v1alpha1.Failed:
+		return false, sw.Reason, e.failedText()
+	case e.switching():
+		return false, names.ReasonSwitching, e.fromTo() + ": " + e.progress()
+	case e.Status.Node == nil:
 		return false, names.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
-	case t.conflict():
-		return false, names.ReasonConflict, t.conflictText()
-	case t.Choice.Missing != "", t.Choice.Keep == names.ReasonNodeNotFound:
-		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
-	case t.Choice.Keep != "":
-		return t.keptUp(), t.Choice.Keep, t.Choice.Message + ": " + t.kept()
-	case len(t.node.GPUs) == 0:
+	case e.conflict():
+		return false, names.ReasonConflict, e.conflictText()
+	case e.Choice.Missing != "", e.Choice.Keep == names.ReasonNodeNotFound:
+		return false, e.Choice.Keep, e.Choice.Message + "; " + e.kept()
+	case e.Choice.Keep != "":
+		return e.keptUp(), e.Choice.Keep, e.Choice.Message + ": " + e.kept()
+	case len(e.node.GPUs) == 0:
 		return true, names.ReasonNoGPUs, "the node has no GPUs"
 	}
-	return true, names.ReasonApplied, t.appliedText()
+	return true, names.ReasonApplied, e.appliedText()
 }
 
 // appliedText says what is applied, and what is pending or wrong.
-func (t *turn) appliedText() string {
+func (e *evaluation) appliedText() string {
 	texts := []string{"no profile is set, and GPUs are partitioned on demand"}
-	if a := t.Status.Applied; a != nil && a.Profile != "" {
+	if a := e.Status.Applied; a != nil && a.Profile != "" {
 		texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.Profile))
-		if t.Choice.SetBy != "" {
-			texts[0] += ", as set by " + t.Choice.SetBy
+		if e.Choice.SetBy != "" {
+			texts[0] += ", as set by " + e.Choice.SetBy
 		}
 	}
-	for i := range t.node.GPUs {
-		c := &t.node.GPUs[i]
+	for i := range e.node.GPUs {
+		c := &e.node.GPUs[i]
 		if c.Pending != "" {
 			texts = append(texts, c.Name+": "+c.Pending)
 		}
@@ -115,35 +115,35 @@ func (t *turn) appliedText() string {
 }
 
 // kept says what the node keeps.
-func (t *turn) kept() string {
-	if t.Status.Applied == nil || t.Status.Applied.Profile == "" {
+func (e *evaluation) kept() string {
+	if e.Status.Applied == nil || e.Status.Applied.Profile == "" {
 		return "the GPUs do not change"
 	}
-	if !t.keptUp() {
-		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", ProfileText(t.Status.Applied.Profile))
+	if !e.keptUp() {
+		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", ProfileText(e.Status.Applied.Profile))
 	}
-	return fmt.Sprintf("it keeps %s", ProfileText(t.Status.Applied.Profile))
+	return fmt.Sprintf("it keeps %s", ProfileText(e.Status.Applied.Profile))
 }
 
 // keptUp reports whether the plugin reports the applied profile. It does not after a failed
 // rollback.
-func (t *turn) keptUp() bool {
-	return t.Status.Applied == nil || t.Status.Node == nil || t.node.Applied == t.Status.Applied.Hash
+func (e *evaluation) keptUp() bool {
+	return e.Status.Applied == nil || e.Status.Node == nil || e.node.Applied == e.Status.Applied.Hash
 }
 
-func (t *turn) fromTo() string {
-	sw := t.Status.Switch
+func (e *evaluation) fromTo() string {
+	sw := e.Status.Switch
 	return fmt.Sprintf("from %s to %s", ProfileText(sw.From.Profile), ProfileText(sw.To.Profile))
 }
 
 // FailedText says why a switch failed, and when it is retried.
 func FailedText(s *v1alpha1.GPUNodeStatus) string {
-	t := turn{Step: Step{Status: *s}}
-	return t.failedText()
+	e := evaluation{Step: Step{Status: *s}}
+	return e.failedText()
 }
 
-func (t *turn) failedText() string {
-	sw := t.Status.Switch
+func (e *evaluation) failedText() string {
+	sw := e.Status.Switch
 	said := fmt.Sprintf("%s could not be applied: %s", ProfileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
 	if sw.Reason != names.ReasonRollbackFailed {
 		said += fmt.Sprintf(". The node is unchanged, with %s", ProfileText(sw.From.Profile))
@@ -165,102 +165,102 @@ func (t *turn) failedText() string {
 }
 
 // progress says what happens in the current state, and its deadline.
-func (t *turn) progress() string {
-	sw := t.Status.Switch
-	if !t.switching() {
+func (e *evaluation) progress() string {
+	sw := e.Status.Switch
+	if !e.switching() {
 		return "no switch is in progress"
 	}
-	said := t.doing()
-	if t.Trouble != "" {
-		said += "; " + t.Trouble
+	said := e.doing()
+	if e.Trouble != "" {
+		said += "; " + e.Trouble
 	}
 	if sw.Deadline == nil {
 		return said
 	}
-	return fmt.Sprintf("%s; until %s at the latest, then %s", said, text.Clock(sw.Deadline.Time), t.then())
+	return fmt.Sprintf("%s; until %s at the latest, then %s", said, text.Clock(sw.Deadline.Time), e.then())
 }
 
-func (t *turn) doing() string {
-	sw := t.Status.Switch
+func (e *evaluation) doing() string {
+	sw := e.Status.Switch
 	gpus := list(sw.GPUs)
-	switch t.Status.State {
+	switch e.Status.State {
 	case v1alpha1.Planning:
 		return "the node's plugin plans which GPUs have to change"
 	case v1alpha1.Waiting:
-		return "waits for other nodes" + t.Others
+		return "waits for other nodes" + e.Others
 	case v1alpha1.Tainted:
-		return t.taints(gpus)
+		return e.taints(gpus)
 	case v1alpha1.Draining:
-		return t.draws(gpus)
+		return e.draws(gpus)
 	case v1alpha1.Applying:
 		if len(sw.GPUs) == 0 {
 			return "the node's plugin applies changes that affect no pod"
 		}
-		return "the node's plugin changes " + gpus + t.changes()
+		return "the node's plugin changes " + gpus + e.changes()
 	case v1alpha1.Rebooting:
 		return "the node reboots, because its GPUs change only after a reboot"
 	case v1alpha1.Verifying:
-		return "compares node and API server: " + cmp.Or(t.differs(sw.To.Hash), "they agree")
+		return "compares node and API server: " + cmp.Or(e.differs(sw.To.Hash), "they agree")
 	}
 	return fmt.Sprintf("rolls back to %s, because %s", ProfileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
 }
 
-func (t *turn) draws(gpus string) string {
+func (e *evaluation) draws(gpus string) string {
 	text := "evicts pods from " + gpus
-	if t.Status.Switch.NodeTaint {
+	if e.Status.Switch.NodeTaint {
 		text += ", and taints the node, because device taints would not keep all new pods off"
 	}
-	if t.Status.Switch.Withhold {
+	if e.Status.Switch.Withhold {
 		text += ", whose free devices are not published, because a claim tolerates their taint"
 	}
-	if left := t.inTheWay(); len(left) > 0 {
+	if left := e.inTheWay(); len(left) > 0 {
 		text += ": " + list(left)
 	}
 	return text
 }
 
-// taints says what happens between the order of taints and the drain.
-func (t *turn) taints(gpus string) string {
+// taints says what happens between the request of taints and the drain.
+func (e *evaluation) taints(gpus string) string {
 	switch {
-	case drainPlan(t.Status.Switch, t.node) == nil:
+	case drainReport(e.Status.Switch, e.node) == nil:
 		return "the node's plugin taints " + gpus + ", then plans again"
-	case len(t.Blockers) > 0:
-		return "keeps new pods off " + gpus + "; " + t.blockedText()
-	case t.Unseen != "":
-		return "keeps new pods off " + gpus + "; it is not known who is there: " + t.Unseen
+	case len(e.Blockers) > 0:
+		return "keeps new pods off " + gpus + "; " + e.blockedText()
+	case e.Unseen != "":
+		return "keeps new pods off " + gpus + "; it is not known who is there: " + e.Unseen
 	}
 	return "keeps new pods off " + gpus
 }
 
-// changes lists the changes of the plan.
-func (t *turn) changes() string {
-	plan := t.answer(v1alpha1.Planning, v1alpha1.Tainted)
-	if plan == nil {
+// changes lists the reported changes.
+func (e *evaluation) changes() string {
+	report := e.answer(v1alpha1.Planning, v1alpha1.Tainted)
+	if report == nil {
 		return ""
 	}
 	var what []string
-	for i := range plan.Changes {
-		what = append(what, plan.Changes[i].What)
+	for i := range report.Changes {
+		what = append(what, report.Changes[i].What)
 	}
 	return " (" + list(compact(what)) + ")"
 }
 
 // then says what happens after the deadline.
-func (t *turn) then() string {
-	policy := t.Status.Switch.Policy
+func (e *evaluation) then() string {
+	policy := e.Status.Switch.Policy
 	switch {
-	case t.Status.State == v1alpha1.RollingBack:
+	case e.Status.State == v1alpha1.RollingBack:
 		return "the switch fails"
-	case t.begun():
+	case e.begun():
 		return "it is rolled back"
-	case t.Status.State == v1alpha1.Draining && policy.AfterDeadline == v1alpha1.Force:
-		return fmt.Sprintf("it is canceled; pods that remain at %s are deleted regardless of their budgets", text.Clock(t.drainedBy()))
+	case e.Status.State == v1alpha1.Draining && policy.AfterDeadline == v1alpha1.Force:
+		return fmt.Sprintf("it is canceled; pods that remain at %s are deleted regardless of their budgets", text.Clock(e.drainedBy()))
 	}
 	return "it is canceled and nothing changes"
 }
 
-func (t *turn) silentText(what string) string {
-	lasted := t.Status.Switch.Deadline.Sub(t.Status.Switch.Since.Time)
+func (e *evaluation) silentText(what string) string {
+	lasted := e.Status.Switch.Deadline.Sub(e.Status.Switch.Since.Time)
 	return fmt.Sprintf("the node's plugin did not %s within %s: check its pod and its log", what, lasted)
 }
 

@@ -28,7 +28,7 @@ func policyOf() v1alpha1.SwitchPolicy { return withDefaults(nil, v1alpha1.Switch
 
 // inState is a GPUNode on the way from old to new, in a state since noon.
 func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.GPUNode {
-	m := &turn{Machine: &Machine{Deadlines: DefaultDeadlines()}, Facts: &Facts{Now: noon}}
+	m := &evaluation{Machine: &Machine{Deadlines: DefaultDeadlines()}, Facts: &Facts{Now: noon}}
 	m.Status.Switch = &v1alpha1.Switch{
 		ID: "1", From: *snapshotOf("old"), To: *snapshotOf("new"), Policy: policyOf(), Attempt: 1,
 		Started: metav1.NewMicroTime(noon),

@@ -47,12 +47,12 @@ type Facts struct {
 	// Trouble is the error.
 	Tainted bool
 	Trouble string
-	// Holders hold devices of the GPUs that change, by the plan. For Tainted and Draining;
+	// Holders hold devices of the GPUs that change, by the plugin's report. For Tainted and Draining;
 	// for Verifying, those whose device no longer exists. Unseen is the error if they are
 	// not known.
 	Holders []drain.Holder
 	Unseen  string
-	// Blockers cannot be evicted now, by a dry run. For Tainted, once the plan is known;
+	// Blockers cannot be evicted now, by a dry run. For Tainted, once the changes are known;
 	// for Failed, if Looked, the blockers of the switch that still cannot be evicted.
 	Blockers []v1alpha1.Blocker
 	Looked   bool
@@ -96,39 +96,39 @@ func disturbing(s v1alpha1.State) bool {
 // Next returns the next step. Called with the status that it returned, it returns the same one
 // until the facts change.
 func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
-	t := &turn{Machine: m, Facts: f, node: gpuNode.Status.Node}
-	gpuNode.Status.DeepCopyInto(&t.Status)
-	if t.node == nil {
-		t.node = &v1alpha1.NodeReport{}
+	e := &evaluation{Machine: m, Facts: f, node: gpuNode.Status.Node}
+	gpuNode.Status.DeepCopyInto(&e.Status)
+	if e.node == nil {
+		e.node = &v1alpha1.NodeReport{}
 	}
-	if t.Status.Switch != nil {
-		t.Status.Switch.Evicted += f.Evicted
+	if e.Status.Switch != nil {
+		e.Status.Switch.Evicted += f.Evicted
 	}
-	t.setDesired()
-	switch t.Status.State {
+	e.setDesired()
+	switch e.Status.State {
 	case v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining,
 		v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
-		if t.Status.Switch == nil {
+		if e.Status.Switch == nil {
 			// Somebody has edited the status.
-			t.Status.State = v1alpha1.Idle
+			e.Status.State = v1alpha1.Idle
 			break
 		}
-		t.underWay()
+		e.underWay()
 	case v1alpha1.Failed:
-		t.failed()
+		e.failed()
 	default:
-		t.Status.State = v1alpha1.Idle
-		t.idle()
+		e.Status.State = v1alpha1.Idle
+		e.idle()
 	}
-	if t.Status.State != gpuNode.Status.State {
-		t.Status.Since = &metav1.Time{Time: t.Now}
+	if e.Status.State != gpuNode.Status.State {
+		e.Status.Since = &metav1.Time{Time: e.Now}
 	}
-	t.describe(gpuNode.Generation)
-	return t.Step
+	e.describe(gpuNode.Generation)
+	return e.Step
 }
 
-// turn is one decision.
-type turn struct {
+// evaluation is one call of Next.
+type evaluation struct {
 	*Machine
 	*Facts
 	Step
@@ -136,76 +136,76 @@ type turn struct {
 }
 
 // setDesired sets the desired profile. Without a choice, the last one stays.
-func (t *turn) setDesired() {
-	t.Status.Wanted = t.Choice.Wanted
-	if t.Choice.Desired != nil {
-		t.Status.Desired = t.Choice.Desired
-	} else if t.Choice.Keep == names.ReasonDisabled || t.Choice.Keep == names.ReasonControlPlaneNotNamed {
-		t.Status.Desired = t.Status.Applied
+func (e *evaluation) setDesired() {
+	e.Status.Wanted = e.Choice.Wanted
+	if e.Choice.Desired != nil {
+		e.Status.Desired = e.Choice.Desired
+	} else if e.Choice.Keep == names.ReasonDisabled || e.Choice.Keep == names.ReasonControlPlaneNotNamed {
+		e.Status.Desired = e.Status.Applied
 	}
 }
 
 // conflict reports whether another system serves the node's GPUs.
-func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
+func (e *evaluation) conflict() bool { return len(e.node.Owners) > 0 }
 
 // desired returns the profile that a new switch would apply, nil: none.
-func (t *turn) desired() *v1alpha1.ProfileSnapshot {
-	if t.Choice.Desired == nil || t.conflict() || !t.node.HasGPUs() {
+func (e *evaluation) desired() *v1alpha1.ProfileSnapshot {
+	if e.Choice.Desired == nil || e.conflict() || !e.node.HasGPUs() {
 		return nil
 	}
-	return t.Choice.Desired
+	return e.Choice.Desired
 }
 
-func (t *turn) idle() {
-	desired := t.desired()
+func (e *evaluation) idle() {
+	desired := e.desired()
 	if desired == nil {
 		return
 	}
-	if a := t.Status.Applied; a != nil && a.Hash == desired.Hash && t.node.Applied == desired.Hash {
+	if a := e.Status.Applied; a != nil && a.Hash == desired.Hash && e.node.Applied == desired.Hash {
 		a.Source, a.Plan = desired.Source, desired.Plan
 		return
 	}
-	t.begin(desired, 1)
+	e.begin(desired, 1)
 }
 
 // begin starts a switch.
-func (t *turn) begin(to *v1alpha1.ProfileSnapshot, attempt int32) {
+func (e *evaluation) begin(to *v1alpha1.ProfileSnapshot, attempt int32) {
 	from := noProfile()
-	if t.Status.Applied != nil {
-		from = t.Status.Applied
+	if e.Status.Applied != nil {
+		from = e.Status.Applied
 	}
-	t.Status.Switch = &v1alpha1.Switch{
+	e.Status.Switch = &v1alpha1.Switch{
 		// Two attempts never begin in the same microsecond.
-		ID:   strconv.FormatInt(t.Now.UnixMicro(), 36),
-		From: *from.DeepCopy(), To: *to.DeepCopy(), Policy: t.Choice.Policy,
-		Attempt: attempt, Started: metav1.NewMicroTime(t.Now),
+		ID:   strconv.FormatInt(e.Now.UnixMicro(), 36),
+		From: *from.DeepCopy(), To: *to.DeepCopy(), Policy: e.Choice.Policy,
+		Attempt: attempt, Started: metav1.NewMicroTime(e.Now),
 	}
-	t.enter(v1alpha1.Planning)
+	e.enter(v1alpha1.Planning)
 }
 
 // enter goes to another state.
-func (t *turn) enter(s v1alpha1.State) {
-	sw := t.Status.Switch
-	t.Status.State = s
-	sw.Since = metav1.NewMicroTime(t.Now)
+func (e *evaluation) enter(s v1alpha1.State) {
+	sw := e.Status.Switch
+	e.Status.State = s
+	sw.Since = metav1.NewMicroTime(e.Now)
 	sw.Deadline = nil
-	if d := t.lasts(s); d > 0 {
-		deadline := metav1.NewMicroTime(t.Now.Add(d))
+	if d := e.lasts(s); d > 0 {
+		deadline := metav1.NewMicroTime(e.Now.Add(d))
 		sw.Deadline = &deadline
 	}
-	t.wakeAtDeadline()
+	e.wakeAtDeadline()
 }
 
 // lasts is how long a state can last, zero: without limit.
-func (t *turn) lasts(s v1alpha1.State) time.Duration {
-	d := &t.Deadlines
+func (e *evaluation) lasts(s v1alpha1.State) time.Duration {
+	d := &e.Deadlines
 	switch s {
 	case v1alpha1.Planning:
 		return d.Planning
 	case v1alpha1.Tainted:
 		return d.Tainted
 	case v1alpha1.Draining:
-		policy := &t.Status.Switch.Policy
+		policy := &e.Status.Switch.Policy
 		lasts := policy.DrainDeadline.Duration
 		if policy.AfterDeadline == v1alpha1.Force {
 			lasts += d.Force
@@ -224,73 +224,73 @@ func (t *turn) lasts(s v1alpha1.State) time.Duration {
 	return 0
 }
 
-func (t *turn) late() bool {
-	d := t.Status.Switch.Deadline
-	return d != nil && !t.Now.Before(d.Time)
+func (e *evaluation) late() bool {
+	d := e.Status.Switch.Deadline
+	return d != nil && !e.Now.Before(d.Time)
 }
 
-func (t *turn) wakeAtDeadline() {
-	if d := t.Status.Switch.Deadline; d != nil {
-		t.wake(d.Time)
+func (e *evaluation) wakeAtDeadline() {
+	if d := e.Status.Switch.Deadline; d != nil {
+		e.wake(d.Time)
 	}
 }
 
 // wake asks to be called again at a time, at the latest.
-func (t *turn) wake(at time.Time) {
-	if t.Wake.IsZero() || at.Before(t.Wake) {
-		t.Wake = at
+func (e *evaluation) wake(at time.Time) {
+	if e.Wake.IsZero() || at.Before(e.Wake) {
+		e.Wake = at
 	}
 }
 
 // answer is the plugin's task for one of the states of this switch, nil if there is none yet.
-func (t *turn) answer(states ...v1alpha1.State) *v1alpha1.Task {
-	task := t.node.Task
-	if task == nil || task.Switch != t.Status.Switch.ID || !slices.Contains(states, task.State) {
+func (e *evaluation) answer(states ...v1alpha1.State) *v1alpha1.Task {
+	task := e.node.Task
+	if task == nil || task.Switch != e.Status.Switch.ID || !slices.Contains(states, task.State) {
 		return nil
 	}
 	return task
 }
 
 // begun reports whether the plugin may have changed GPUs.
-func (t *turn) begun() bool {
-	switch t.Status.State {
+func (e *evaluation) begun() bool {
+	switch e.Status.State {
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
 		return true
 	}
-	return t.Status.Switch.RebootRequired
+	return e.Status.Switch.RebootRequired
 }
 
-func (t *turn) underWay() {
-	if t.Now.Before(t.Status.Switch.Since.Time) {
+func (e *evaluation) underWay() {
+	if e.Now.Before(e.Status.Switch.Since.Time) {
 		// The clock was set back, or another controller's clock differs: the rest of a state
 		// must not last longer than the whole state.
-		t.enter(t.Status.State)
+		e.enter(e.Status.State)
 	}
-	t.wakeAtDeadline()
-	if t.begun() {
-		if t.conflict() && t.Status.State != v1alpha1.RollingBack {
-			t.rollBack(names.ReasonConflict, t.conflictText())
+	e.wakeAtDeadline()
+	if e.begun() {
+		if e.conflict() && e.Status.State != v1alpha1.RollingBack {
+			e.rollBack(names.ReasonConflict, e.conflictText())
 			return
 		}
-	} else if t.abandon() {
+	} else if e.abandon() {
 		return
 	}
-	switch t.Status.State {
+	switch e.Status.State {
 	case v1alpha1.Planning:
-		t.planning()
+		e.planning()
 	case v1alpha1.Waiting:
-		t.waiting()
+		e.waiting()
 	case v1alpha1.Tainted:
-		t.tainted()
+		e.tainted()
 	case v1alpha1.Draining:
-		t.draining()
+		e.draining()
 	case v1alpha1.Applying:
-		t.applying()
+		e.applying()
 	case v1alpha1.Rebooting:
-		t.rebooting()
+		e.rebooting()
 	case v1alpha1.Verifying:
-		t.verifying()
+		e.verifying()
 	case v1alpha1.RollingBack:
-		t.rollingBack()
+		e.rollingBack()
 	}
 }

@@ -3,12 +3,12 @@ package state
 import "github.com/tranche-dev/tranche/api/v1alpha1"
 
 // Enforced reports whether a state needs the taint or labels on the Node. A switch does not until
-// the plugin has planned it.
+// the plugin has reported its changes.
 func Enforced(s *v1alpha1.GPUNodeStatus) bool {
 	if !s.OrdersTaints() {
 		return false
 	}
-	return s.State != v1alpha1.Tainted || s.Switch.NodeTaint || planOf(s.Switch, s.Node) != nil
+	return s.State != v1alpha1.Tainted || s.Switch.NodeTaint || reportOf(s.Switch, s.Node) != nil
 }
 
 // Answered reports whether the plugin reports that it is done.

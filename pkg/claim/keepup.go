@@ -44,7 +44,7 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 
 // keepUp updates the record and the CDI file of an allocated claim.
 func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, r ledger.Record) []Finding {
-	wanted, err := m.want(claim)
+	wanted, err := m.want(claim, m.GPUs())
 	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
 		return nil // a device is gone, or no pod uses the claim
 	}
@@ -67,7 +67,7 @@ func (m *Manager) UpdatePods(ctx context.Context, c ledger.ClaimRef, getClaim Ge
 	if err != nil || claim == nil || claim.UID != c.UID || !stillAllocated(claim, r) {
 		return err
 	}
-	wanted, err := m.want(claim)
+	wanted, err := m.want(claim, m.GPUs())
 	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
 		return err
 	}

@@ -46,7 +46,8 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 			continue
 		}
 		if conflict := (*plan.ConflictError)(nil); !errors.As(err, &conflict) {
-			if err != nil && p.started && p.wanted.Claim.UID != "" {
+			// The record of a claim that was released meanwhile is gone, or another call's.
+			if err != nil && p.started && p.wanted.Claim.UID != "" && !errors.Is(err, errReleasedMeanwhile) {
 				err = errors.Join(err, m.abandon(ctx, p.wanted))
 			}
 			return now, p.before, err
@@ -62,10 +63,10 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 	}
 }
 
-// want returns the record that the claim should have. The caller holds the locks of its GPUs, or
-// computes it again under them.
-func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
-	devices, err := plan.Allocated(claim, m.Node, m.GPUs())
+// want returns the record that the claim should have on the GPUs of the node. Without the locks of
+// its GPUs, the answer may be outdated at once.
+func (m *Manager) want(claim *resourceapi.ResourceClaim, gpus []gpu.GPU) (ledger.Record, error) {
+	devices, err := plan.Allocated(claim, m.Node, gpus)
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -113,7 +114,8 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 		p.before = held.Clone()
 	}
 	p.read = true
-	wanted, err := p.want(p.claim)
+	gpus := p.GPUs()
+	wanted, err := p.want(p.claim, gpus)
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -134,7 +136,7 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 		held = nil
 	}
 	start := time.Now()
-	run, steps, err := p.planRun(ctx, wanted, held)
+	run, steps, err := p.planRun(ctx, gpus, wanted, held)
 	p.observe("prepare", "plan", start, err)
 	if err != nil {
 		return ledger.Record{}, err
@@ -150,15 +152,15 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 	return run.record, nil
 }
 
-// planRun reads the hardware, and plans the steps. held is the claim's record; nil if it has none.
-func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledger.Record) (*run, []plan.Step, error) {
+// planRun reads the hardware, and plans the steps. gpus are the GPUs of the node; held is the claim's
+// record, nil if it has none.
+func (m *Manager) planRun(ctx context.Context, gpus []gpu.GPU, wanted ledger.Record, held *ledger.Record) (*run, []plan.Step, error) {
 	wanted = wanted.Clone()
 	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.Static}
 	if held != nil {
 		s.Held = m.current(held)
 		wanted.KeepUnknown(*held)
 	}
-	gpus := m.GPUs()
 	for i := range gpus {
 		s.GPUs[gpus[i].PCIAddress] = &gpus[i]
 	}

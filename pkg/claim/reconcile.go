@@ -182,13 +182,32 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 		if unread := (*fs.PathError)(nil); errors.As(err, &unread) || err == nil && copyIsNewer(data) {
 			continue // what cannot be read now may be a newer version's
 		}
-		findings = append(findings, Finding{
-			Reason:  names.EventOrphanFileRemoved,
-			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
-			Err:     m.CDI.Remove(uid),
-		})
+		if removed, err := m.removeOrphanFile(ctx, uid, data); removed || err != nil {
+			findings = append(findings, Finding{
+				Reason:  names.EventOrphanFileRemoved,
+				Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
+				Err:     err,
+			})
+		}
 	}
 	return findings
+}
+
+// removeOrphanFile removes the CDI file of a claim that has no record. It locks the GPUs in the file's
+// copy of the record, because the claim may be prepared again meanwhile.
+func (m *Manager) removeOrphanFile(ctx context.Context, uid types.UID, data []byte) (removed bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for removing a CDI file are used up", Budget))
+	defer cancel()
+	record, _ := ledger.Decode(data) // empty if the copy is broken
+	unlock, err := m.lock(ctx, "reconcile", gpusOf(record))
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if m.Ledger.Has(uid) {
+		return false, nil
+	}
+	return true, m.CDI.Remove(uid)
 }
 
 // Forgotten returns the claims that have no record. It must be called after files of the claims

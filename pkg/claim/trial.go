@@ -41,7 +41,7 @@ func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err err
 		if earlier, ok := m.Ledger.Get(trial.Claim.UID); ok {
 			held = &earlier // a daemon has become ready
 		}
-		r, steps, err := m.planRun(ctx, trial, held)
+		r, steps, err := m.planRun(ctx, m.GPUs(), trial, held)
 		if err != nil {
 			return tried, err
 		}

@@ -75,3 +75,15 @@ func TestReleaseWaitsForPrepareThatHangs(t *testing.T) {
 	require.NoError(t, m.prepares.end(ctx, "a"))
 	assert.Empty(t, m.prepares.calls)
 }
+
+// The kubelet may have prepared the claim again when a Prepare finds that the claim was released: the
+// CDI file is that of the newer call.
+func TestPrepareOfAReleasedClaimLeavesTheCDIFile(t *testing.T) {
+	p, m := startNode(t, 1)
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 0, 1))
+	mustPrepare(t, m, c)
+	require.NoError(t, m.Ledger.Delete("a"))
+	_, _, err := m.prepareClaim(t.Context(), c, true)
+	require.ErrorIs(t, err, errReleasedMeanwhile)
+	assert.FileExists(t, p.cdiFile("a"))
+}

@@ -70,6 +70,8 @@ type Config struct {
 	// procRoot is the host's /proc; empty: /proc, because the pod is in the host's PID
 	// namespace.
 	procRoot string
+	// reconcileInterval is how often ledger, hardware and API are compared; zero: every 5 min.
+	reconcileInterval time.Duration
 	// restorePause is the first pause before restoring a profile is retried; zero: a
 	// minute.
 	restorePause time.Duration

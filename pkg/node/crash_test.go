@@ -188,6 +188,9 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 	a := nodetest.Allocate(t, m.api, "a", c.devices...)
 	m.dieAt(a, n)
 	then.meanwhile(m)
+	if then.gone {
+		m.config.reconcileInterval = time.Second // what fails because a call took long is retried
+	}
 
 	k, _ := m.start()
 	if then.gone {
@@ -284,9 +287,11 @@ func (m *machine) idle() bool {
 		len(m.runningDaemons())+len(m.partitions()) == 0
 }
 
+// countLeaks counts what is left of a released claim. On a busy machine, a call that was left behind
+// may hold a GPU when the claim is released: the next checks finish the release.
 func (m *machine) countLeaks(count *tally) {
 	m.t.Helper()
-	if !m.idle() {
+	if !assert.Eventually(m.t, m.idle, nodetest.Patience, nodetest.Tick, "what a released claim held is left") {
 		count.leaks.Add(1)
 	}
 	m.nothingHeld()

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
@@ -86,13 +84,11 @@ func (m *monitor) PublishFailures(ctx context.Context) {
 	m.publisher.SetFailures(context.WithoutCancel(ctx), all)
 }
 
-// retryFailed tries again what failed, until ctx ends.
+// retryFailed retries what failed and is due.
 func (m *monitor) retryFailed(ctx context.Context) {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		for _, f := range m.failures.Due(time.Now()) {
-			m.retry(ctx, f)
-		}
-	}, cmp.Or(m.LookInterval, defaultLookInterval))
+	for _, f := range m.failures.Due(time.Now()) {
+		m.retry(ctx, f)
+	}
 }
 
 func (m *monitor) retry(ctx context.Context, f inventory.Failure) {

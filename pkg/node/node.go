@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/partition"
 )
 
-// reconcileInterval is how often ledger, hardware and API are compared.
-const reconcileInterval = 5 * time.Minute
+// defaultReconcileInterval is how often ledger, hardware and API are compared.
+const defaultReconcileInterval = 5 * time.Minute
 
 // plugin is one run of the kubelet plugin on a node with GPUs.
 type plugin struct {
@@ -243,7 +244,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	every(p.idleInterval(), p.drivers.Resume)
 	wg.Go(func() { p.watchGPUs(ctx) })
 	every(p.lookInterval(), p.monitor.retryFailed)
-	every(reconcileInterval, p.claims.reconcile)
+	every(cmp.Or(p.reconcileInterval, defaultReconcileInterval), p.claims.reconcile)
 	if p.UsageInterval > 0 {
 		wg.Go(func() { p.usage.Run(ctx) })
 	}

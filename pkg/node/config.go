@@ -78,8 +78,8 @@ type Config struct {
 	// firstRetry is the first pause before a device that could not be prepared is tried
 	// again; zero: 15 s.
 	firstRetry time.Duration
-	// orderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
-	orderPatience time.Duration
+	// taintsPatience is how long the first publication waits for the GPUNode; zero: 30 s.
+	taintsPatience time.Duration
 	// taintSettle is how long schedulers may take to notice taints; zero: a second.
 	taintSettle time.Duration
 	// releasePatience is how long each step of the release of a driver may take; zero: 30 s.

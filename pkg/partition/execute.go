@@ -32,8 +32,8 @@ const (
 // With allowReboot, the mode of a GPU that needs a reset stays pending; the result is
 // RebootRequired either way. The caller fills in which switch it answers.
 func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	return n.apply(ctx, to, allowReboot, n.isBack(to))
 }
 
@@ -42,8 +42,8 @@ func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowRebo
 // mode) return to what they were. A GPU that does not answer, or is in use, does not block
 // the others.
 func (n *Node) RollBack(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	if in := n.journal(); in.Applying == nil && in.Previous != nil && in.Previous.Snapshot.Hash == to.Hash {
 		if err := n.update(journal.reopen); err != nil {
 			return failed(err)

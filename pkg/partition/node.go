@@ -54,9 +54,9 @@ type Config struct {
 type Node struct {
 	Config
 
-	// turn lets one call at a time plan or change GPUs.
-	turn sync.Mutex
-	// planned is the result of the last Plan, so that Apply applies the same. turn
+	// working is locked while a call plans or changes GPUs.
+	working sync.Mutex
+	// planned is the result of the last Plan, so that Apply applies the same. working
 	// protects it.
 	planned resolvedProfile
 }
@@ -72,8 +72,8 @@ func New(c Config) *Node {
 // Plan says what has to change to apply a profile. It changes nothing. The caller fills in
 // which switch it answers.
 func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.Task {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	seen, err := n.survey(ctx)
 	if err := join(err, n.allThere(seen)); err != nil {
 		return failed(err)

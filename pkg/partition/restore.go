@@ -20,8 +20,8 @@ import (
 // It does nothing while another profile is being applied, because the controller asks for
 // that again.
 func (n *Node) Restore(ctx context.Context) error {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	in := n.journal()
 	if in.Applying != nil || in.Applied.Snapshot.Hash == "" {
 		return nil

@@ -170,7 +170,7 @@ func prepareOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
 // planOnce finds out whether a claim could be prepared, and changes nothing.
 func planOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
 	t.Helper()
-	_, _, err := m.planRun(t.Context(), m.GPUs(), wantedOf(t, m, c), nil)
+	_, _, err := m.stepsOf(t.Context(), m.GPUs(), wantedOf(t, m, c), nil)
 	return err
 }
 

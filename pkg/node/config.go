@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -85,7 +85,7 @@ type Config struct {
 	// releasePatience is how long each step of the release of a driver may take; zero: 30 s.
 	releasePatience time.Duration
 	// beforeStep is claim.Config's BeforeStep: tests kill the plugin in it.
-	beforeStep func(context.Context, ledger.Record, *plan.Step)
+	beforeStep func(context.Context, ledger.Record, *steps.Step)
 }
 
 // proc is the host's /proc.

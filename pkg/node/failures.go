@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
@@ -50,7 +50,7 @@ func failedStep(err error) (inventory.Step, gpu.Placement) {
 		return "", gpu.Placement{}
 	case failed.Any:
 		return inventory.StepClaim, failed.Device
-	case failed.Op == plan.OpJoin:
+	case failed.Op == steps.OpJoin:
 		return inventory.StepShare, failed.Device
 	case errors.Is(failed, gpu.ErrInUse):
 		return inventory.StepMode, failed.Device

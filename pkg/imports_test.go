@@ -93,7 +93,7 @@ func TestWallsHold(t *testing.T) {
 		{"pkg/node", "pkg/uninstall", "its DaemonSet is being deleted"},
 		{"pkg/why/fit", "pkg/node/inventory", "made of objects alone"},
 		{"pkg/hardware/amd", "api/v1alpha1", "use types of pkg/gpu"},
-		{"pkg/claim/plan", "api/v1alpha1", "reasons and events are in api/names"},
+		{"pkg/claim/steps", "api/v1alpha1", "reasons and events are in api/names"},
 		{"pkg/hardware/nvidia", "test/simulator/nvdriver", "the zone hardware can import names, vocabulary"},
 		{"cmd/tranche-web", "test/clientfake", "what is shipped has no test code in it"},
 		{"pkg/publish", "pkg/hardware/amd", "the zone slices can import"},

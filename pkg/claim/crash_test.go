@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // dieBefore ends the calling goroutine before its n-th step, as kill -9 ends the
 // process: nothing is undone. The step after the last one is the answer.
 func dieBefore(m *Manager, n int) {
-	m.BeforeStep = func(context.Context, ledger.Record, *plan.Step) {
+	m.BeforeStep = func(context.Context, ledger.Record, *steps.Step) {
 		if n--; n < 0 {
 			runtime.Goexit()
 		}

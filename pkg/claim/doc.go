@@ -1,6 +1,6 @@
 // Package claim creates the partitions of allocated ResourceClaims, and destroys them again.
 //
-// manager.go has the Manager, prepare.go and release.go its main operations. Package plan
+// manager.go has the Manager, prepare.go and release.go its main operations. Package steps
 // decides on the steps. run.go performs them, after they are recorded in the ledger, and undoes
 // them if one fails; step.go says which did, and trial.go tries again without a claim. reconcile.go
 // compares the ledger with the hardware and the API server, and repairs differences; keepup.go keeps

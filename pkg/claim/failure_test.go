@@ -13,7 +13,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/test/claims"
@@ -111,8 +111,8 @@ func TestPrepareUndoFails(t *testing.T) {
 // not know of.
 func TestPrepareDoneCannotBeWritten(t *testing.T) {
 	p, m := startNode(t, 1)
-	m.BeforeStep = func(_ context.Context, _ ledger.Record, s *plan.Step) {
-		if s != nil && s.Op == plan.OpDone {
+	m.BeforeStep = func(_ context.Context, _ ledger.Record, s *steps.Step) {
+		if s != nil && s.Op == steps.OpDone {
 			require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
 		}
 	}

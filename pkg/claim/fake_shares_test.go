@@ -11,7 +11,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -81,7 +81,7 @@ func (s *fakeSharer) Join(ctx context.Context, h Holder) error {
 	live, _ := s.hardware.Live(ctx, p.GPU)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.Device.UUID == "" || !plan.Exists(h.Device, live) {
+	if h.Device.UUID == "" || !steps.Exists(h.Device, live) {
 		s.mistakes = append(s.mistakes, s.key(h)+" joins before its base is there")
 	}
 	s.joined[s.key(h)] = placeOf(h)

@@ -145,7 +145,7 @@ func mustRelease(t *testing.T, m *Manager, uid string) {
 
 func wantedOf(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
 	t.Helper()
-	wanted, err := m.want(c)
+	wanted, err := m.want(c, m.GPUs())
 	require.NoError(t, err)
 	return wanted
 }
@@ -170,7 +170,7 @@ func prepareOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
 // planOnce finds out whether a claim could be prepared, and changes nothing.
 func planOnce(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) error {
 	t.Helper()
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, c), nil)
+	_, _, err := m.stepsOf(t.Context(), m.GPUs(), wantedOf(t, m, c), nil)
 	return err
 }
 

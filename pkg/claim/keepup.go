@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 )
 
 // podsTimeout is how long updating a claim's pods waits for its GPUs. The next reconciliation
@@ -33,7 +33,7 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 	}
 	f := &Finding{
 		Reason:  names.EventLeftoverInUse,
-		Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but containers of its pods%s still run and hold %s; it is released when they have ended", r.Claim, r.Claim.UID, plan.PodList(ledger.Record{Pods: running}.PodNames()), deviceNames(r)),
+		Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but containers of its pods%s still run and hold %s; it is released when they have ended", r.Claim, r.Claim.UID, steps.PodList(ledger.Record{Pods: running}.PodNames()), deviceNames(r)),
 	}
 	if err != nil {
 		f.Message = fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still holds %s; it is not released, because Tranche cannot find out whether its containers still run", r.Claim, r.Claim.UID, deviceNames(r))
@@ -44,8 +44,8 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 
 // keepUp updates the record and the CDI file of an allocated claim.
 func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, r ledger.Record) []Finding {
-	wanted, err := m.want(claim)
-	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
+	wanted, err := m.want(claim, m.GPUs())
+	if err != nil || !steps.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
 		return nil // a device is gone, or no pod uses the claim
 	}
 	if r.HandedOut() && (m.isStale(r) || !m.CDI.Exists(r.Claim.UID)) {
@@ -67,8 +67,8 @@ func (m *Manager) UpdatePods(ctx context.Context, c ledger.ClaimRef, getClaim Ge
 	if err != nil || claim == nil || claim.UID != c.UID || !stillAllocated(claim, r) {
 		return err
 	}
-	wanted, err := m.want(claim)
-	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
+	wanted, err := m.want(claim, m.GPUs())
+	if err != nil || !steps.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
 		return err
 	}
 	return m.updatePods(ctx, wanted)
@@ -106,7 +106,7 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 		return err
 	}
 	defer unlock()
-	if held == nil || !plan.SameDevices(*held, wanted) {
+	if held == nil || !steps.SameDevices(*held, wanted) {
 		return nil
 	}
 	left := slices.DeleteFunc(slices.Clone(held.Pods), func(p ledger.Pod) bool { return slices.Contains(wanted.Pods, p) })

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -57,7 +57,7 @@ func (r *run) lookAt(ctx context.Context, gpus []string) error {
 			return err
 		}
 		for i, d := range r.record.Devices {
-			if d.Placement.GPU == address && !r.Lapsed(d) && plan.Ours(d) && !r.Static(d.Placement) && !plan.HeldByOthers(d, r.sharers) {
+			if d.Placement.GPU == address && !r.Lapsed(d) && steps.Ours(d) && !r.Static(d.Placement) && !steps.HeldByOthers(d, r.sharers) {
 				r.leaveBehind(i, err)
 			}
 		}
@@ -84,7 +84,7 @@ func (r *run) leaveBehind(device int, cause error) {
 // whyLeft says why a device, or another share of it, is left behind; nil if none is.
 func (r *run) whyLeft(device int) error {
 	for i, err := range r.left {
-		if i == device || plan.SameBase(r.record.Devices[i], r.record.Devices[device]) {
+		if i == device || steps.SameBase(r.record.Devices[i], r.record.Devices[device]) {
 			return err
 		}
 	}

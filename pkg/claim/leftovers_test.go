@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -57,7 +57,7 @@ func TestReleaseOnALostGPU(t *testing.T) {
 
 	back()
 	b := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
-	require.ErrorAs(t, prepareOnce(t, m, b), new(*plan.ConflictError), "what is left is in the way")
+	require.ErrorAs(t, prepareOnce(t, m, b), new(*steps.ConflictError), "what is left is in the way")
 	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
 	p.nothingHeld(m)
 	mustPrepare(t, m, b)
@@ -169,7 +169,7 @@ func TestReleaseAlwaysEnds(t *testing.T) {
 						p.mend()
 						assert.Empty(t, foreignOn(t, m, claims.Address(0)))
 						err := prepareOnce(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
-						require.ErrorAs(t, err, new(*plan.ConflictError))
+						require.ErrorAs(t, err, new(*steps.ConflictError))
 						assert.ErrorContains(t, err, "could not be removed from the GPU: ")
 						assert.ErrorContains(t, err, "drained and rebooted")
 					}

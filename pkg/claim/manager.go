@@ -9,7 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
@@ -63,7 +63,7 @@ type Config struct {
 	Observer Observer
 	// BeforeStep is called before each step and, with a nil step, after the last one.
 	// Tests stop the plugin in it.
-	BeforeStep func(ctx context.Context, r ledger.Record, step *plan.Step)
+	BeforeStep func(ctx context.Context, r ledger.Record, step *steps.Step)
 }
 
 // Manager prepares and releases claims. It is safe for concurrent use. Claims on different GPUs
@@ -169,7 +169,7 @@ func (m *Manager) observe(operation, phase string, start time.Time, err error) {
 func madeOn(r ledger.Record) []string {
 	var gpus []string
 	for _, d := range r.Devices {
-		if plan.Ours(d) {
+		if steps.Ours(d) {
 			gpus = append(gpus, d.Placement.GPU)
 		}
 	}

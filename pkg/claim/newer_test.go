@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -51,7 +51,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 
 	// Nothing of its GPU is prepared, and the message does not name the other claim.
 	err = prepareOnce(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
-	conflict := (*plan.ConflictError)(nil)
+	conflict := (*steps.ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict)
 	assert.NotContains(t, err.Error(), "secret")
 	assert.Contains(t, conflict.Detail(), "secret-ns/secret")
@@ -90,7 +90,7 @@ func TestShareBesideARecordOfANewerVersion(t *testing.T) {
 	p.addNewer("n", claims.MIG(1, "1g.10gb", 0, 1))
 	file := p.addNewer("o", claims.MIG(0, "1g.10gb", 6, 1))
 	m = p.start()
-	conflict := (*plan.ConflictError)(nil)
+	conflict := (*steps.ConflictError)(nil)
 	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("a")), &conflict)
 	assert.Contains(t, conflict.Detail(), "secret-ns/secret")
 	assert.Empty(t, p.hardware.destroyed)

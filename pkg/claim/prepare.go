@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -45,8 +45,9 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 			p.started = true
 			continue
 		}
-		if conflict := (*plan.ConflictError)(nil); !errors.As(err, &conflict) {
-			if err != nil && p.started && p.wanted.Claim.UID != "" {
+		if conflict := (*steps.ConflictError)(nil); !errors.As(err, &conflict) {
+			// The record of a claim that was released meanwhile is gone, or another call's.
+			if err != nil && p.started && p.wanted.Claim.UID != "" && !errors.Is(err, errReleasedMeanwhile) {
 				err = errors.Join(err, m.abandon(ctx, p.wanted))
 			}
 			return now, p.before, err
@@ -62,10 +63,10 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 	}
 }
 
-// want returns the record that the claim should have. The caller holds the locks of its GPUs, or
-// computes it again under them.
-func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
-	devices, err := plan.Allocated(claim, m.Node, m.GPUs())
+// want returns the record that the claim should have on the GPUs of the node. Without the locks of
+// its GPUs, the answer may be outdated at once.
+func (m *Manager) want(claim *resourceapi.ResourceClaim, gpus []gpu.GPU) (ledger.Record, error) {
+	devices, err := steps.Allocated(claim, m.Node, gpus)
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -104,7 +105,7 @@ type preparation struct {
 
 // attempt tries to prepare the claim under the locks of its GPUs.
 func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
-	held, unlock, err := p.lockRecord(ctx, "prepare", p.claim.UID, plan.GPUs(p.claim, p.Node))
+	held, unlock, err := p.lockRecord(ctx, "prepare", p.claim.UID, steps.GPUs(p.claim, p.Node))
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -113,7 +114,8 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 		p.before = held.Clone()
 	}
 	p.read = true
-	wanted, err := p.want(p.claim)
+	gpus := p.GPUs()
+	wanted, err := p.want(p.claim, gpus)
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -121,7 +123,7 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 	if err := p.checkUnusable(wanted); err != nil {
 		return ledger.Record{}, err
 	}
-	isHeld := held != nil && plan.SameDevices(*held, wanted)
+	isHeld := held != nil && steps.SameDevices(*held, wanted)
 	switch {
 	case p.started && !isHeld:
 		// It was released meanwhile, and would not be released again.
@@ -134,31 +136,31 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 		held = nil
 	}
 	start := time.Now()
-	run, steps, err := p.planRun(ctx, wanted, held)
+	run, todo, err := p.stepsOf(ctx, gpus, wanted, held)
 	p.observe("prepare", "plan", start, err)
 	if err != nil {
 		return ledger.Record{}, err
 	}
-	if len(steps) > 0 {
+	if len(todo) > 0 {
 		if err := p.removeStaleFiles(wanted); err != nil {
 			return ledger.Record{}, err
 		}
 	}
-	if err := run.do(ctx, steps); err != nil {
+	if err := run.do(ctx, todo); err != nil {
 		return ledger.Record{}, err
 	}
 	return run.record, nil
 }
 
-// planRun reads the hardware, and plans the steps. held is the claim's record; nil if it has none.
-func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledger.Record) (*run, []plan.Step, error) {
+// stepsOf reads the hardware, and returns the steps. gpus are the GPUs of the node; held is the claim's
+// record, nil if it has none.
+func (m *Manager) stepsOf(ctx context.Context, gpus []gpu.GPU, wanted ledger.Record, held *ledger.Record) (*run, []steps.Step, error) {
 	wanted = wanted.Clone()
-	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.Static}
+	s := steps.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.Static}
 	if held != nil {
 		s.Held = m.current(held)
 		wanted.KeepUnknown(*held)
 	}
-	gpus := m.GPUs()
 	for i := range gpus {
 		s.GPUs[gpus[i].PCIAddress] = &gpus[i]
 	}
@@ -169,22 +171,22 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record, held *ledge
 	}
 	var err error
 	if s.Live, err = m.live(ctx, gpusOf(wanted)); err != nil {
-		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && plan.PreparedOnPaper(s) {
+		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && steps.PreparedOnPaper(s) {
 			return &run{Manager: m, operation: "prepare", record: *s.Held}, nil, nil
 		}
 		return nil, nil, err
 	}
 	s.Others, s.Sharers = m.others(wanted)
-	plan.Continue(s.Held, wanted, s.Live)
-	steps, err := plan.Prepare(s)
+	steps.Continue(s.Held, wanted, s.Live)
+	todo, err := steps.Prepare(s)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &run{Manager: m, operation: "prepare", record: wanted, before: held, live: s.Live, sharers: s.Sharers}
-	if len(steps) == 0 {
+	if len(todo) == 0 {
 		r.record = *s.Held
 	}
-	return r, steps, nil
+	return r, todo, nil
 }
 
 // checkUnusable refuses a claim whose record cannot be used now, and a claim for a GPU that such a
@@ -195,7 +197,7 @@ func (m *Manager) checkUnusable(wanted ledger.Record) error {
 	if !errors.As(err, &cannot) || cannot.Claim.UID == wanted.Claim.UID {
 		return err
 	}
-	return plan.NewConflict(
+	return steps.NewConflict(
 		fmt.Sprintf("%s cannot be prepared: %s of the same GPU, and Tranche cannot tell which; this is retried",
 			deviceNames(wanted), whyUnusable(cannot.Unusable, "a part")),
 		fmt.Sprintf("Claim %s was not prepared: %v", wanted.Claim, cannot))

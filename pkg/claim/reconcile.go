@@ -13,7 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -132,7 +132,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
 			// While this waits for the GPU, the kubelet may prepare a new allocation
 			// of the claim, which must not be released.
-			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return plan.SameDevices(now, r) }, m.release),
+			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return steps.SameDevices(now, r) }, m.release),
 		})
 	}
 	return findings
@@ -146,7 +146,7 @@ func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
 	}
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		held := func(d ledger.Device) bool {
-			return d.Pool == result.Pool && d.Name == result.Device && d.ShareID == plan.ShareID(result)
+			return d.Pool == result.Pool && d.Name == result.Device && d.ShareID == steps.ShareID(result)
 		}
 		if result.Driver == names.DriverName && slices.ContainsFunc(r.Devices, held) {
 			return true
@@ -182,13 +182,32 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 		if unread := (*fs.PathError)(nil); errors.As(err, &unread) || err == nil && copyIsNewer(data) {
 			continue // what cannot be read now may be a newer version's
 		}
-		findings = append(findings, Finding{
-			Reason:  names.EventOrphanFileRemoved,
-			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
-			Err:     m.CDI.Remove(uid),
-		})
+		if removed, err := m.removeOrphanFile(ctx, uid, data); removed || err != nil {
+			findings = append(findings, Finding{
+				Reason:  names.EventOrphanFileRemoved,
+				Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
+				Err:     err,
+			})
+		}
 	}
 	return findings
+}
+
+// removeOrphanFile removes the CDI file of a claim that has no record. It locks the GPUs in the file's
+// copy of the record, because the claim may be prepared again meanwhile.
+func (m *Manager) removeOrphanFile(ctx context.Context, uid types.UID, data []byte) (removed bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for removing a CDI file are used up", Budget))
+	defer cancel()
+	record, _ := ledger.Decode(data) // empty if the copy is broken
+	unlock, err := m.lock(ctx, "reconcile", gpusOf(record))
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if m.Ledger.Has(uid) {
+		return false, nil
+	}
+	return true, m.CDI.Remove(uid)
 }
 
 // Forgotten returns the claims that have no record. It must be called after files of the claims
@@ -241,7 +260,7 @@ func (m *Manager) missing(gpuID string, live []gpu.Partition) []ledger.Device {
 			continue
 		}
 		for _, d := range r.Devices {
-			if d.Placement.GPU == gpuID && !d.Admin && !plan.Exists(d, live) && !incomplete(d) {
+			if d.Placement.GPU == gpuID && !d.Admin && !steps.Exists(d, live) && !incomplete(d) {
 				missing = append(missing, d)
 			}
 		}
@@ -284,7 +303,7 @@ func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 	}
 	var foreign []gpu.Partition
 	for _, p := range live {
-		if p.Type == gpu.TypeMIG && plan.RecordOf(p, records) == nil && !plan.IsStatic(m.Static, p) {
+		if p.Type == gpu.TypeMIG && steps.RecordOf(p, records) == nil && !steps.IsStatic(m.Static, p) {
 			foreign = append(foreign, p)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -145,6 +146,25 @@ func TestReconcileKeepsFilesThatCannotBeRead(t *testing.T) {
 	assert.Empty(t, m.Reconcile(t.Context(), noClaims))
 	_, err := os.Lstat(p.cdiFile("a"))
 	require.NoError(t, err)
+}
+
+// While the GPUs of an orphan file are busy, its claim may be being prepared again.
+func TestReconcileLeavesOrphanFilesOfBusyGPUs(t *testing.T) {
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("a", claims.Whole(0)))
+	require.NoError(t, m.Ledger.Delete("a"))
+	err := m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		findings := m.removeOrphanFiles(ctx)
+		require.Len(t, findings, 1)
+		require.ErrorIs(t, findings[0].Err, context.DeadlineExceeded)
+		return nil
+	})
+	require.NoError(t, err)
+	assert.FileExists(t, p.cdiFile("a"))
+	m.Reconcile(t.Context(), noClaims)
+	assert.NoFileExists(t, p.cdiFile("a"))
 }
 
 func TestReconcileRemovesOrphanFiles(t *testing.T) {

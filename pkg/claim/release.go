@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -69,7 +69,7 @@ func (m *Manager) perform(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := r.do(ctx, plan.Release(held, r.live, r.sharers, m.Static)); err != nil {
+	if err := r.do(ctx, steps.Release(held, r.live, r.sharers, m.Static)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)
@@ -91,7 +91,7 @@ func (m *Manager) checkSharers(held ledger.Record) error {
 	if len(shared) == 0 || !errors.As(err, &cannot) {
 		return nil
 	}
-	return plan.NewConflict(
+	return steps.NewConflict(
 		fmt.Sprintf("%s cannot be released: %s of the same GPU; this is retried", deviceNames(held), whyUnusable(cannot.Unusable, "a share")),
 		fmt.Sprintf("Claim %s was not released: %v", held.Claim, err))
 }

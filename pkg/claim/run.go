@@ -15,7 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
@@ -23,7 +23,7 @@ import (
 // inUsePatience is how long a release waits for the last process of a container to end.
 const inUsePatience = 5 * time.Second
 
-// run performs the steps of one plan. Its caller holds the locks of all GPUs.
+// run performs steps. Its caller holds the locks of all GPUs.
 type run struct {
 	*Manager
 	operation string
@@ -63,8 +63,8 @@ func (m *Manager) isStale(r ledger.Record) bool {
 // do performs the steps in order. If a step of a Prepare fails, this step and those before it
 // are undone; a release that fails is retried later. A share that takes longer returns a
 // *NotReadyError, and nothing is undone.
-func (r *run) do(ctx context.Context, steps []plan.Step) error {
-	for i, step := range steps {
+func (r *run) do(ctx context.Context, todo []steps.Step) error {
+	for i, step := range todo {
 		if r.BeforeStep != nil {
 			r.BeforeStep(ctx, r.record.Clone(), &step)
 		}
@@ -79,7 +79,7 @@ func (r *run) do(ctx context.Context, steps []plan.Step) error {
 			continue
 		}
 		if r.operation == "prepare" {
-			err = errors.Join(r.blame(step, err), r.undo(ctx, steps[:i+1]))
+			err = errors.Join(r.blame(step, err), r.undo(ctx, todo[:i+1]))
 		}
 		return err
 	}
@@ -89,26 +89,26 @@ func (r *run) do(ctx context.Context, steps []plan.Step) error {
 	return nil
 }
 
-func (r *run) step(ctx context.Context, step plan.Step) error {
+func (r *run) step(ctx context.Context, step steps.Step) error {
 	klog.FromContext(ctx).V(4).Info("Executing step", "operation", r.operation, "step", step.Op, "claim", klog.KRef(r.record.Claim.Namespace, r.record.Claim.Name), "claimUID", r.record.Claim.UID)
 	switch step.Op {
-	case plan.OpIntent:
+	case steps.OpIntent:
 		return r.Ledger.Put(r.record)
-	case plan.OpCreate:
+	case steps.OpCreate:
 		return r.create(ctx, &r.record.Devices[step.Device])
-	case plan.OpJoin:
+	case steps.OpJoin:
 		return r.join(ctx, step.Device)
-	case plan.OpWriteCDI:
+	case steps.OpWriteCDI:
 		return r.writeCDI(ctx)
-	case plan.OpDone:
+	case steps.OpDone:
 		return r.done()
-	case plan.OpRemoveCDI:
+	case steps.OpRemoveCDI:
 		return r.CDI.Remove(r.record.Claim.UID)
-	case plan.OpLeave:
+	case steps.OpLeave:
 		return r.orLeave(step.Device, r.leave(ctx, step.Device))
-	case plan.OpDestroy:
+	case steps.OpDestroy:
 		return r.orLeave(step.Device, r.destroy(ctx, step.Device))
-	case plan.OpForget:
+	case steps.OpForget:
 		return r.forget(ctx)
 	}
 	return fmt.Errorf("unknown step %q", step.Op)
@@ -116,7 +116,7 @@ func (r *run) step(ctx context.Context, step plan.Step) error {
 
 // undo undoes the steps of a failed Prepare, the last one first, with a time limit of its own.
 // What cannot be undone stays in the ledger for the next attempt.
-func (r *run) undo(ctx context.Context, taken []plan.Step) error {
+func (r *run) undo(ctx context.Context, taken []steps.Step) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
 	for _, step := range slices.Backward(taken) {
@@ -130,20 +130,20 @@ func (r *run) undo(ctx context.Context, taken []plan.Step) error {
 	return r.dropIntent()
 }
 
-func (r *run) undoStep(ctx context.Context, step plan.Step) error {
+func (r *run) undoStep(ctx context.Context, step steps.Step) error {
 	switch step.Op {
-	case plan.OpCreate:
+	case steps.OpCreate:
 		d := r.record.Devices[step.Device]
-		if !d.Made || d.HandedOut || plan.HeldByOthers(d, r.sharers) {
+		if !d.Made || d.HandedOut || steps.HeldByOthers(d, r.sharers) {
 			return nil
 		}
 		return named("destroy", d.Placement.Base(), r.Manager.destroy(ctx, d.Placement.Base()))
-	case plan.OpJoin:
+	case steps.OpJoin:
 		if r.record.Devices[step.Device].HandedOut {
 			return nil
 		}
 		return r.leave(ctx, step.Device)
-	case plan.OpWriteCDI:
+	case steps.OpWriteCDI:
 		if slices.ContainsFunc(r.record.Devices, func(d ledger.Device) bool { return d.HandedOut }) {
 			return nil
 		}
@@ -268,7 +268,7 @@ func (r *run) writeCDI(ctx context.Context) error {
 		seen[d.Key()] = true
 		edits, err := r.edits(ctx, i)
 		if err != nil {
-			return &StepError{Op: plan.OpWriteCDI, Device: d.Placement, err: fmt.Errorf("find out what containers need for %s: %w", d.Name, err)}
+			return &StepError{Op: steps.OpWriteCDI, Device: d.Placement, err: fmt.Errorf("find out what containers need for %s: %w", d.Name, err)}
 		}
 		devices = append(devices, cdi.Device{Name: d.Key(), Edits: withEnv(edits, d)})
 	}

@@ -7,7 +7,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -76,7 +76,7 @@ func holder(r ledger.Record, device int, others []ledger.Record) Holder {
 	h := Holder{Claim: r.Claim, Device: r.Devices[device], Devices: r.Devices}
 	for _, other := range append(others[:len(others):len(others)], ledger.Record{Devices: r.Devices[:device]}) {
 		for _, d := range other.Devices {
-			if plan.SameBase(d, h.Device) {
+			if steps.SameBase(d, h.Device) {
 				h.Others = append(h.Others, d)
 			}
 		}

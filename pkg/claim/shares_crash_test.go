@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -81,7 +81,7 @@ func (c crashCase) notTwice(t *testing.T, m *Manager) {
 	t.Helper()
 	err := planOnce(t, m, claims.ShareClaim("b", c.device, "50Gi"))
 	if m.Ledger.Has("a") {
-		require.ErrorAs(t, err, new(*plan.ConflictError))
+		require.ErrorAs(t, err, new(*steps.ConflictError))
 	} else {
 		require.NoError(t, err)
 	}
@@ -93,7 +93,7 @@ func TestCrashWithShare(t *testing.T) {
 	// An Unprepare has at least these steps: CDI file, leave, forget and the answer. A Prepare has
 	// the intent, create, join, CDI file, done and the answer; a slow daemon of a whole GPU makes
 	// two of them come twice.
-	for operation, steps := range map[string]int{"Prepare": 6, "Unprepare": 4} {
+	for operation, least := range map[string]int{"Prepare": 6, "Unprepare": 4} {
 		for name, c := range crashCases() {
 			for _, then := range []string{"prepare", "unprepare", "reconcile"} {
 				t.Run(operation+" of the "+name+", then "+then, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestCrashWithShare(t *testing.T) {
 						}
 						dieBefore(m, n)
 						if !crash(interrupted) {
-							assert.GreaterOrEqual(t, n, steps)
+							assert.GreaterOrEqual(t, n, least)
 							return
 						}
 						m = p.start()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -84,7 +84,7 @@ func TestStaticPartitionInTheWay(t *testing.T) {
 		p := newPlaceWith(t, "MIG-x", one)
 		_, _, err := p.startStatic(one).Prepare(t.Context(), claims.For("a", wanted))
 		require.ErrorContains(t, err, "the profile of the node keeps partition "+one.Name()+" on GPU gpu-0000-01-00-0 in its place; delete the pod")
-		var conflict *plan.ConflictError
+		var conflict *steps.ConflictError
 		assert.NotErrorAs(t, err, &conflict, "waiting is no use")
 	}
 }

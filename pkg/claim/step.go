@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
@@ -12,7 +12,7 @@ import (
 // StepError says that a step of a Prepare failed, although nothing is wrong with the claim: the
 // hardware could not make a device, a daemon did not start, or a file could not be written.
 type StepError struct {
-	Op plan.Op
+	Op steps.Op
 	// Device is what the step was for. Any: it would fail for any other device, too.
 	Device gpu.Placement
 	Any    bool
@@ -39,11 +39,11 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // blame says which step an error comes from, if the claim is not to blame.
-func (r *run) blame(step plan.Step, err error) error {
+func (r *run) blame(step steps.Step, err error) error {
 	if errors.As(err, new(*StepError)) || errors.As(err, new(*RefusedError)) {
 		return err
 	}
-	isOne := step.Op == plan.OpCreate || step.Op == plan.OpJoin // otherwise Device is 0
+	isOne := step.Op == steps.OpCreate || step.Op == steps.OpJoin // otherwise Device is 0
 	return &StepError{Op: step.Op, Device: r.record.Devices[step.Device].Placement, Any: !isOne, err: err}
 }
 

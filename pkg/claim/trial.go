@@ -9,7 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -41,12 +41,12 @@ func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err err
 		if earlier, ok := m.Ledger.Get(trial.Claim.UID); ok {
 			held = &earlier // a daemon has become ready
 		}
-		r, steps, err := m.planRun(ctx, trial, held)
+		r, todo, err := m.stepsOf(ctx, m.GPUs(), trial, held)
 		if err != nil {
 			return tried, err
 		}
 		tried = true
-		err = r.do(ctx, steps[:len(steps)-1])
+		err = r.do(ctx, todo[:len(todo)-1])
 		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
 			if err = notReady.Wait(ctx); err == nil {
 				continue
@@ -68,7 +68,7 @@ func (m *Manager) trialOf(p gpu.Placement) ledger.Record {
 		Made: p.Base().Type == gpu.TypeMIG && !m.Static(p),
 	}
 	if p.Share != nil {
-		d.ShareID, d.Amount = "trial", plan.LeastOf(p)
+		d.ShareID, d.Amount = "trial", steps.LeastOf(p)
 	}
 	return ledger.Record{
 		Claim: ledger.ClaimRef{UID: types.UID("trial-" + p.GPUName()), Name: "trial of " + p.Name()},

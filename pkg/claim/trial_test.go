@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
@@ -72,7 +72,7 @@ func TestTryBesideClaims(t *testing.T) {
 	for _, taken := range []gpu.Placement{one, claims.Whole(0)} {
 		tried, err := m.Try(t.Context(), taken)
 		assert.False(t, tried)
-		require.ErrorAs(t, err, new(*plan.ConflictError))
+		require.ErrorAs(t, err, new(*steps.ConflictError))
 	}
 	tried, err := m.Try(t.Context(), next)
 	assert.True(t, tried)
@@ -104,18 +104,18 @@ func TestStepError(t *testing.T) {
 	share := claims.MemoryShare(0)
 	for name, tt := range map[string]struct {
 		fail func(*place)
-		op   plan.Op
+		op   steps.Op
 		any  bool
 	}{
 		"create": {func(p *place) {
 			p.hardware.onCreate = func(context.Context, gpu.Placement) error { return errScripted }
-		}, plan.OpCreate, false},
-		"join": {func(p *place) { p.shares.onJoin = func(Holder) error { return errScripted } }, plan.OpJoin, false},
+		}, steps.OpCreate, false},
+		"join": {func(p *place) { p.shares.onJoin = func(Holder) error { return errScripted } }, steps.OpJoin, false},
 		"wait": {func(p *place) {
 			p.shares.slow, p.shares.onWait = true, func(context.Context) error { return errScripted }
-		}, plan.OpJoin, false},
-		"edits":  {func(p *place) { p.hardware.onEdits = func(gpu.Placement) error { return errScripted } }, plan.OpWriteCDI, false},
-		"common": {func(p *place) { p.hardware.onCommon = func() error { return errScripted } }, plan.OpWriteCDI, true},
+		}, steps.OpJoin, false},
+		"edits":  {func(p *place) { p.hardware.onEdits = func(gpu.Placement) error { return errScripted } }, steps.OpWriteCDI, false},
+		"common": {func(p *place) { p.hardware.onCommon = func() error { return errScripted } }, steps.OpWriteCDI, true},
 		"live":   {func(p *place) { p.hardware.onLive = func(string) error { return errScripted } }, "", false},
 		"claim":  {func(p *place) { p.shares.onJoin = func(Holder) error { return &RefusedError{errScripted} } }, "", false},
 	} {

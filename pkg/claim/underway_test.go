@@ -9,22 +9,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // A release comes while the claim is being prepared, at each of its steps: the
 // Prepare has undone what it did before the release says that nothing is left.
 func TestReleaseEndsPrepare(t *testing.T) {
-	steps := 0
+	count := 0
 	m := newPlace(t, 1).start()
-	m.BeforeStep = func(context.Context, ledger.Record, *plan.Step) { steps++ }
+	m.BeforeStep = func(context.Context, ledger.Record, *steps.Step) { count++ }
 	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
-	require.Greater(t, steps, 3)
-	for n := range steps {
+	require.Greater(t, count, 3)
+	for n := range count {
 		p, m := startNode(t, 1)
 		at, released, reached := 0, make(chan error, 1), make(chan struct{})
-		m.BeforeStep = func(ctx context.Context, _ ledger.Record, _ *plan.Step) {
+		m.BeforeStep = func(ctx context.Context, _ ledger.Record, _ *steps.Step) {
 			if at++; at != n+1 {
 				return
 			}
@@ -74,4 +74,16 @@ func TestReleaseWaitsForPrepareThatHangs(t *testing.T) {
 	second()
 	require.NoError(t, m.prepares.end(ctx, "a"))
 	assert.Empty(t, m.prepares.calls)
+}
+
+// The kubelet may have prepared the claim again when a Prepare finds that the claim was released: the
+// CDI file is that of the newer call.
+func TestPrepareOfAReleasedClaimLeavesTheCDIFile(t *testing.T) {
+	p, m := startNode(t, 1)
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 0, 1))
+	mustPrepare(t, m, c)
+	require.NoError(t, m.Ledger.Delete("a"))
+	_, _, err := m.prepareClaim(t.Context(), c, true)
+	require.ErrorIs(t, err, errReleasedMeanwhile)
+	assert.FileExists(t, p.cdiFile("a"))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -33,7 +33,7 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
 	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
-		return now.State == ledger.Preparing && !now.HandedOut() && plan.SameDevices(now, wanted)
+		return now.State == ledger.Preparing && !now.HandedOut() && steps.SameDevices(now, wanted)
 	}, m.release)
 	if err != nil {
 		return fmt.Errorf("and it could not be undone, which the next attempt retries: %w", err)

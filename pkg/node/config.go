@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -70,20 +70,22 @@ type Config struct {
 	// procRoot is the host's /proc; empty: /proc, because the pod is in the host's PID
 	// namespace.
 	procRoot string
+	// reconcileInterval is how often ledger, hardware and API are compared; zero: every 5 min.
+	reconcileInterval time.Duration
 	// restorePause is the first pause before restoring a profile is retried; zero: a
 	// minute.
 	restorePause time.Duration
 	// firstRetry is the first pause before a device that could not be prepared is tried
 	// again; zero: 15 s.
 	firstRetry time.Duration
-	// orderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
-	orderPatience time.Duration
+	// taintsPatience is how long the first publication waits for the GPUNode; zero: 30 s.
+	taintsPatience time.Duration
 	// taintSettle is how long schedulers may take to notice taints; zero: a second.
 	taintSettle time.Duration
 	// releasePatience is how long each step of the release of a driver may take; zero: 30 s.
 	releasePatience time.Duration
 	// beforeStep is claim.Config's BeforeStep: tests kill the plugin in it.
-	beforeStep func(context.Context, ledger.Record, *plan.Step)
+	beforeStep func(context.Context, ledger.Record, *steps.Step)
 }
 
 // proc is the host's /proc.

@@ -21,7 +21,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -29,9 +29,9 @@ import (
 
 // dieBefore kills this process before its n-th step: nothing is undone, no file
 // is flushed, no lock is given back by hand.
-func dieBefore(n int) func(context.Context, ledger.Record, *plan.Step) {
+func dieBefore(n int) func(context.Context, ledger.Record, *steps.Step) {
 	var taken atomic.Int64
-	return func(context.Context, ledger.Record, *plan.Step) {
+	return func(context.Context, ledger.Record, *steps.Step) {
 		if taken.Add(1) == int64(n)+1 {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // until the signal arrives
@@ -161,7 +161,7 @@ func TestCrashMatrix(t *testing.T) {
 func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
 	m := c.machine(t, nodetest.NewAPI())
 	var mu sync.Mutex
-	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *plan.Step) {
+	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *steps.Step) {
 		mu.Lock()
 		defer mu.Unlock()
 		name := "before the answer"
@@ -188,6 +188,9 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 	a := nodetest.Allocate(t, m.api, "a", c.devices...)
 	m.dieAt(a, n)
 	then.meanwhile(m)
+	if then.gone {
+		m.config.reconcileInterval = time.Second // what fails because a call took long is retried
+	}
 
 	k, _ := m.start()
 	if then.gone {
@@ -284,9 +287,11 @@ func (m *machine) idle() bool {
 		len(m.runningDaemons())+len(m.partitions()) == 0
 }
 
+// countLeaks counts what is left of a released claim. On a busy machine, a call that was left behind
+// may hold a GPU when the claim is released: the next checks finish the release.
 func (m *machine) countLeaks(count *tally) {
 	m.t.Helper()
-	if !m.idle() {
+	if !assert.Eventually(m.t, m.idle, nodetest.Patience, nodetest.Tick, "what a released claim held is left") {
 		count.leaks.Add(1)
 	}
 	m.nothingHeld()

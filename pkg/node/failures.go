@@ -1,19 +1,17 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
@@ -52,7 +50,7 @@ func failedStep(err error) (inventory.Step, gpu.Placement) {
 		return "", gpu.Placement{}
 	case failed.Any:
 		return inventory.StepClaim, failed.Device
-	case failed.Op == plan.OpJoin:
+	case failed.Op == steps.OpJoin:
 		return inventory.StepShare, failed.Device
 	case errors.Is(failed, gpu.ErrInUse):
 		return inventory.StepMode, failed.Device
@@ -86,13 +84,11 @@ func (m *monitor) PublishFailures(ctx context.Context) {
 	m.publisher.SetFailures(context.WithoutCancel(ctx), all)
 }
 
-// retryFailed tries again what failed, until ctx ends.
+// retryFailed retries what failed and is due.
 func (m *monitor) retryFailed(ctx context.Context) {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		for _, f := range m.failures.Due(time.Now()) {
-			m.retry(ctx, f)
-		}
-	}, cmp.Or(m.LookInterval, defaultLookInterval))
+	for _, f := range m.failures.Due(time.Now()) {
+		m.retry(ctx, f)
+	}
 }
 
 func (m *monitor) retry(ctx context.Context, f inventory.Failure) {

@@ -229,7 +229,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 
 	// The GPUNode cannot be read: what is published stays.
 	stop()
-	s.config.orderPatience = nodetest.Tick
+	s.config.taintsPatience = nodetest.Tick
 	var unreadable atomic.Bool
 	unreadable.Store(true)
 	s.nodes.PrependReactor("*", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {

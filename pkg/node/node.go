@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/partition"
 )
 
-// reconcileInterval is how often ledger, hardware and API are compared.
-const reconcileInterval = 5 * time.Minute
+// defaultReconcileInterval is how often ledger, hardware and API are compared.
+const defaultReconcileInterval = 5 * time.Minute
 
 // plugin is one run of the kubelet plugin on a node with GPUs.
 type plugin struct {
@@ -103,9 +104,9 @@ func run(ctx context.Context, c *Config, client kubernetes.Interface, stop conte
 	if err != nil {
 		return served, err
 	}
-	endTurn, err := kubelet.TakeTurn(ctx, p.DataDir(), func() {
+	stepDown, err := kubelet.Lead(ctx, p.DataDir(), func() {
 		p.records.ReadAgain()
-		p.follow.FirstOrder(ctx)
+		p.follow.FirstTaints(ctx)
 		p.monitor.publisher.TakeOver(ctx)
 		p.follow.TakeOver()
 	})
@@ -119,7 +120,7 @@ func run(ctx context.Context, c *Config, client kubernetes.Interface, stop conte
 		if p.retire(ctx, p.client, p) {
 			end = withdrawn
 		}
-		endTurn()
+		stepDown()
 	}()
 	if err := p.publishFirst(ctx); err != nil {
 		return served, err
@@ -144,7 +145,7 @@ func newPlugin(ctx context.Context, b *base) (*plugin, error) {
 		Node: b.node.First, Nodes: b.GPUNodes, Machine: b.Machine, MemoryModes: b.MemoryModes, RebootFile: b.rebootFile(),
 		Claims: claims.Manager, GPUs: b.gpus, Roster: b.roster, Drivers: b.drivers, Profile: p.profile,
 		Publisher: p.monitor.publisher, Sharing: p.monitor.sharing, Monitor: p.monitor, Events: b.events,
-		TaintSettle: b.taintSettle, RestorePause: b.restorePause, OrderPatience: b.orderPatience,
+		TaintSettle: b.taintSettle, RestorePause: b.restorePause, TaintsPatience: b.taintsPatience,
 	})
 	if b.NodeLabels {
 		p.labels = inventory.NewLabeler(b.client, b.node)
@@ -243,7 +244,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	every(p.idleInterval(), p.drivers.Resume)
 	wg.Go(func() { p.watchGPUs(ctx) })
 	every(p.lookInterval(), p.monitor.retryFailed)
-	every(reconcileInterval, p.claims.reconcile)
+	every(cmp.Or(p.reconcileInterval, defaultReconcileInterval), p.claims.reconcile)
 	if p.UsageInterval > 0 {
 		wg.Go(func() { p.usage.Run(ctx) })
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// changesOf returns the plan as the controller reads it.
-func changesOf(plan profile.Plan) []v1alpha1.GPUChange {
-	changes := make([]v1alpha1.GPUChange, len(plan.GPUs))
-	for i, c := range plan.GPUs {
+// changesOf returns the changes as the controller reads them.
+func changesOf(all profile.Changes) []v1alpha1.GPUChange {
+	changes := make([]v1alpha1.GPUChange, len(all.GPUs))
+	for i, c := range all.GPUs {
 		changes[i] = v1alpha1.GPUChange{GPU: c.Name(), What: whatChanges(c.Steps), Keeps: c.Keeps}
 	}
 	return changes

@@ -139,8 +139,8 @@ func kept(parts []gpu.Partition, g profile.Desired) int {
 // Layouts returns the layouts of some GPUs by a profile, by PCI address, as Plan would choose
 // them. It changes nothing. An error says why the profile does not fit the node.
 func (n *Node) Layouts(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Layout, error) {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	gpus := slices.DeleteFunc(n.present(), func(g gpu.GPU) bool { return !slices.Contains(of, g.PCIAddress) })
 	// A GPU that does not answer is planned as if it had no partitions.
 	seen, _ := n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))

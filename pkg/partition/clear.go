@@ -15,8 +15,8 @@ import (
 // It skips GPUs that do not answer: the next reset removes their partitions. The error
 // names what could not be removed; Clear can be called again.
 func (n *Node) Clear(ctx context.Context) error {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	if in := n.journal(); in.Applying == nil && in.Applied.Snapshot.Hash == "" {
 		return nil
 	}

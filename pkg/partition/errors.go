@@ -134,17 +134,17 @@ func failed(err error) v1alpha1.Task {
 	return task
 }
 
-// refusal says why a plan must not be performed.
-func (n *Node) refusal(plan profile.Plan) error {
+// refusal says why changes must not be made.
+func (n *Node) refusal(changes profile.Changes) error {
 	var errs []error
-	for _, r := range plan.Refused {
+	for _, r := range changes.Refused {
 		errs = append(errs, about(unfit(r.Why), r.GPU))
 	}
-	if step := memoryStep(plan); step != nil && !n.MemoryModes {
+	if step := memoryStep(changes); step != nil && !n.MemoryModes {
 		err := unfit(fmt.Sprintf("%s: this needs a driver reload, which the chart's value amd.memoryModes=true allows", step))
-		errs = append(errs, about(err, withMemoryStep(plan)...))
+		errs = append(errs, about(err, withMemoryStep(changes)...))
 	}
-	for _, p := range plan.Foreign {
+	for _, p := range changes.Foreign {
 		how := "; remove it with the tool that created it"
 		if command := n.Driver.RemovalCommand(p); command != "" {
 			how = "; to remove it, run on the node: " + command
@@ -155,9 +155,9 @@ func (n *Node) refusal(plan profile.Plan) error {
 }
 
 // inTheWay names the claims that hold devices that have to change.
-func inTheWay(plan profile.Plan) error {
+func inTheWay(changes profile.Changes) error {
 	var errs []error
-	for _, c := range plan.GPUs {
+	for _, c := range changes.GPUs {
 		if len(c.InTheWay) > 0 {
 			errs = append(errs, about(fmt.Errorf("GPU %s is %w by %s", c.Name(), gpu.ErrInUse, byClaims(c.InTheWay)), c.PCIAddress))
 		}
@@ -167,8 +167,8 @@ func inTheWay(plan profile.Plan) error {
 
 // lostInTheWay names the claims that hold devices of GPUs that do not answer, if their
 // driver is to be reloaded.
-func (n *Node) lostInTheWay(plan profile.Plan) error {
-	step := memoryStep(plan)
+func (n *Node) lostInTheWay(changes profile.Changes) error {
+	step := memoryStep(changes)
 	if step == nil || n.Lost == nil {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (n *Node) lostInTheWay(plan profile.Plan) error {
 		}
 		if holders := holdersOf(g.PCIAddress, n.Claims.Held([]string{g.PCIAddress})); len(holders) > 0 {
 			err := fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, g.Name(), gpu.ErrInUse, byClaims(holders))
-			errs = append(errs, about(err, append(withMemoryStep(plan), g.PCIAddress)...))
+			errs = append(errs, about(err, append(withMemoryStep(changes), g.PCIAddress)...))
 		}
 	}
 	return join(errs...)
@@ -194,9 +194,9 @@ func byClaims(holders []profile.Holder) string {
 }
 
 // leftOver describes what remains to be done.
-func leftOver(plan profile.Plan) string {
+func leftOver(changes profile.Changes) string {
 	var texts []string
-	for _, c := range plan.GPUs {
+	for _, c := range changes.GPUs {
 		for _, s := range c.Steps {
 			texts = append(texts, "remaining step: "+s.String())
 		}
@@ -204,10 +204,10 @@ func leftOver(plan profile.Plan) string {
 			texts = append(texts, fmt.Sprintf("claim %s holds %s", h.Claim, h.Device))
 		}
 	}
-	for _, r := range plan.Refused {
+	for _, r := range changes.Refused {
 		texts = append(texts, r.Why)
 	}
-	for _, p := range plan.Foreign {
+	for _, p := range changes.Foreign {
 		texts = append(texts, fmt.Sprintf("partition %s has appeared", p.Name()))
 	}
 	return strings.Join(texts, "; ")

@@ -32,8 +32,8 @@ const (
 // With allowReboot, the mode of a GPU that needs a reset stays pending; the result is
 // RebootRequired either way. The caller fills in which switch it answers.
 func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	return n.apply(ctx, to, allowReboot, n.isBack(to))
 }
 
@@ -42,8 +42,8 @@ func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowRebo
 // mode) return to what they were. A GPU that does not answer, or is in use, does not block
 // the others.
 func (n *Node) RollBack(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	if in := n.journal(); in.Applying == nil && in.Previous != nil && in.Previous.Snapshot.Hash == to.Hash {
 		if err := n.update(journal.reopen); err != nil {
 			return failed(err)
@@ -70,13 +70,13 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowR
 	if err != nil {
 		return unfit(err.Error())
 	}
-	plan, err := n.confirmedPlan(ctx, seen, desired)
+	changes, err := n.confirmedChanges(ctx, seen, desired)
 	if err != nil {
 		return err
 	}
-	refusal := n.refusal(plan)
+	refusal := n.refusal(changes)
 	// In a rollback, one GPU must not block the others.
-	if err := join(refusal, inTheWay(plan), n.lostInTheWay(plan)); err != nil && !back {
+	if err := join(refusal, inTheWay(changes), n.lostInTheWay(changes)); err != nil && !back {
 		return err
 	}
 	if err := n.begin(desired, seen); err != nil {
@@ -129,14 +129,14 @@ func (n *Node) applyAll(ctx context.Context, g group, seen []profile.NodeGPU) er
 // groups returns the GPUs that have to change. Those that change together are one group.
 func (n *Node) groups(seen []profile.NodeGPU) [][]gpu.GPU {
 	layouts := n.journal().Layouts
-	plan := profile.NewPlan(seen)
+	changes := profile.NewChanges(seen)
 	var groups [][]gpu.GPU
 	var together []gpu.GPU
 	for i := range seen {
 		g := &seen[i]
-		at := slices.IndexFunc(plan.GPUs, func(p profile.GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
+		at := slices.IndexFunc(changes.GPUs, func(p profile.GPUChanges) bool { return p.PCIAddress == g.PCIAddress })
 		switch {
-		case at >= 0 && plan.GPUs[at].Steps != nil && plan.GPUs[at].Steps[0].Op == profile.OpMemory:
+		case at >= 0 && changes.GPUs[at].Steps != nil && changes.GPUs[at].Steps[0].Op == profile.OpMemory:
 			together = append(together, g.GPU)
 		case at >= 0, !sameLayout(layouts[g.PCIAddress], g.To):
 			groups = append(groups, []gpu.GPU{g.GPU})
@@ -186,40 +186,40 @@ func (g *group) change(ctx context.Context) error {
 		why = "is being changed to what it is without a profile"
 	}
 	return g.Claims.Exclusive(ctx, addresses(g.gpus), why, func(held []ledger.Record) error {
-		plan, err := g.plan(ctx, held)
+		changes, err := g.changes(ctx, held)
 		if err != nil {
 			return err
 		}
-		if step := memoryStep(plan); step != nil {
+		if step := memoryStep(changes); step != nil {
 			if err := g.take(ctx, *step); err != nil {
 				return err
 			}
-			if plan, err = g.plan(ctx, held); err != nil {
+			if changes, err = g.changes(ctx, held); err != nil {
 				return err
 			}
-			if step := memoryStep(plan); step != nil {
+			if step := memoryStep(changes); step != nil {
 				return fmt.Errorf("%s: the driver was reloaded, but the GPUs are not in the mode: %w", step, gpu.ErrModeLost)
 			}
 		}
-		return g.changeEach(ctx, plan, held)
+		return g.changeEach(ctx, changes, held)
 	})
 }
 
-// plan plans under the lock of the GPUs.
-func (g *group) plan(ctx context.Context, held []ledger.Record) (profile.Plan, error) {
+// changes returns the changes of the GPUs, under their lock.
+func (g *group) changes(ctx context.Context, held []ledger.Record) (profile.Changes, error) {
 	seen, err := g.lookAll(ctx, g.gpus, held)
 	if err != nil {
-		return profile.Plan{}, err
+		return profile.Changes{}, err
 	}
 	g.setDesired(seen)
-	plan := profile.NewPlan(seen)
-	if err := join(g.refusal(plan), inTheWay(plan), g.lostInTheWay(plan)); err != nil {
-		return profile.Plan{}, err
+	changes := profile.NewChanges(seen)
+	if err := join(g.refusal(changes), inTheWay(changes), g.lostInTheWay(changes)); err != nil {
+		return profile.Changes{}, err
 	}
-	if step := memoryStep(plan); step != nil && len(g.gpus) < g.ofVendor(step.Vendor) {
-		return profile.Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.NameOf(step.GPU))
+	if step := memoryStep(changes); step != nil && len(g.gpus) < g.ofVendor(step.Vendor) {
+		return profile.Changes{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.NameOf(step.GPU))
 	}
-	return plan, nil
+	return changes, nil
 }
 
 // ofVendor counts the GPUs of a vendor.
@@ -234,8 +234,8 @@ func (n *Node) ofVendor(v gpu.Vendor) int {
 }
 
 // memoryStep returns the step that changes the memory mode, nil if there is none.
-func memoryStep(plan profile.Plan) *profile.Step {
-	for _, c := range plan.GPUs {
+func memoryStep(changes profile.Changes) *profile.Step {
+	for _, c := range changes.GPUs {
 		if len(c.Steps) > 0 && c.Steps[0].Op == profile.OpMemory {
 			return &c.Steps[0]
 		}
@@ -244,7 +244,7 @@ func memoryStep(plan profile.Plan) *profile.Step {
 }
 
 // withMemoryStep returns the PCI addresses of the GPUs whose memory mode changes.
-func withMemoryStep(p profile.Plan) []string {
+func withMemoryStep(p profile.Changes) []string {
 	var gpus []string
 	for _, c := range p.GPUs {
 		if len(c.Steps) > 0 && c.Steps[0].Op == profile.OpMemory {
@@ -255,13 +255,13 @@ func withMemoryStep(p profile.Plan) []string {
 }
 
 // changeEach performs the steps of all GPUs in parallel.
-func (g *group) changeEach(ctx context.Context, plan profile.Plan, held []ledger.Record) error {
+func (g *group) changeEach(ctx context.Context, changes profile.Changes, held []ledger.Record) error {
 	errs := make([]error, len(g.gpus))
 	var wg sync.WaitGroup
 	for i := range g.gpus {
 		wg.Go(func() {
 			var steps []profile.Step
-			for _, c := range plan.GPUs {
+			for _, c := range changes.GPUs {
 				if c.PCIAddress == g.gpus[i].PCIAddress {
 					steps = c.Steps
 				}
@@ -288,7 +288,7 @@ func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []profile.
 		return err
 	}
 	g.setDesired(now)
-	if left := profile.NewPlan(now); len(left.GPUs)+len(left.Refused)+len(left.Foreign) > 0 {
+	if left := profile.NewChanges(now); len(left.GPUs)+len(left.Refused)+len(left.Foreign) > 0 {
 		return fmt.Errorf("GPU %s was changed without an error, but does not have the desired layout: %s", changed.Name(), leftOver(left))
 	}
 	if err := g.at("done " + changed.Name()); err != nil {

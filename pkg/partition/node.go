@@ -54,9 +54,9 @@ type Config struct {
 type Node struct {
 	Config
 
-	// turn lets one call at a time plan or change GPUs.
-	turn sync.Mutex
-	// planned is the result of the last Plan, so that Apply applies the same. turn
+	// working is locked while a call plans or changes GPUs.
+	working sync.Mutex
+	// planned is the result of the last Plan, so that Apply applies the same. working
 	// protects it.
 	planned resolvedProfile
 }
@@ -72,8 +72,8 @@ func New(c Config) *Node {
 // Plan says what has to change to apply a profile. It changes nothing. The caller fills in
 // which switch it answers.
 func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.Task {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	seen, err := n.survey(ctx)
 	if err := join(err, n.allThere(seen)); err != nil {
 		return failed(err)
@@ -83,18 +83,18 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.T
 	if err != nil {
 		return refused(unfit(err.Error()))
 	}
-	plan, err := n.confirmedPlan(ctx, seen, desired)
+	changes, err := n.confirmedChanges(ctx, seen, desired)
 	if err != nil {
 		return failed(err)
 	}
-	if err := n.refusal(plan); err != nil {
+	if err := n.refusal(changes); err != nil {
 		return refused(err)
 	}
-	if err := n.lostInTheWay(plan); err != nil {
+	if err := n.lostInTheWay(changes); err != nil {
 		return failed(err)
 	}
 	n.planned = desired
-	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: changesOf(plan), Shrinking: plan.Shrinking}
+	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: changesOf(changes), Shrinking: changes.Shrinking}
 }
 
 func refused(err error) v1alpha1.Task {
@@ -124,18 +124,18 @@ func (n *Node) survey(ctx context.Context) ([]profile.NodeGPU, error) {
 	return n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
 }
 
-// confirmedPlan returns the plan for the GPUs that answered. Claims may have come and
+// confirmedChanges returns the changes of the GPUs that answered. Claims may have come and
 // gone while their state was read, so GPUs that seem to have foreign partitions are read
 // again under their lock.
-func (n *Node) confirmedPlan(ctx context.Context, seen []profile.NodeGPU, desired resolvedProfile) (profile.Plan, error) {
+func (n *Node) confirmedChanges(ctx context.Context, seen []profile.NodeGPU, desired resolvedProfile) (profile.Changes, error) {
 	desired.setDesired(seen)
-	plan := profile.NewPlan(seen)
-	if len(plan.Foreign) == 0 {
-		return plan, nil
+	changes := profile.NewChanges(seen)
+	if len(changes.Foreign) == 0 {
+		return changes, nil
 	}
 	for i := range seen {
 		gpuID := seen[i].PCIAddress
-		if !slices.ContainsFunc(plan.Foreign, func(q gpu.Partition) bool { return q.GPU == gpuID }) {
+		if !slices.ContainsFunc(changes.Foreign, func(q gpu.Partition) bool { return q.GPU == gpuID }) {
 			continue
 		}
 		err := n.Claims.Exclusive(ctx, []string{gpuID}, "is being looked at", func(held []ledger.Record) error {
@@ -146,11 +146,11 @@ func (n *Node) confirmedPlan(ctx context.Context, seen []profile.NodeGPU, desire
 			return err
 		})
 		if err != nil {
-			return profile.Plan{}, about(err, gpuID)
+			return profile.Changes{}, about(err, gpuID)
 		}
 	}
 	desired.setDesired(seen)
-	return profile.NewPlan(seen), nil
+	return profile.NewChanges(seen), nil
 }
 
 // present returns the GPUs that are not lost.

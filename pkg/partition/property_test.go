@@ -156,7 +156,7 @@ func (w *walker) leave(task v1alpha1.Task) {
 	seen, err := w.node.lookAll(w.t.Context(), w.hardware.snapshot(), w.claims.Held(addresses(w.hardware.snapshot())))
 	require.NoError(w.t, err)
 	setDesired(seen, w.node.planned.Layouts)
-	for _, c := range profile.NewPlan(seen).GPUs {
+	for _, c := range profile.NewChanges(seen).GPUs {
 		for _, s := range c.Steps {
 			if s.Op == profile.OpDestroy {
 				require.NotContains(w.t, c.Keeps, s.Placement.Name(), "what is destroyed is not kept")

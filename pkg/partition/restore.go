@@ -20,8 +20,8 @@ import (
 // It does nothing while another profile is being applied, because the controller asks for
 // that again.
 func (n *Node) Restore(ctx context.Context) error {
-	n.turn.Lock()
-	defer n.turn.Unlock()
+	n.working.Lock()
+	defer n.working.Unlock()
 	in := n.journal()
 	if in.Applying != nil || in.Applied.Snapshot.Hash == "" {
 		return nil
@@ -31,7 +31,7 @@ func (n *Node) Restore(ctx context.Context) error {
 	if err != nil {
 		return join(silent, about(err, addresses(n.GPUs())...))
 	}
-	if _, err := n.confirmedPlan(ctx, seen, desired); err != nil {
+	if _, err := n.confirmedChanges(ctx, seen, desired); err != nil {
 		return join(silent, err)
 	}
 	g := group{desired: desired}
@@ -40,7 +40,7 @@ func (n *Node) Restore(ctx context.Context) error {
 		g.keepMemory = true
 		ignoreMemory(seen)
 	}
-	refusal := n.refusal(profile.NewPlan(seen))
+	refusal := n.refusal(profile.NewChanges(seen))
 	if refusal == nil {
 		if err := n.settle(desired, seen); err != nil {
 			return err
@@ -85,13 +85,13 @@ func (n *Node) settle(desired resolvedProfile, seen []profile.NodeGPU) error {
 // memoryObstacle says why the memory mode cannot be restored, nil if it can be or need not
 // be.
 func (n *Node) memoryObstacle(seen []profile.NodeGPU) error {
-	plan := profile.NewPlan(seen)
-	step := memoryStep(plan)
+	changes := profile.NewChanges(seen)
+	step := memoryStep(changes)
 	if step == nil {
 		return nil
 	}
-	var together profile.Plan
-	for _, c := range plan.GPUs {
+	var together profile.Changes
+	for _, c := range changes.GPUs {
 		if c.Vendor == step.Vendor {
 			together.GPUs = append(together.GPUs, c)
 		}
@@ -100,7 +100,7 @@ func (n *Node) memoryObstacle(seen []profile.NodeGPU) error {
 		return n.refusal(together)
 	}
 	if err := inTheWay(together); err != nil {
-		return about(fmt.Errorf("%s: %w", step, err), withMemoryStep(plan)...)
+		return about(fmt.Errorf("%s: %w", step, err), withMemoryStep(changes)...)
 	}
 	return n.lostInTheWay(together)
 }

@@ -86,7 +86,7 @@ func TestShrinking(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := profile.NewPlan(tt.gpus)
+			plan := profile.NewChanges(tt.gpus)
 			var changes []string
 			for _, c := range plan.GPUs {
 				changes = append(changes, c.Name())

@@ -1,4 +1,4 @@
-// Package profile turns profiles into the desired state of each GPU of a node, and plans the
+// Package profile turns profiles into the desired state of each GPU of a node, and computes the
 // changes of the hardware.
 //
 // profile.go, rules.go, partitions.go and selector.go read PartitionProfiles. resolve.go applies
@@ -6,5 +6,5 @@
 // what is in force applies. state.go and layout.go define the desired state, sharedevices.go has the
 // shares of a GPU by it. packing.go and packingsearch.go find positions for MIG partitions.
 //
-// plan.go, planmig.go and planmodes.go compare layouts with the hardware. All of it is pure.
+// changes.go, changesmig.go and changesmodes.go compare layouts with the hardware. All of it is pure.
 package profile

@@ -43,7 +43,7 @@ func pack(g *gpu.GPU, parts []part, there []gpu.Partition) ([]gpu.Placement, err
 	return nil, misfit(&inMIG, full)
 }
 
-// named checks the parts and returns them with full names of profiles.
+// fullNames checks the parts and returns them with full names of profiles.
 func fullNames(g *gpu.GPU, parts []part) ([]part, error) {
 	full := make([]part, len(parts))
 	rest := ""

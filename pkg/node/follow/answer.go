@@ -27,7 +27,7 @@ func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 			time.AfterFunc(taintSettle, f.Nudge)
 			return nil
 		}
-		if task = f.planAgain(ctx, s); task.Phase == "" {
+		if task = f.planTainted(ctx, s); task.Phase == "" {
 			return nil
 		}
 	case v1alpha1.Applying:
@@ -49,9 +49,9 @@ func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 	return &task
 }
 
-// planAgain plans after the GPUs of the switch are tainted. During a rolling update, the plan
+// planTainted plans after the GPUs of the switch are tainted. During a rolling update, the plan
 // includes the claims that another plugin has prepared.
-func (f *Follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
+func (f *Follower) planTainted(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
 	ctx, cancel := context.WithTimeout(ctx, planBudget)
 	defer cancel()
 	if err := f.Claims.Refresh(ctx); err != nil {

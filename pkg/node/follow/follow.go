@@ -73,8 +73,8 @@ type Config struct {
 	// RestorePause is the first pause before restoring the profile is retried; zero: a
 	// minute.
 	RestorePause time.Duration
-	// OrderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
-	OrderPatience time.Duration
+	// TaintsPatience is how long the first publication waits for the GPUNode; zero: 30 s.
+	TaintsPatience time.Duration
 }
 
 // Monitor checks the GPUs.
@@ -93,8 +93,8 @@ type Follower struct {
 	// wake starts the next step. One place is enough: a signal that waits covers everything
 	// before it.
 	wake chan struct{}
-	// turn is closed once no other plugin works on the node.
-	turn chan struct{}
+	// active is closed once no other plugin works on the node.
+	active chan struct{}
 
 	unprepared unprepared
 
@@ -106,15 +106,15 @@ type Follower struct {
 	before     *v1alpha1.NodeReport
 	reportedAt time.Time
 	reportedTo types.UID
-	// order is the current order. orderedBy has the fields of the switch that it was made
-	// from; nil: no switch orders taints.
-	order     publisher.Order
-	orderedBy *v1alpha1.Switch
-	// readVersion is the resource version of the GPUNode that had the first order.
+	// taints are the taints for the current switch. taintsFrom has the fields of the switch that
+	// they were made from; it is nil if no switch requests taints.
+	taints     publisher.SwitchTaints
+	taintsFrom *v1alpha1.Switch
+	// readVersion is the resource version of the GPUNode that had the first desired taints.
 	readVersion string
-	// taints are the taints that the API server has accepted, at taintedAt; nil: none.
-	taints    *v1alpha1.PublishedTaints
-	taintedAt time.Time
+	// accepted are the taints that the API server has accepted, at acceptedAt; nil if there are none.
+	accepted   *v1alpha1.PublishedTaints
+	acceptedAt time.Time
 	// reservation is the ID of the defragmentation whose end is awaited.
 	reservation string
 	// gpuInputs are those of the last report, by the names of the GPUs.
@@ -131,14 +131,14 @@ type Follower struct {
 func New(c Config) *Follower {
 	return &Follower{
 		Config: c, informer: watchGPUNode(c.Nodes, c.Node.Name),
-		wake: make(chan struct{}, 1), turn: make(chan struct{}),
+		wake: make(chan struct{}, 1), active: make(chan struct{}),
 	}
 }
 
 // TakeOver lets Run begin: of two plugins, the one that publishes the GPUs also changes them
 // and reports. It is called once.
 func (f *Follower) TakeOver() {
-	close(f.turn)
+	close(f.active)
 }
 
 // Nudge starts the next step soon.
@@ -163,7 +163,7 @@ func (f *Follower) Run(ctx context.Context) {
 		return
 	}
 	select {
-	case <-f.turn:
+	case <-f.active:
 	case <-ctx.Done():
 		return
 	}
@@ -206,7 +206,7 @@ func (f *Follower) step(ctx context.Context) {
 	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
 		f.Profile.SetDecided()
 	}
-	f.Publisher.SetOrder(ctx, f.taintOrder(ctx, &node.Status))
+	f.Publisher.SetSwitchTaints(ctx, f.desiredTaints(ctx, &node.Status))
 	f.reserve(ctx, node.Status.Defragmentation)
 	f.Publisher.ClaimsChanged(ctx)
 	f.restore(ctx)
@@ -223,7 +223,7 @@ func (f *Follower) step(ctx context.Context) {
 	f.report(ctx, node.Status.State)
 }
 
-// isOlder reports whether a GPUNode is older than the one that had the first order: a watch can
+// isOlder reports whether a GPUNode is older than the one that had the first desired taints: a watch can
 // begin in the past.
 func (f *Follower) isOlder(node *v1alpha1.GPUNode) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, f.readVersion)
@@ -245,7 +245,7 @@ func (f *Follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	_, err = f.Nodes.Create(ctx, newGPUNode(f.Node), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		f.Publisher.SetOrder(ctx, publisher.Order{}) // a new one orders no taints
+		f.Publisher.SetSwitchTaints(ctx, publisher.SwitchTaints{}) // a new one requests no taints
 	case apierrors.IsAlreadyExists(err):
 		err = nil // the watch will deliver it
 	}

@@ -200,11 +200,11 @@ func (f *Follower) pendingOf(g *inventory.GPU, held []string) []string {
 func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
 	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
 	tainted := f.reported != nil && f.reported.Taints != nil
-	if !busy && tainted == (f.taints != nil) && time.Since(f.reportedAt) < reportInterval {
+	if !busy && tainted == (f.accepted != nil) && time.Since(f.reportedAt) < reportInterval {
 		return
 	}
 	report := f.nodeReport(ctx)
-	report.Task, report.Taints = f.task, f.taints
+	report.Task, report.Taints = f.task, f.accepted
 	if apiequality.Semantic.DeepEqual(report, f.reported) {
 		return
 	}

@@ -20,9 +20,9 @@ import (
 // again.
 const rebootPatience = 5 * time.Minute
 
-// rebootOrder is the record of a reboot. It is written before the reboot, for the plugin that
+// rebootRequest is the record of a reboot. It is written before the reboot, for the plugin that
 // starts afterwards.
-type rebootOrder struct {
+type rebootRequest struct {
 	Switch string    `json:"switch"`
 	BootID string    `json:"bootID"`
 	At     time.Time `json:"at"`
@@ -46,25 +46,25 @@ func rebootTarget(s *v1alpha1.Switch) (string, error) {
 // reboot reboots the machine once for a switch, and applies the profile afterwards. It returns
 // nil as long as the machine has not rebooted.
 func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
-	order, err := f.readReboot()
+	last, err := f.readReboot()
 	switch {
 	case err != nil:
 		return rebootFailed(err)
 	case f.Machine.BootID() == "":
 		return rebootFailed(errors.New("its boot ID cannot be read, so it is impossible to tell whether it was rebooted"))
-	case order.Switch == s.ID && order.BootID != f.Machine.BootID():
+	case last.Switch == s.ID && last.BootID != f.Machine.BootID():
 		return f.afterReboot(ctx, s)
-	case order.Switch == s.ID && f.Machine.Now().Sub(order.At) < rebootPatience:
+	case last.Switch == s.ID && f.Machine.Now().Sub(last.At) < rebootPatience:
 		return nil
 	}
 	target, err := rebootTarget(s)
 	if err != nil {
 		return rebootFailed(err)
 	}
-	next := rebootOrder{Switch: s.ID, BootID: f.Machine.BootID(), At: f.Machine.Now(), Target: target, Count: 1}
-	if order.Target == target {
-		next.Count = order.Count
-		if order.Switch != s.ID {
+	next := rebootRequest{Switch: s.ID, BootID: f.Machine.BootID(), At: f.Machine.Now(), Target: target, Count: 1}
+	if last.Target == target {
+		next.Count = last.Count
+		if last.Switch != s.ID {
 			next.Count++
 		}
 	}
@@ -99,23 +99,23 @@ func rebootFailed(err error) *v1alpha1.Task {
 	return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
 }
 
-func (f *Follower) readReboot() (rebootOrder, error) {
-	var order rebootOrder
+func (f *Follower) readReboot() (rebootRequest, error) {
+	var request rebootRequest
 	data, err := os.ReadFile(f.RebootFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return order, nil
+		return request, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &order)
+		err = json.Unmarshal(data, &request)
 	}
 	if err != nil {
-		return order, fmt.Errorf("read the record of the last reboot from %s: %w", f.RebootFile, err)
+		return request, fmt.Errorf("read the record of the last reboot from %s: %w", f.RebootFile, err)
 	}
-	return order, nil
+	return request, nil
 }
 
-func (f *Follower) writeReboot(order rebootOrder) error {
-	data, err := json.Marshal(order)
+func (f *Follower) writeReboot(request rebootRequest) error {
+	data, err := json.Marshal(request)
 	if err == nil {
 		err = durable.WriteFile(f.RebootFile, data)
 	}

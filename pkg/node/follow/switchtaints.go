@@ -21,41 +21,41 @@ import (
 )
 
 const (
-	// orderPatience is how long the first publication waits for the GPUNode, which may
-	// order taints; orderInterval is how often reading it is retried.
-	orderPatience = 30 * time.Second
-	orderInterval = 200 * time.Millisecond
+	// taintsPatience is how long the first publication waits for the GPUNode, which may
+	// request taints; taintsInterval is how often reading it is retried.
+	taintsPatience = 30 * time.Second
+	taintsInterval = 200 * time.Millisecond
 	// layoutsBudget limits how long reading the partitions of the GPUs may take, to compute
 	// which devices a profile does not offer.
 	layoutsBudget = 5 * time.Second
 )
 
-// taintOrder returns the order of a GPUNode. Names of GPUs that the node does not have are
-// ignored. It caches the last order, because computing one may need the GPUs.
-func (f *Follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.Order {
+// desiredTaints returns the taints that a GPUNode requests. Names of GPUs that the node does not have are
+// ignored. It caches the last ones, because computing them may need the GPUs.
+func (f *Follower) desiredTaints(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.SwitchTaints {
 	if !status.OrdersTaints() {
-		f.orderedBy, f.order = nil, publisher.Order{}
-		return f.order
+		f.taintsFrom, f.taints = nil, publisher.SwitchTaints{}
+		return f.taints
 	}
 	sw := &v1alpha1.Switch{
 		ID: status.Switch.ID, Order: status.Switch.Order, To: status.Switch.To,
 		GPUs: status.Switch.GPUs, Shrinking: status.Switch.Shrinking, Withhold: status.Switch.Withhold,
 	}
-	if reflect.DeepEqual(sw, f.orderedBy) {
-		return f.order
+	if reflect.DeepEqual(sw, f.taintsFrom) {
+		return f.taints
 	}
-	f.orderedBy = sw
-	f.order = publisher.Order{
+	f.taintsFrom = sw
+	f.taints = publisher.SwitchTaints{
 		By:       v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
 		Value:    names.RepartitioningTaintValue(sw.To.Profile),
 		GPUs:     slices.Clone(sw.GPUs),
 		Withhold: sw.Withhold,
 	}
 	f.shrink(ctx, sw)
-	return f.order
+	return f.taints
 }
 
-// shrink adds the devices that GPUs are about to lose to the order. If the profile does not
+// shrink adds the devices that GPUs are about to lose to the taints. If the profile does not
 // fit the node, these are not known, and all devices are tainted: the switch will fail.
 func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	byName := map[string]string{}
@@ -76,22 +76,22 @@ func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	layouts, err := f.Profile.Layouts(ctx, sw.To, of)
 	if err != nil {
 		klog.FromContext(ctx).Info("Cannot tell which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
-		f.order.GPUs = append(f.order.GPUs, sw.Shrinking...)
+		f.taints.GPUs = append(f.taints.GPUs, sw.Shrinking...)
 		return
 	}
-	f.order.Offers = map[string]profile.Layout{}
+	f.taints.Offers = map[string]profile.Layout{}
 	for name, address := range byName {
-		f.order.Offers[name] = layouts[address]
+		f.taints.Offers[name] = layouts[address]
 	}
 }
 
-// FirstOrder reads the ordered taints before the first publication, so that devices that an
+// FirstTaints reads the requested taints before the first publication, so that devices that an
 // earlier run tainted stay tainted. Without a GPUNode or its CRD there are none. If the
 // GPUNode cannot be read in time, the published taints stay.
-func (f *Follower) FirstOrder(ctx context.Context) {
-	patience := time.Now().Add(cmp.Or(f.OrderPatience, orderPatience))
-	_ = wait.PollUntilContextCancel(ctx, orderInterval, true, func(ctx context.Context) (bool, error) {
-		err := f.readOrder(ctx)
+func (f *Follower) FirstTaints(ctx context.Context) {
+	patience := time.Now().Add(cmp.Or(f.TaintsPatience, taintsPatience))
+	_ = wait.PollUntilContextCancel(ctx, taintsInterval, true, func(ctx context.Context) (bool, error) {
+		err := f.readTaints(ctx)
 		if err != nil && time.Now().After(patience) {
 			klog.FromContext(ctx).Error(err, "Cannot read the GPUNode of the node, so the taints of its devices stay as they are")
 			err = f.Publisher.KeepTaints(ctx)
@@ -100,8 +100,8 @@ func (f *Follower) FirstOrder(ctx context.Context) {
 	})
 }
 
-// readOrder reads the order from the API server.
-func (f *Follower) readOrder(ctx context.Context) error {
+// readTaints reads the requested taints from the API server.
+func (f *Follower) readTaints(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, inventory.SyncTimeout)
 	defer cancel()
 	// The plugin's role allows it to list GPUNodes, not to get one.
@@ -112,45 +112,45 @@ func (f *Follower) readOrder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var order publisher.Order
+	var taints publisher.SwitchTaints
 	var defragmentation *v1alpha1.Defragmentation
 	for i := range list.Items {
 		if node := &list.Items[i]; node.Name == f.Node.Name {
-			f.readVersion, order = node.ResourceVersion, f.taintOrder(ctx, &node.Status)
+			f.readVersion, taints = node.ResourceVersion, f.desiredTaints(ctx, &node.Status)
 			defragmentation = node.Status.Defragmentation
 		}
 	}
-	f.Publisher.SetOrder(ctx, order)
+	f.Publisher.SetSwitchTaints(ctx, taints)
 	f.reserve(ctx, defragmentation)
 	return nil
 }
 
-// confirmTaints reports whether the API server has accepted the taints of the current order. It
-// remembers that: accepted taints stay published while a switch orders them.
+// confirmTaints reports whether the API server has accepted the taints of the current switch. It
+// remembers that: accepted taints stay published while a switch requests them.
 func (f *Follower) confirmTaints(ctx context.Context) bool {
-	by, ok := f.Publisher.SentFor()
+	by, ok := f.Publisher.PublishedFor()
 	if by == (v1alpha1.PublishedTaints{}) {
-		f.taints = nil
+		f.accepted = nil
 		return false
 	}
 	if !ok {
 		return false
 	}
-	if f.taints != nil && *f.taints == by {
+	if f.accepted != nil && *f.accepted == by {
 		return true
 	}
 	published, err := f.Publisher.Stored(ctx)
 	if err != nil || !f.Publisher.Matches(published) {
 		return false
 	}
-	if now, ok := f.Publisher.SentFor(); !ok || now != by {
+	if now, ok := f.Publisher.PublishedFor(); !ok || now != by {
 		return false
 	}
-	f.taints, f.taintedAt = &by, time.Now()
+	f.accepted, f.acceptedAt = &by, time.Now()
 	return true
 }
 
-// awaitTaints waits until the API server has accepted the taints of the current order, and
+// awaitTaints waits until the API server has accepted the taints of the current switch, and
 // schedulers have noticed them. It returns false if the former takes too long.
 func (f *Follower) awaitTaints(ctx context.Context) bool {
 	waiting, cancel := context.WithTimeout(ctx, publishedPatience)
@@ -162,7 +162,7 @@ func (f *Follower) awaitTaints(ctx context.Context) bool {
 		klog.FromContext(ctx).Info("The API server does not have the taints of the switch yet, so there is no plan yet")
 		return false
 	}
-	settled := time.NewTimer(time.Until(f.taintedAt.Add(cmp.Or(f.TaintSettle, taintSettle))))
+	settled := time.NewTimer(time.Until(f.acceptedAt.Add(cmp.Or(f.TaintSettle, taintSettle))))
 	defer settled.Stop()
 	select {
 	case <-settled.C:

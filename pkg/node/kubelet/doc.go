@@ -3,6 +3,6 @@
 // allocated devices.
 //
 // During a rolling update, two plugins share the plugin's folder if they belong to the same
-// installation (lock.go), and one at a time publishes and changes GPUs (turn.go). A plugin is ready
+// installation (lock.go), and one at a time publishes and changes GPUs (lead.go). A plugin is ready
 // once the kubelet has registered it (registration.go).
 package kubelet

@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
@@ -147,7 +147,7 @@ func (d *Driver) remember(ctx context.Context, c *resourceapi.ResourceClaim, bef
 	switch {
 	case err == nil:
 		d.Follower.Prepared(c.UID)
-	case errors.As(err, &failed) && failed.Op == plan.OpCreate && !claim.IsTransient(failed) && !errors.Is(failed, gpu.ErrInUse):
+	case errors.As(err, &failed) && failed.Op == steps.OpCreate && !claim.IsTransient(failed) && !errors.Is(failed, gpu.ErrInUse):
 		d.Follower.Unprepared(c, err)
 	}
 	if err != nil {
@@ -220,7 +220,7 @@ func (d *Driver) reportLeftovers(ctx context.Context, held ledger.Record) {
 // reportDetail writes an event about the node for administrators. It names objects of other
 // namespaces that conflict with a claim, which users of the claim must not see.
 func (d *Driver) reportDetail(ctx context.Context, err error) {
-	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
+	if conflict := (*steps.ConflictError)(nil); errors.As(err, &conflict) {
 		d.Publisher.Events.Warn(ctx, names.EventClaimConflict, conflict.Detail())
 	}
 }

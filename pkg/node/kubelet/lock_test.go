@@ -140,6 +140,6 @@ func TestLockAlone(t *testing.T) {
 	require.NoError(t, os.Symlink("plugin.lock", filepath.Join(dir, "plugin.lock")))
 	_, err = LockAlone(ctx, dir)
 	require.ErrorIs(t, err, syscall.ELOOP, "one that cannot be seen may be there")
-	_, err = TakeTurn(ctx, filepath.Join(dir, "missing"), func() { assert.Fail(t, "it has no turn") })
+	_, err = Lead(ctx, filepath.Join(dir, "missing"), func() { assert.Fail(t, "it does not lead") })
 	require.ErrorContains(t, err, "take the lock of the plugin that publishes")
 }

@@ -84,10 +84,10 @@ type Publisher struct {
 	// obstacles lists, by GPU, what cannot be allocated now by what the hardware says,
 	// failures by what could not be prepared.
 	obstacles, failures map[string][]gpu.Obstacle
-	// order says which devices are tainted for a switch. sent identifies the order that the
-	// last publication carries out, nil before the first.
-	order Order
-	sent  *v1alpha1.PublishedTaints
+	// switchTaints says which devices are tainted for a switch. sent identifies the switch whose taints the
+	// last publication has, nil before the first.
+	switchTaints SwitchTaints
+	sent         *v1alpha1.PublishedTaints
 	// reservation says which devices are tainted for a defragmentation.
 	reservation Reservation
 	// noTaints is set when the API server drops device taints (DRADeviceTaints). Then free
@@ -152,8 +152,10 @@ func (p *Publisher) SetForeign(ctx context.Context, foreign map[string][]gpu.Par
 	set(ctx, p, &p.foreign, foreign)
 }
 
-// SetOrder sets which devices are tainted for a switch.
-func (p *Publisher) SetOrder(ctx context.Context, order Order) { set(ctx, p, &p.order, order) }
+// SetSwitchTaints sets which devices are tainted for a switch.
+func (p *Publisher) SetSwitchTaints(ctx context.Context, t SwitchTaints) {
+	set(ctx, p, &p.switchTaints, t)
+}
 
 // SetReservation sets which devices are tainted for a defragmentation.
 func (p *Publisher) SetReservation(ctx context.Context, r Reservation) {
@@ -240,7 +242,7 @@ func (p *Publisher) sendAll(ctx context.Context, all []publish.Slice) {
 	p.Metrics.PublishedDevices(all)
 	p.slices = len(all)
 	p.digests = publish.DigestsOfSlices(all)
-	p.sent = ptr.To(p.order.By)
+	p.sent = ptr.To(p.switchTaints.By)
 	if err := p.send(ctx, all); err != nil {
 		p.failed(ctx, err, handingOver)
 	}
@@ -270,7 +272,7 @@ func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
 	switch {
 	case p.noTaints:
 		p.withholdTainted(&out)
-	case p.order.Withhold && p.order.all(g.Name()):
+	case p.switchTaints.Withhold && p.switchTaints.all(g.Name()):
 		p.withholdFree(&out)
 	}
 	return out
@@ -338,7 +340,7 @@ func (p *Publisher) failed(ctx context.Context, err error, doing string) {
 // ClaimsChanged publishes again if the published devices depend on the claims.
 func (p *Publisher) ClaimsChanged(ctx context.Context) {
 	p.mu.Lock()
-	depends := p.noTaints || p.order.Withhold
+	depends := p.noTaints || p.switchTaints.Withhold
 	for _, g := range p.GPUs.List() {
 		depends = depends || p.holdsBack(g.PCIAddress) != p.heldBack[g.PCIAddress]
 	}

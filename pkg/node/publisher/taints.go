@@ -15,8 +15,8 @@ import (
 // gpuTaints returns the taints of all devices of a GPU. The caller holds the lock.
 func (p *Publisher) gpuTaints(g *inventory.GPU, others inventory.Owners) []resourceapi.DeviceTaint {
 	taints := taintsOf(g, others, p.Drivers.IsUpgrading(g.Vendor))
-	if p.order.all(g.Name()) {
-		taints = append(taints, p.order.taint())
+	if p.switchTaints.all(g.Name()) {
+		taints = append(taints, p.switchTaints.taint())
 	}
 	return taints
 }
@@ -89,8 +89,8 @@ func (p *Publisher) ownTaints(g *inventory.GPU) map[string][]resourceapi.DeviceT
 		if !layout.Offers(placement) {
 			taint(placement.Name(), names.TaintNotOffered, "")
 		}
-		if p.order.single(g.Name(), placement) {
-			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
+		if p.switchTaints.single(g.Name(), placement) {
+			taints[placement.Name()] = append(taints[placement.Name()], p.switchTaints.taint())
 		}
 		if slices.Contains(p.reservation.Devices, placement.Name()) {
 			taint(placement.Name(), names.TaintReserved, p.reservation.ID)
@@ -129,11 +129,11 @@ func (p *Publisher) withholdTainted(g *publish.GPU) {
 	g.Taints, g.DeviceTaints = nil, nil
 }
 
-// SentFor returns which switch orders taints now, and whether the last publication has them.
-func (p *Publisher) SentFor() (by v1alpha1.PublishedTaints, sent bool) {
+// PublishedFor returns which switch requests taints now, and whether the last publication has them.
+func (p *Publisher) PublishedFor() (by v1alpha1.PublishedTaints, sent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	by = p.order.By
+	by = p.switchTaints.By
 	sent = p.sent != nil && *p.sent == by
 	by.Withheld = p.noTaints && by.Switch != ""
 	return by, sent

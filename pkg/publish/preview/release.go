@@ -72,7 +72,7 @@ func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Releas
 		want := desired[gpus[i].PCIAddress]
 		gpus[i].To, gpus[i].Unchanged = want.Layout, want.Unchanged
 	}
-	for _, g := range profile.NewPlan(gpus).GPUs {
+	for _, g := range profile.NewChanges(gpus).GPUs {
 		for _, h := range g.InTheWay {
 			out.Devices = append(out.Devices, h.Device)
 		}

@@ -42,7 +42,7 @@ func TestAsThePluginPlans(t *testing.T) {
 				for i := range gpus {
 					gpus[i].To, gpus[i].Unchanged = desired[gpus[i].PCIAddress].Layout, desired[gpus[i].PCIAddress].Unchanged
 				}
-				plan := profile.NewPlan(gpus)
+				plan := profile.NewChanges(gpus)
 				if len(plan.Refused) > 0 {
 					continue
 				}

@@ -62,7 +62,7 @@ type GPU struct {
 	PCIAddress string
 }
 
-// File is a file of the GPU in
+// File returns the path of a file of the GPU in sysfs.
 func (c *GPU) File(name string) string { return path.Join(DevicesDir, c.PCIAddress, name) }
 
 // OnGPU runs f for one GPU, alone, if the GPU is there.

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// NodeGPU is the state of a GPU of a node, as a plan takes it.
+// NodeGPU is the state of a GPU of a node, as Changes are computed from it.
 type NodeGPU struct {
 	gpu.GPU
 	// Modes are the current modes.
@@ -82,11 +82,11 @@ func (s Step) String() string {
 	return "create partition " + s.Placement.Name()
 }
 
-// Plan lists the changes of a node's hardware. Changes of what is published and shared
-// are not part of it.
-type Plan struct {
+// Changes are the changes of a node's hardware. Changes of what is published and shared
+// are not part of them.
+type Changes struct {
 	// GPUs are the GPUs that change, in PCI order.
-	GPUs []GPUPlan
+	GPUs []GPUChanges
 	// Refused says why GPUs cannot have the desired layout. Nothing may be changed then.
 	Refused []RefusedError
 	// Foreign are partitions that Tranche did not create and that block the change. Nothing
@@ -105,8 +105,8 @@ type RefusedError struct {
 	Why string
 }
 
-// GPUPlan lists the changes of one GPU.
-type GPUPlan struct {
+// GPUChanges are the changes of one GPU.
+type GPUChanges struct {
 	gpu.GPU
 	// Steps are in the order in which they are performed. OpMemory is performed once for
 	// all GPUs of the vendor, before any other step.
@@ -118,30 +118,30 @@ type GPUPlan struct {
 	Keeps []string
 }
 
-// NewPlan compares the current state of GPUs with the desired one. It is pure.
-func NewPlan(gpus []NodeGPU) Plan {
-	var plan Plan
-	memory := plan.memoryModes(gpus)
+// NewChanges compares the current state of GPUs with the desired one. It is pure.
+func NewChanges(gpus []NodeGPU) Changes {
+	var changes Changes
+	memory := changes.memoryModes(gpus)
 	for i := range gpus {
 		if gpus[i].Unchanged {
 			continue
 		}
-		c := planner{NodeGPU: &gpus[i], plan: &plan, memory: memory[gpus[i].Vendor]}
-		c.planModes()
-		c.planMIG()
+		c := differ{NodeGPU: &gpus[i], changes: &changes, memory: memory[gpus[i].Vendor]}
+		c.diffModes()
+		c.diffMIG()
 		if len(c.steps)+len(c.inTheWay) > 0 {
-			plan.GPUs = append(plan.GPUs, GPUPlan{GPU: c.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
+			changes.GPUs = append(changes.GPUs, GPUChanges{GPU: c.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
 		}
 	}
-	slices.SortFunc(plan.GPUs, func(a, b GPUPlan) int { return cmp.Compare(a.Name(), b.Name()) })
-	plan.Shrinking = plan.shrinking(gpus)
-	return plan
+	slices.SortFunc(changes.GPUs, func(a, b GPUChanges) int { return cmp.Compare(a.Name(), b.Name()) })
+	changes.Shrinking = changes.shrinking(gpus)
+	return changes
 }
 
-// planner plans the changes of one GPU.
-type planner struct {
+// differ computes the changes of one GPU.
+type differ struct {
 	*NodeGPU
-	plan *Plan
+	changes *Changes
 	// memory is the memory mode that the GPUs of the vendor change to, empty if it does not
 	// change.
 	memory string
@@ -153,20 +153,20 @@ type planner struct {
 	stays func(gpu.Placement) bool
 }
 
-func (c *planner) step(op Op, mode string) {
+func (c *differ) step(op Op, mode string) {
 	c.steps = append(c.steps, Step{Op: op, GPU: c.PCIAddress, Vendor: c.Vendor, Mode: mode})
 }
 
-func (c *planner) stepAt(op Op, p gpu.Placement) {
+func (c *differ) stepAt(op Op, p gpu.Placement) {
 	c.steps = append(c.steps, Step{Op: op, GPU: c.PCIAddress, Vendor: c.Vendor, Placement: p})
 }
 
-func (c *planner) refuse(format string, args ...any) {
-	c.plan.Refused = append(c.plan.Refused, RefusedError{GPU: c.PCIAddress, Why: "GPU " + c.Name() + " " + fmt.Sprintf(format, args...)})
+func (c *differ) refuse(format string, args ...any) {
+	c.changes.Refused = append(c.changes.Refused, RefusedError{GPU: c.PCIAddress, Why: "GPU " + c.Name() + " " + fmt.Sprintf(format, args...)})
 }
 
 // mustLeave adds the holders of matching placements to those in the way.
-func (c *planner) mustLeave(which func(gpu.Placement) bool) {
+func (c *differ) mustLeave(which func(gpu.Placement) bool) {
 	for _, h := range c.Held {
 		if which(h.Placement.Base()) {
 			c.inTheWay = append(c.inTheWay, h)
@@ -175,7 +175,7 @@ func (c *planner) mustLeave(which func(gpu.Placement) bool) {
 }
 
 // keeps returns the names of the devices that do not change.
-func (c *planner) keeps() []string {
+func (c *differ) keeps() []string {
 	var names []string
 	for _, h := range c.Held {
 		if !slices.ContainsFunc(c.inTheWay, func(w Holder) bool { return w.Device == h.Device }) {
@@ -218,15 +218,15 @@ func (g *NodeGPU) shrinks() bool {
 // shrinking returns the names of the GPUs whose hardware does not change, but which offer
 // less than before. Displaced pods must not be scheduled to devices that these GPUs are
 // about to withdraw. If no GPU changes, no pod is displaced, and there are none.
-func (plan *Plan) shrinking(gpus []NodeGPU) []string {
-	if len(plan.GPUs) == 0 {
+func (changes *Changes) shrinking(gpus []NodeGPU) []string {
+	if len(changes.GPUs) == 0 {
 		return nil
 	}
 	var names []string
 	for i := range gpus {
 		g := &gpus[i]
-		changes := slices.ContainsFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == g.PCIAddress })
-		if !changes && g.shrinks() {
+		isChanged := slices.ContainsFunc(changes.GPUs, func(p GPUChanges) bool { return p.PCIAddress == g.PCIAddress })
+		if !isChanged && g.shrinks() {
 			names = append(names, g.Name())
 		}
 	}

@@ -9,24 +9,24 @@ import (
 
 // memoryModes returns the memory modes that GPUs have to change to, by vendor. All GPUs of
 // a vendor change together, because the driver is reloaded.
-func (plan *Plan) memoryModes(gpus []NodeGPU) map[gpu.Vendor]string {
+func (changes *Changes) memoryModes(gpus []NodeGPU) map[gpu.Vendor]string {
 	modes := map[gpu.Vendor]string{}
 	for _, v := range Vendors(gpus) {
-		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(g NodeGPU) bool { return g.Vendor != v }))
+		modes[v] = changes.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(g NodeGPU) bool { return g.Vendor != v }))
 	}
 	return modes
 }
 
 // memoryMode returns the memory mode that the GPUs of one vendor have to change to; empty:
 // it does not change.
-func (plan *Plan) memoryMode(gpus []NodeGPU) string {
-	want := plan.desiredMemory(gpus)
+func (changes *Changes) memoryMode(gpus []NodeGPU) string {
+	want := changes.desiredMemory(gpus)
 	if want == "" {
 		return ""
 	}
 	change := false
 	for i := range gpus {
-		c := planner{NodeGPU: &gpus[i], plan: plan}
+		c := differ{NodeGPU: &gpus[i], changes: changes}
 		switch m := c.Modes; {
 		case m.Memory == "" && c.To.Memory != "":
 			c.refuse("knows no memory modes, so it cannot be put into %s", want)
@@ -46,7 +46,7 @@ func (plan *Plan) memoryMode(gpus []NodeGPU) string {
 }
 
 // desiredMemory returns the memory mode that a layout sets, otherwise the previous one.
-func (plan *Plan) desiredMemory(gpus []NodeGPU) string {
+func (changes *Changes) desiredMemory(gpus []NodeGPU) string {
 	var asks *NodeGPU
 	before := ""
 	for i := range gpus {
@@ -59,7 +59,7 @@ func (plan *Plan) desiredMemory(gpus []NodeGPU) string {
 		case asks == nil:
 			asks = g
 		case asks.To.Memory != g.To.Memory:
-			p := planner{NodeGPU: g, plan: plan}
+			p := differ{NodeGPU: g, changes: changes}
 			p.refuse("is to be in memory mode %s and GPU %s in %s, but all GPUs of a node share theirs", g.To.Memory, asks.Name(), asks.To.Memory)
 		}
 	}
@@ -69,9 +69,9 @@ func (plan *Plan) desiredMemory(gpus []NodeGPU) string {
 	return asks.To.Memory
 }
 
-// planModes plans for a GPU whose partitions follow its modes. A GPU without modes can
+// diffModes computes the changes of a GPU whose partitions follow its modes. A GPU without modes can
 // only be whole.
-func (c *planner) planModes() {
+func (c *differ) diffModes() {
 	m, want := c.Modes, c.To.Compute
 	if c.memory != "" {
 		c.mustLeave(everything)

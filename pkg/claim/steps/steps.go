@@ -1,4 +1,4 @@
-package plan
+package steps
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ const (
 	OpForget Op = "forget"
 )
 
-// Step is one step of a plan. Steps are data, so that tests can stop the plugin before each of
+// Step is one step. Steps are data, so that tests can stop the plugin before each of
 // them.
 type Step struct {
 	Op Op
@@ -44,7 +44,7 @@ type Step struct {
 	Device int
 }
 
-// Situation is everything that a plan is made from.
+// Situation is everything that the steps are computed from.
 type Situation struct {
 	// Wanted is the record that the claim should have.
 	Wanted ledger.Record

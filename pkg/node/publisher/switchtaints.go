@@ -13,9 +13,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// Order says which devices are tainted while the node is switched to another profile. The
+// SwitchTaints says which devices are tainted while the node is switched to another profile. The
 // zero value taints none.
-type Order struct {
+type SwitchTaints struct {
 	// By identifies the switch. Zero: the taints of an earlier run are kept, because the
 	// GPUNode cannot be read.
 	By v1alpha1.PublishedTaints
@@ -40,15 +40,15 @@ type Reservation struct {
 	Devices []string
 }
 
-func (o *Order) taint() resourceapi.DeviceTaint {
+func (o *SwitchTaints) taint() resourceapi.DeviceTaint {
 	return noSchedule(names.TaintRepartitioning, o.Value)
 }
 
 // all reports whether all devices of a GPU are tainted.
-func (o *Order) all(name string) bool { return slices.Contains(o.GPUs, name) }
+func (o *SwitchTaints) all(name string) bool { return slices.Contains(o.GPUs, name) }
 
 // single reports whether a device is tainted although not all devices of its GPU are.
-func (o *Order) single(name string, p gpu.Placement) bool {
+func (o *SwitchTaints) single(name string, p gpu.Placement) bool {
 	if o.all(name) {
 		return false
 	}
@@ -62,13 +62,13 @@ func (p *Publisher) KeepTaints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.SetOrder(ctx, keptTaints(p.GPUs.Now(), published))
+	p.SetSwitchTaints(ctx, keptTaints(p.GPUs.Now(), published))
 	return nil
 }
 
-// keptTaints is the order that published ResourceSlices carry out.
-func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) Order {
-	var o Order
+// keptTaints returns the taints of published ResourceSlices.
+func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) SwitchTaints {
+	var o SwitchTaints
 	for i := range gpus {
 		name, total := gpus[i].Name(), 0
 		var tainted []string

@@ -6,8 +6,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// planMIG plans MIG mode and partitions. A GPU without MIG does not change.
-func (c *planner) planMIG() {
+// diffMIG computes the changes of MIG mode and partitions. A GPU without MIG does not change.
+func (c *differ) diffMIG() {
 	want := c.desiredMIG()
 	if c.Modes.MIG == "" {
 		if c.To.Partitioning == PartitioningStatic {
@@ -49,7 +49,7 @@ func (c *planner) planMIG() {
 // Hopper and later change the mode when a claim needs it. Ampere changes it only by a reset
 // of the GPU, for which a profile must mention MIG: the GPU is then in MIG mode, unless the
 // profile disables it. A profile that does not mention MIG leaves the mode as it was.
-func (c *planner) desiredMIG() gpu.MIGMode {
+func (c *differ) desiredMIG() gpu.MIGMode {
 	switch {
 	case c.To.Partitioning == PartitioningOff:
 		return gpu.MIGOff
@@ -63,10 +63,10 @@ func (c *planner) desiredMIG() gpu.MIGMode {
 	return c.Before.MIG
 }
 
-// remove plans the removal of partitions that the layout does not have: idle ones of
+// remove adds the removal of partitions that the layout does not have: idle ones of
 // Tranche, and if exact also those that claims still hold. Foreign partitions are never
 // removed.
-func (c *planner) remove(exact bool) {
+func (c *differ) remove(exact bool) {
 	for _, q := range c.Live {
 		p := q.Placement()
 		if q.Type != gpu.TypeMIG || c.inLayout(p) {
@@ -78,13 +78,13 @@ func (c *planner) remove(exact bool) {
 		case held, slices.ContainsFunc(c.Ours, q.Is):
 			c.stepAt(OpDestroy, p)
 		case exact:
-			c.plan.Foreign = append(c.plan.Foreign, q)
+			c.changes.Foreign = append(c.changes.Foreign, q)
 		}
 	}
 }
 
 // inLayout reports whether the placement is a static partition of the layout.
-func (c *planner) inLayout(p gpu.Placement) bool {
+func (c *differ) inLayout(p gpu.Placement) bool {
 	return c.To.Partitioning == PartitioningStatic &&
 		slices.ContainsFunc(c.To.Static, func(l gpu.Placement) bool { return l.Name() == p.Name() })
 }

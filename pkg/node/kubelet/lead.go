@@ -10,16 +10,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// turnInterval is how often a plugin checks whether the other one has ended.
-const turnInterval = 200 * time.Millisecond
+// leadInterval is how often a plugin checks whether the other one has ended.
+const leadInterval = 200 * time.Millisecond
 
-// TakeTurn makes sure that one plugin at a time publishes the GPUs of the node, changes them for
+// Lead makes sure that one plugin at a time publishes the GPUs of the node, changes them for
 // a profile, and reports in the GPUNode. Otherwise two plugins would overwrite each other's
 // ResourceSlices during a rolling update, and one would restore what the other is changing. The
-// newer plugin waits until the older one has ended. mine is called once, when the turn begins:
-// before TakeTurn returns, if there is no other plugin. release ends the turn. The caller must
-// not write or change anything afterwards.
-func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err error) {
+// newer plugin leads when the older one has ended. lead is called once, when this plugin begins to
+// lead: before Lead returns, if there is no other plugin. stepDown ends that. The caller must not
+// write or change anything afterwards.
+func Lead(ctx context.Context, dir string, lead func()) (stepDown func(), err error) {
 	lock := flock.New(filepath.Join(dir, "publisher.lock"))
 	got, err := lock.TryLock()
 	if err != nil {
@@ -27,22 +27,22 @@ func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	release = func() {
+	stepDown = func() {
 		cancel()
 		<-ended
 		lock.Close()
 	}
 	if got {
 		close(ended)
-		mine()
-		return release, nil
+		lead()
+		return stepDown, nil
 	}
 	klog.FromContext(ctx).Info("Another plugin publishes the GPUs of this node; this one takes over when it has ended")
 	go func() {
 		defer close(ended)
 		for {
 			select {
-			case <-time.After(turnInterval):
+			case <-time.After(leadInterval):
 			case <-ctx.Done():
 				return
 			}
@@ -50,10 +50,10 @@ func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err
 			case err != nil:
 				klog.FromContext(ctx).Error(err, "Cannot see whether another plugin still publishes the GPUs of this node")
 			case got:
-				mine()
+				lead()
 				return
 			}
 		}
 	}()
-	return release, nil
+	return stepDown, nil
 }

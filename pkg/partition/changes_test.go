@@ -89,7 +89,7 @@ type outcome struct {
 	foreign  []string
 }
 
-func outcomeOf(plan profile.Plan) outcome {
+func outcomeOf(plan profile.Changes) outcome {
 	var refused []string
 	for _, r := range plan.Refused {
 		refused = append(refused, r.Why)
@@ -220,7 +220,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			outcome{refused: "GPU gpu-0000-04-00-0 does not support MIG, so it cannot have static partitions"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(profile.NewPlan([]profile.NodeGPU{tt.gpu}))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(profile.NewChanges([]profile.NodeGPU{tt.gpu}))) })
 	}
 }
 
@@ -316,14 +316,14 @@ func TestPlanForAMD(t *testing.T) {
 			outcome{refused: "GPU gpu-0000-83-00-0 cannot be partitioned, so it cannot be put into compute mode CPX"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(profile.NewPlan(tt.gpus))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(profile.NewChanges(tt.gpus))) })
 	}
 }
 
 // The answer to the controller has the GPUs by name, in PCI order.
 func TestChanges(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	changes := changesOf(profile.NewPlan([]profile.NodeGPU{
+	changes := changesOf(profile.NewChanges([]profile.NodeGPU{
 		gpuOf(mi300, to(profile.Layout{Compute: "CPX"})),
 		gpuOf(other, to(off)),
 		gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
@@ -356,7 +356,7 @@ func TestPlanForAnotherVendor(t *testing.T) {
 		"a memory mode":              {gpu: acme(to(profile.Layout{Memory: "NPS4"})), want: "knows no memory modes"},
 		"MIG, as a profile names it": {gpu: acme(to(named))},
 	} {
-		plan := profile.NewPlan([]profile.NodeGPU{test.gpu})
+		plan := profile.NewChanges([]profile.NodeGPU{test.gpu})
 		assert.Empty(t, plan.GPUs, name)
 		if test.want == "" {
 			assert.Empty(t, plan.Refused, name)
@@ -365,7 +365,7 @@ func TestPlanForAnotherVendor(t *testing.T) {
 		}
 	}
 
-	plan := profile.NewPlan([]profile.NodeGPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))})
+	plan := profile.NewChanges([]profile.NodeGPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))})
 	assert.Empty(t, plan.Refused)
 	assert.Len(t, plan.GPUs, 1)
 	assert.Equal(t, gpu.AMD, plan.GPUs[0].Vendor)

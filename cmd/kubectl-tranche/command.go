@@ -121,7 +121,7 @@ func addOutput(cmd *cobra.Command, byDefault string, formats ...string) {
 	}
 }
 
-// outputOf is the format that the user asks for.
+// outputOf returns the format that the user asks for.
 func outputOf(cmd *cobra.Command) string {
 	output, _ := cmd.Flags().GetString("output") // empty for commands without the flag
 	return output
@@ -140,7 +140,7 @@ type session struct {
 	asked, namespace string
 }
 
-// session is without a connection.
+// session returns a session without a connection.
 func (o *options) session(cmd *cobra.Command) *session {
 	screen := func() picture.Screen {
 		s := picture.ScreenOf(o.out)

@@ -102,7 +102,7 @@ func refuseImpossible(documents []formats.Document) error {
 	return nil
 }
 
-// oneOfEachModel are GPUs of all NVIDIA models that are known.
+// oneOfEachModel returns GPUs of all NVIDIA models that are known.
 func oneOfEachModel() (all []gpu.GPU, err error) {
 	for _, model := range models.NVIDIAModels() {
 		inventory, err := models.ParseInventory([]byte(fmt.Sprintf("gpus: [{model: %q}]", model)))
@@ -130,7 +130,7 @@ var labels = map[formats.Format]string{
 	formats.MIGParted: names.LabelMIGConfig, formats.DevicePlugin: names.LabelDevicePluginConfig, formats.DeviceConfigManager: names.LabelGPUConfigProfile,
 }
 
-// printed is a document as YAML with comments. The error has what cannot be converted. made are the
+// printed returns a document as YAML with comments. The error has what cannot be converted. made are the
 // ResourceClaimTemplates that are printed already.
 func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
 	var b strings.Builder
@@ -167,7 +167,7 @@ func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, e
 	return b.String(), errors.Join(errs...)
 }
 
-// printedObject is an object, after the templates that it names.
+// printedObject returns an object, after the templates that it names.
 func printedObject(d *formats.Document, made map[types.NamespacedName]bool) (string, error) {
 	var b strings.Builder
 	whose := d.Object.Names()

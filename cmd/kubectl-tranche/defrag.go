@@ -60,8 +60,8 @@ func newDefragCommand(o *options) *cobra.Command {
 			return (&defragRun{session: s, flags: f, pod: strings.Join(args, "")}).run(ctx)
 		}),
 	}
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
-	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "most pods that one plan moves")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "preview only; required, because this command changes nothing")
+	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "maximum number of pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
 	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
@@ -121,7 +121,7 @@ func (r *defragRun) run(ctx context.Context) error {
 	return r.show(advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
 }
 
-// waiting are the pods to plan for.
+// waiting returns the pods to plan for.
 func (r *defragRun) waiting(in *defrag.Input) (out []*corev1.Pod, err error) {
 	for i := range in.Pods {
 		pod := &in.Pods[i]

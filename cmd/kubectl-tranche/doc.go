@@ -1,5 +1,5 @@
 // Command kubectl-tranche is a kubectl plugin that draws the GPUs of a cluster:
-// how each is partitioned, who holds which piece, and what still fits. `why POD` tells why
+// how each is partitioned, who holds which piece, and what still fits. `why POD` explains why
 // a pod that wants a piece does not run, `templates` what a node with certain GPUs
 // will publish.
 //

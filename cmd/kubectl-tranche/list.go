@@ -43,7 +43,7 @@ func slicesError(err error) error {
 	return nil
 }
 
-// systemNamespace is the namespace of Tranche: the one that the user names, or that of the chart's classes.
+// systemNamespace returns the namespace of Tranche: the one that the user names, or that of the chart's classes.
 // A pod of another namespace could pretend to be Tranche's.
 func (c connection) systemNamespace(ctx context.Context, named string) (string, error) {
 	if named != "" {

@@ -59,7 +59,7 @@ func newPlanCommand(o *options) *cobra.Command {
 			return (&planRun{session: s, flags: f, plan: p, own: own}).run(ctx)
 		}),
 	}
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing; this command can do nothing else")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "preview only; required, because this command changes nothing")
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
 	addOutput(cmd, "", "json")
 	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
@@ -149,7 +149,7 @@ func (r *planRun) run(ctx context.Context) error {
 	return r.show(f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
 }
 
-// checked has the API server check the plan by a dry run.
+// checked checks the plan by a dry run of the API server.
 func (r *planRun) checked(ctx context.Context) error {
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.PlanKind,
@@ -196,7 +196,7 @@ func (r *planRun) input(ctx context.Context) (in rollout.ForecastInput, err erro
 	return in, nil
 }
 
-// target is what the nodes would get: the profile in the file, or the one in the cluster.
+// target returns what the nodes would get: the profile in the file, or the one in the cluster.
 func (r *planRun) target(ctx context.Context) (v1alpha1.ProfileSnapshot, error) {
 	name := r.plan.Spec.Profile
 	to := v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromPlan, Plan: r.plan.Name}

@@ -69,7 +69,7 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 	return nil
 }
 
-// podsOf are the pods whose claims hold devices that have to be released.
+// podsOf returns the pods whose claims hold devices that have to be released.
 func podsOf(held []cluster.Held, release preview.Release) (pods []rollout.ForecastPod) {
 	for _, h := range held {
 		if !slices.Contains(release.Devices, h.Device) && !slices.Contains(release.Unknown, gpu.OfDevice(h.Device)) {
@@ -79,7 +79,7 @@ func podsOf(held []cluster.Held, release preview.Release) (pods []rollout.Foreca
 			for _, user := range o.Pods {
 				pod := rollout.ForecastPod{Namespace: o.Namespace, Name: user}
 				if strings.Contains(user, "/") {
-					pod.Why = "it is no pod, so it cannot be evicted"
+					pod.Why = "it is not a pod, so it cannot be evicted"
 				}
 				if !slices.Contains(pods, pod) {
 					pods = append(pods, pod)

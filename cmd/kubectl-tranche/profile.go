@@ -160,8 +160,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	return r.say("To see its progress: kubectl tranche profile %s", r.node)
 }
 
-// unlessInGPUNode tells who may not label nodes of the other way, which takes no right to
-// anything else of them.
+// unlessInGPUNode adds, for users who may not label nodes, the other way to set a profile.
 func (r *profileRun) unlessInGPUNode(err error, profile string) error {
 	if profile == "" || !apierrors.IsForbidden(err) {
 		return err

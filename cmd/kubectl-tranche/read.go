@@ -68,7 +68,7 @@ func (r reader) read(ctx context.Context) (cluster.Objects, cluster.View, error)
 	return in, view, nil
 }
 
-// selected are the names of nodes, of those that were asked for.
+// selected returns the names of nodes, of those that were asked for.
 func selected(only []string, nodes []corev1.Node) []string {
 	names := []string{}
 	for i := range nodes {

@@ -93,7 +93,7 @@ func planName(arg string) string {
 	return bareName(arg, "partitionplan", "partitionplans", "partitionplan.tranche.dev")
 }
 
-// bareName is the name in KIND/NAME, if the kind is one of these.
+// bareName returns the name in KIND/NAME, if the kind is one of these.
 func bareName(arg string, kinds ...string) string {
 	if kind, name, found := strings.Cut(arg, "/"); found && slices.Contains(kinds, kind) {
 		return name

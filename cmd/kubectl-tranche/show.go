@@ -63,7 +63,7 @@ func (r *showRun) run(ctx context.Context) error {
 	return r.show(r.content(s), r.picture(s))
 }
 
-// content is what is written for programs. For them, a summary is one only if it was asked for.
+// content returns what is written for programs. For them, a summary is one only if it was asked for.
 func (r *showRun) content(s *cluster.Summary) any {
 	if r.forced && r.flags.summary {
 		return overview.Of(s)

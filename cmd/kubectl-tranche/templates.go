@@ -97,7 +97,7 @@ const helpWidth = 78
 
 func (o *templatesOptions) print(out io.Writer, output string) error {
 	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
-		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
+		return fmt.Errorf("--node-name %q is not a valid node name: %s", o.node, strings.Join(problems, ", "))
 	}
 	n, err := o.read()
 	if err != nil {
@@ -115,7 +115,7 @@ func (o *templatesOptions) print(out io.Writer, output string) error {
 	return printer.PrintObj(&resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: published}, out)
 }
 
-// read is the node that the flags describe.
+// read returns the node that the flags describe.
 func (o *templatesOptions) read() (preview.Node, error) {
 	n := preview.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
 	var err error
@@ -134,7 +134,7 @@ func (o *templatesOptions) read() (preview.Node, error) {
 	for _, resource := range o.legacy {
 		vendor, ok := gpu.VendorOf(resource)
 		if !ok {
-			return n, fmt.Errorf("--legacy-resource %q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
+			return n, fmt.Errorf("unknown --legacy-resource %q: use nvidia.com/gpu or amd.com/gpu", resource)
 		}
 		n.LegacyResources[vendor] = resource
 	}

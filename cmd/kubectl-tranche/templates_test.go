@@ -116,7 +116,7 @@ func TestTemplatesMistakes(t *testing.T) {
 		`"H100" is several models: choose one of H100-80GB, `: {"--model", broken},
 		"no such file":                                        {"--model", "./none"},
 		`unsupported output format "wide": use yaml or json`:  {"--model", "l4x4", "-o", "wide"},
-		`--node-name "Node A" is no name`:                     {"--model", "l4x4", "--node-name", "Node A"},
+		`--node-name "Node A" is not a valid node name`:       {"--model", "l4x4", "--node-name", "Node A"},
 		"unknown command":                                     {"h100x8"},
 	} {
 		_, err := run(t, append([]string{"templates"}, args...)...)

@@ -125,7 +125,7 @@ func (r *topRun) run(ctx context.Context) error {
 	return r.show(content, draw)
 }
 
-// picture is what is shown of nodes, which it sorts, and what draws it.
+// picture returns what is shown of nodes, which it sorts, and what draws it.
 func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*picture.Page)) {
 	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
 	for i := range nodes {
@@ -197,7 +197,7 @@ func (r *topRun) read(ctx context.Context) ([]usage.Node, error) {
 	return nodes, r.foundAll(nodes)
 }
 
-// foundAll is an error if a node that was named has no plugin, or no GPUs. Those with labels may have none.
+// foundAll returns an error if a node that was named has no plugin, or no GPUs. Those with labels may have none.
 func (r *topRun) foundAll(nodes []usage.Node) error {
 	for _, name := range r.flags.nodes {
 		if r.flags.selector == "" && !slices.ContainsFunc(nodes, func(n usage.Node) bool { return n.Name == name }) {

@@ -73,7 +73,7 @@ func (r *topRun) round(live *picture.Live, started time.Time, nodes []usage.Node
 	return r.say("")
 }
 
-// unanswered are the nodes of a round that failed as a whole.
+// unanswered returns the nodes of a round that failed as a whole.
 func unanswered(last []usage.Node, err error) []usage.Node {
 	var out []usage.Node
 	for i := range last {

@@ -43,7 +43,7 @@ func newUICommand(o *options) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    o.connected(func(ctx context.Context, s *session, _ []string) error { return s.ui(ctx, system, port, open) }),
 	}
-	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0: any that is free")
+	cmd.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0 means any free port")
 	cmd.Flags().StringVar(&system, "system-namespace", "", "namespace of Tranche (default: the one that its DeviceClasses name)")
 	cmd.Flags().BoolVar(&open, "open", false, "open the page in the browser")
 	return cmd

@@ -24,7 +24,7 @@ var version = "dev"
 const (
 	// versionLabel has the version of the chart's application on all its pods.
 	versionLabel = "app.kubernetes.io/version"
-	// partLabel selects the pods of the chart, componentLabel tells which they are.
+	// partLabel selects the pods of the chart, componentLabel has their component.
 	partLabel      = "app.kubernetes.io/part-of=tranche"
 	componentLabel = "app.kubernetes.io/component"
 )

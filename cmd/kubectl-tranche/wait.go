@@ -65,7 +65,7 @@ func until[T any, P interface {
 	return err
 }
 
-// wait prints each step until the profile is applied; empty: the one that applies
+// wait prints each step until the profile is applied; if profile is empty, the one that applies
 // without the label.
 func (r *profileRun) wait(ctx context.Context, profile string) error {
 	live := picture.Live{Out: r.out}
@@ -124,7 +124,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	return false, nil
 }
 
-// step is a line of progress. It has no times in it, so that it changes only when
+// step returns a line of progress. It has no times in it, so that it changes only when
 // something happens.
 func (r *profileRun) step(far cluster.Progress, profile string) string {
 	switch {

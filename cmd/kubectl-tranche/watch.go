@@ -116,7 +116,7 @@ func waitFor(ctx context.Context, changes <-chan struct{}, most time.Duration) b
 	return true
 }
 
-// idle is how long nothing is done if nothing changes, 0 for ever.
+// idle returns how long nothing is done if nothing changes. 0 means for ever.
 func (r *showRun) idle() time.Duration {
 	if r.screen().Live {
 		return redraw

@@ -67,7 +67,7 @@ func newWhyCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// targetsOf are the objects that arguments or files name.
+// targetsOf returns the objects that arguments or files name.
 func targetsOf(args []string, in io.Reader, files []string) ([]target, error) {
 	if len(files) == 0 {
 		t, err := parseTarget(args)

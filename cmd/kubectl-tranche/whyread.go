@@ -160,7 +160,7 @@ func (r *whyReader) readStorage(ctx context.Context, in *why.Input) {
 	}
 }
 
-// translated are the values of the namespace label that the chart's policies are bound to.
+// translated returns the values of the namespace label that the chart's policies are bound to.
 func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 	bindings, err := read.All[admissionv1.ValidatingAdmissionPolicyBinding](ctx, r, "")
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 	return projects, nil
 }
 
-// absent reads what may tell why a pod does not exist.
+// absent reads what may explain why a pod does not exist.
 func (r *whyReader) absent(ctx context.Context, name string) why.AbsentInput {
 	in := why.AbsentInput{Namespace: r.namespace, Name: name, Now: r.now}
 	var err error

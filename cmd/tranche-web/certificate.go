@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
-// certificate is a configuration with the certificate of the files, as they are now, or with one
+// certificate returns a configuration with the certificate of the files, as they are now, or with one
 // that nobody has signed.
 func certificate(ctx context.Context, group *errgroup.Group, dir string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}

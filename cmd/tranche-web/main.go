@@ -37,7 +37,7 @@ const maxConnections = 512
 type config struct {
 	// address is where the page is served, httpAddress metrics and health checks.
 	address, httpAddress string
-	// certDir has tls.crt and tls.key; empty: a certificate of its own.
+	// certDir has tls.crt and tls.key. If it is empty, the page has a certificate of its own.
 	certDir string
 	// namespace is that of Tranche.
 	namespace string

@@ -48,7 +48,7 @@ func Amounts(of map[string]string, all bool) []string {
 	return out
 }
 
-// amountNames are the names of the capacities, those that measure shares first.
+// amountNames returns the names of the capacities, those that measure shares first.
 func amountNames(of map[string]string) []string {
 	names := slices.Sorted(maps.Keys(of))
 	known := []string{"memory", "fraction", "compute", "clients"}

@@ -186,7 +186,7 @@ func (g *GPU) describe(p *Pool) {
 	g.MemoryBytes = max(g.MemoryBytes, p.Total[names.CounterMemory])
 }
 
-// mode is the mode of the held devices, nil if none is held or has a mode.
+// mode returns the mode of the held devices, nil if none is held or has a mode.
 func (p *Pool) mode() *Mode {
 	name, _ := p.Users()
 	if name == "" {
@@ -270,7 +270,7 @@ func doubt(segments []Segment, all bool) {
 	}
 }
 
-// state is the state of a position that nobody holds.
+// state returns the state of a position that nobody holds.
 func (p *Pool) state(position int) State {
 	found := Leftover
 	for _, d := range p.Devices {

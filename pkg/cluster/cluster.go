@@ -35,7 +35,7 @@ type Objects struct {
 	Notes []string
 	// Now is when the objects were read.
 	Now time.Time
-	// Compiled are selectors that were compiled for other models, nil: none.
+	// Compiled are selectors that were compiled for other models. It may be nil.
 	Compiled *cel.Cache
 }
 
@@ -133,7 +133,7 @@ func (c *Cluster) NodeNames() []string {
 	return slices.Compact(names)
 }
 
-// Progress tells how far a node is with its profile, nil if it has no GPUNode.
+// Progress returns how far a node is with its profile, nil if it has no GPUNode.
 func (c *Cluster) Progress(node string) *Progress {
 	for i := range c.GPUNodes {
 		if c.GPUNodes[i].Name == node {

@@ -17,7 +17,7 @@ var conditionParser = func() *celgo.Env {
 	return env
 }()
 
-// driverConditions are the conditions in selectors that depend on device.driver and on nothing else of a
+// driverConditions returns the conditions in selectors that depend on device.driver and on nothing else of a
 // device. All of them must be true for a device to be selected. A selector that cannot be parsed has none.
 func driverConditions(selectors []resourceapi.DeviceSelector) (out []resourceapi.DeviceSelector) {
 	for _, s := range selectors {
@@ -42,7 +42,7 @@ func driverConditions(selectors []resourceapi.DeviceSelector) (out []resourceapi
 	return out
 }
 
-// conjuncts are the parts of a && b && c.
+// conjuncts returns the parts of a && b && c.
 func conjuncts(e ast.Expr) []ast.Expr {
 	if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.LogicalAnd {
 		var out []ast.Expr

@@ -48,7 +48,7 @@ func newDevice(p *Pool, s *resourceapi.ResourceSlice, published *resourceapi.Dev
 	return d
 }
 
-// CEL is the device as selectors see it.
+// CEL returns the device as selectors see it.
 func (d *Device) CEL() cel.Device {
 	return cel.Device{Driver: d.Pool.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity}
 }
@@ -56,7 +56,7 @@ func (d *Device) CEL() cel.Device {
 // Shared reports whether several claims can hold the device at once.
 func (d *Device) Shared() bool { return ptr.Deref(d.AllowMultipleAllocations, false) }
 
-// holding are the holders without admin access.
+// holding returns the holders without admin access.
 func (d *Device) holding() []Holder {
 	return slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return h.Admin })
 }
@@ -102,7 +102,7 @@ func (d *Device) text(name string) string {
 	return ""
 }
 
-// Mode is the compute mode ("CPX") that the GPU must be in to have the device, empty if
+// Mode returns the compute mode ("CPX") that the GPU must be in to have the device, empty if
 // its partitions do not follow a mode.
 func (d *Device) Mode() string {
 	profile := d.text("profile")
@@ -112,7 +112,7 @@ func (d *Device) Mode() string {
 	return d.text("computePartition")
 }
 
-// memory is the device's memory in bytes.
+// memory returns the device's memory in bytes.
 func (d *Device) memory() int64 {
 	for name, c := range d.Capacity {
 		if capacityName(name) == names.CounterMemory {
@@ -134,7 +134,7 @@ func (d *Device) label() string {
 	return labelOfName(d.Name)
 }
 
-// labelOfName is the label of a device of which only the name is known.
+// labelOfName returns the label of a device of which only the name is known.
 func labelOfName(device string) string {
 	gpuID := GPUOf(device)
 	if device == gpuID {

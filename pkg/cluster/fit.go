@@ -45,7 +45,7 @@ func largerFirst(a, b Fit) int {
 	return cmp.Or(cmp.Compare(b.Positions, a.Positions), cmp.Compare(computeSlices(b.Label), computeSlices(a.Label)), cmp.Compare(a.Label, b.Label))
 }
 
-// computeSlices is the number before the "g" of a profile: its compute slices.
+// computeSlices returns the number before the "g" of a profile: its compute slices.
 func computeSlices(label string) int {
 	n := 0
 	for _, c := range label {
@@ -57,7 +57,7 @@ func computeSlices(label string) int {
 	return n
 }
 
-// BaseProfile is the profile of a variant ("1g.10gb" of "1g.10gb+me"), empty if it is none.
+// BaseProfile returns the profile of a variant ("1g.10gb" of "1g.10gb+me"), empty if it is none.
 func BaseProfile(label string) string {
 	if end := strings.IndexAny(label, "+-"); end > 0 {
 		return label[:end]
@@ -93,5 +93,5 @@ func Sum(gpus []GPU) []Fit {
 	return out
 }
 
-// Free is the free capacity of the GPUs of a node, without the variants that Plain drops.
+// Free returns the free capacity of the GPUs of a node, without the variants that Plain drops.
 func (n Node) Free() []Fit { return Plain(Sum(n.GPUs)) }

@@ -82,7 +82,7 @@ func (h Holder) seenFrom(namespace string) Holder {
 
 func (h Holder) sameClaim(o Holder) bool { return h.Namespace == o.Namespace && h.Claim == o.Claim }
 
-// Left is the free amount of a shared device, by capacity.
+// Left returns the free amount of a shared device, by capacity.
 func (d *Device) Left() map[string]resource.Quantity {
 	rest := map[string]resource.Quantity{}
 	for name, capacity := range d.Capacity {
@@ -95,7 +95,7 @@ func (d *Device) Left() map[string]resource.Quantity {
 	return rest
 }
 
-// leftMemory is the memory of what is left of a share.
+// leftMemory returns the memory of what is left of a share.
 func (d *Device) leftMemory(left map[string]resource.Quantity) int64 {
 	if q, ok := left["fraction"]; ok {
 		return int64(q.AsApproximateFloat64() * float64(d.memory()))
@@ -104,7 +104,7 @@ func (d *Device) leftMemory(left map[string]resource.Quantity) int64 {
 	return max(0, q.Value())
 }
 
-// Users are the claims that hold devices with a mode, each once, and that mode. It is empty if
+// Users returns the claims that hold devices with a mode, each once, and that mode. It is empty if
 // there are none.
 func (p *Pool) Users() (mode string, holders []Holder) {
 	for _, d := range p.Devices {

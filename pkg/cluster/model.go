@@ -140,7 +140,7 @@ type Holder struct {
 	Namespace string   `json:"namespace"`
 	Claim     string   `json:"claim"`
 	Pods      []string `json:"pods,omitempty"`
-	// Admin: the claim has admin access, which does not hold the device.
+	// Admin is true if the claim has admin access, which does not hold the device.
 	Admin bool `json:"admin,omitempty"`
 	// Consumed is what the claim has of a shared device, by capacity.
 	Consumed map[string]string `json:"consumed,omitempty"`
@@ -156,7 +156,7 @@ type Fit struct {
 	Label string `json:"label"`
 	Count int    `json:"count"`
 
-	// Whole: it is the whole GPU. Positions is how many positions a device of the kind takes.
+	// Whole is true for the whole GPU. Positions is how many positions a device of the kind takes.
 	Whole     bool `json:"-"`
 	Positions int  `json:"-"`
 }

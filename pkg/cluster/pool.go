@@ -39,7 +39,7 @@ func (p *Pool) onNode() bool {
 	return slices.ContainsFunc(p.Parts, func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName != nil })
 }
 
-// GPUOf is the name of the GPU that a device belongs to, by the device's name. Other names are
+// GPUOf returns the name of the GPU that a device belongs to, by the device's name. Other names are
 // returned unchanged.
 func GPUOf(device string) string { return cmp.Or(gpu.OfDevice(device), device) }
 

@@ -98,7 +98,7 @@ func placeByMemory(total int64, devices []*Device) int {
 	return n
 }
 
-// partsOf tells into how many equal parts a GPU is divided when each takes so much,
+// partsOf returns into how many equal parts a GPU is divided when each takes so much,
 // zero when they are not equal. Six parts of a power of two leave a few bytes.
 func partsOf(total, takes int64) int {
 	k := total / takes

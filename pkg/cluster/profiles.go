@@ -13,7 +13,7 @@ import (
 // Profile is a PartitionProfile with its nodes. Its JSON form is what `kubectl tranche profiles -o json` prints.
 type Profile struct {
 	Name string `json:"name"`
-	// Missing: nodes name it, but it does not exist.
+	// Missing is true if nodes name it, but it does not exist.
 	Missing bool `json:"missing,omitempty"`
 	// Says describes the rules.
 	Says string `json:"says,omitempty"`
@@ -69,7 +69,7 @@ func says(rules []v1alpha1.Rule) string {
 	return cmp.Or(strings.Join(out, "; "), "nothing: GPUs are partitioned on demand")
 }
 
-// selected says which GPUs a rule is for; empty: all.
+// selected says which GPUs a rule is for. It is empty for all.
 func selected(s *v1alpha1.GPUSelector) string {
 	if s == nil {
 		return ""

@@ -24,7 +24,7 @@ type Progress struct {
 	Applied string `json:"applied,omitempty"`
 	// Plan is the PartitionPlan that gives the node its profile, if one does.
 	Plan string `json:"plan,omitempty"`
-	// UpToDate: the desired profile is applied, in its current version.
+	// UpToDate is true if the desired profile is applied, in its current version.
 	UpToDate bool           `json:"upToDate"`
 	State    v1alpha1.State `json:"state,omitempty"`
 	// Since is when the state began, Deadline when it ends at the latest.
@@ -39,7 +39,7 @@ type Progress struct {
 	Attempt int32    `json:"attempt,omitempty"`
 	GPUs    []string `json:"gpus,omitempty"`
 	// Reason and Message say why the switch is rolled back or has failed. Retry is when it is
-	// retried at the earliest, nil: when the profile, its policy or the GPUs change.
+	// retried at the earliest, or nil if it is retried when the profile, its policy or the GPUs change.
 	Reason  string     `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
 	Retry   *time.Time `json:"retry,omitempty"`
@@ -171,7 +171,7 @@ type GPUState struct {
 // unsaid describes a change that the plugin does not describe.
 const unsaid = "being switched"
 
-// GPUsOf are the GPUs of a node, in PCI order.
+// GPUsOf returns the GPUs of a node, in PCI order.
 func GPUsOf(n *v1alpha1.GPUNode) []GPUProgress {
 	s := &n.Status
 	if s.Node == nil {

@@ -17,7 +17,7 @@ import (
 // Remark is a sentence about a node.
 type Remark struct {
 	Text string
-	// Warning: action may be needed, or a change is under way.
+	// Warning is true if action may be needed, or a change is under way.
 	Warning bool
 }
 
@@ -35,7 +35,7 @@ func (n Progress) Title() string {
 	return "profile " + n.Applied
 }
 
-// ProfileName is the name of a profile, or "none".
+// ProfileName returns the name of a profile, or "none".
 func ProfileName(profile string) string { return cmp.Or(profile, "none") }
 
 // TaintProfile describes the profile in the value of a taint: "profile cpx", "no profile".

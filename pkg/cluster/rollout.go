@@ -99,7 +99,7 @@ func (r Rollout) Counts() string {
 	return out
 }
 
-// Line is the progress in one line: "step 2 of 3: 12 of 40 nodes updated (Soaking)".
+// Line returns the progress in one line: "step 2 of 3: 12 of 40 nodes updated (Soaking)".
 func (r Rollout) Line() string {
 	line := r.Counts()
 	if r.Steps > 1 {
@@ -111,7 +111,7 @@ func (r Rollout) Line() string {
 	return line
 }
 
-// Previous is the revision to which an undo of the newest one goes: the last complete one that
+// Previous returns the revision to which an undo of the newest one goes: the last complete one that
 // was not rejected. Without one, it is 0: the nodes get what they would have without the plan.
 func (r Rollout) Previous() int64 {
 	for _, h := range r.History {

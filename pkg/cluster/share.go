@@ -58,7 +58,7 @@ func byPosition(a, b *Device) int {
 	return slices.Compare(a.positions[:min(1, len(a.positions))], b.positions[:min(1, len(b.positions))])
 }
 
-// bounds are what a claim without amounts gets of a shared device, and what a claim can get.
+// bounds returns what a claim without amounts gets of a shared device, and what a claim can get.
 func (d *Device) bounds() (byDefault, most gpu.Amount) {
 	usual, largest := map[string]resource.Quantity{}, map[string]resource.Quantity{}
 	for name, c := range d.Capacity {

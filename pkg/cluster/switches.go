@@ -31,7 +31,7 @@ type Switch struct {
 	Evicted int32 `json:"evicted"`
 }
 
-// SwitchesOf is the history of a node.
+// SwitchesOf returns the history of a node.
 func SwitchesOf(n *v1alpha1.GPUNode) Switches {
 	out := Switches{Node: n.Name, Now: ProgressOf(n), History: []Switch{}}
 	for i := range n.Status.History {

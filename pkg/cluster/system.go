@@ -20,7 +20,7 @@ func SystemNamespace(classes []resourceapi.DeviceClass) string {
 	return ""
 }
 
-// InSystem is the option of kubectl for the namespace of Tranche.
+// InSystem returns the option of kubectl for the namespace of Tranche.
 func InSystem(namespace string) string {
 	if namespace == "" {
 		return "-A"

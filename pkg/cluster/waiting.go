@@ -44,7 +44,7 @@ func (c *Cluster) waiting(ctx context.Context, namespace string) []Waiting {
 	return out
 }
 
-// extendedResources are the resources that stand for the devices of some classes.
+// extendedResources returns the resources that stand for the devices of some classes.
 func extendedResources(classes []resourceapi.DeviceClass, isOurs func(string) bool) map[corev1.ResourceName]bool {
 	out := map[corev1.ResourceName]bool{}
 	for i := range classes {

@@ -35,7 +35,7 @@ var (
 	boxedWhole = On(ansi.BrightWhite, ansi.Magenta)
 )
 
-// barWidth is the width of a bar, without its last border, in the given room.
+// barWidth returns the width of a bar, without its last border, in the given room.
 func barWidth(room int) int {
 	return barParts * min(widestPart, max(narrowestPart, (room-1)/barParts))
 }

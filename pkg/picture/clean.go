@@ -24,7 +24,7 @@ func (c Clean) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fd is the file's descriptor: a terminal remains one.
+// Fd returns the file's descriptor: a terminal remains one.
 func (c Clean) Fd() uintptr { return c.File.Fd() }
 
 // color is what sets a color.

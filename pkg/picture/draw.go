@@ -16,7 +16,7 @@ const MinWidth = 40
 type drawing struct {
 	*Page
 	summary *cluster.Summary
-	// wide: each holder has its own line, with device and claim.
+	// wide is true if each holder has its own line, with device and claim.
 	wide bool
 	// compacted is set if claims were left out, for the legend.
 	compacted bool
@@ -25,7 +25,7 @@ type drawing struct {
 	nameCols int
 }
 
-// plain is a phrase without a style.
+// plain returns a phrase without a style.
 func plain(s string) Span { return Phrase(s, Normal) }
 
 // newDrawing starts a picture on a page, which it makes wide enough.
@@ -67,7 +67,7 @@ func (d *drawing) chooseNames() {
 	}
 }
 
-// indent is the column of the bars and of all details of a GPU.
+// indent returns the column of the bars and of all details of a GPU.
 func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
 
 func (d *drawing) node(n cluster.Node) {

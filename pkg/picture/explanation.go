@@ -107,7 +107,7 @@ func DrawOwner(p *Page, e *why.OwnerExplanation, all bool) {
 // maxAlike is how many pods are named that wait like another.
 const maxAlike = 6
 
-// othersLike are the other pods of the group of a pod.
+// othersLike returns the other pods of the group of a pod.
 func othersLike(groups []why.Group, pod string) []string {
 	for _, g := range groups {
 		if i := slices.Index(g.Pods, pod); i >= 0 {
@@ -187,7 +187,7 @@ func alike(a, b fit.Request) bool {
 	return a.Text == b.Text && slices.Equal(a.Holders, b.Holders) && slices.Equal(a.Taints, b.Taints)
 }
 
-// likeliest are the nodes that are closest to serving the pod, and the number of the others.
+// likeliest returns the nodes that are closest to serving the pod, and the number of the others.
 func likeliest(nodes []fit.Node, all bool) (shown []fit.Node, left string) {
 	shown = fit.Sorted(nodes)
 	if all || len(shown) <= maxNodes+1 {

@@ -17,7 +17,7 @@ func modes(n cluster.Node) string {
 	return strings.Join(memoryModes(n), ", ")
 }
 
-// hardwareMode is the mode of the first GPU; same reports whether all have it.
+// hardwareMode returns the mode of the first GPU; same reports whether all have it.
 func hardwareMode(n cluster.Node) (mode string, same bool) {
 	if len(n.GPUs) == 0 {
 		return "", true

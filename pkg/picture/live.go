@@ -43,7 +43,7 @@ func (l *Live) Redraw(s Screen, draw func(*Page)) error {
 	return l.Draw(p.String())
 }
 
-// On tells the size of the screen, before each picture: it can change.
+// On sets the size of the screen, before each picture: it can change.
 func (l *Live) On(s Screen) {
 	if l.screen.Width != 0 && l.screen.Width != s.Width {
 		// The lines may have been wrapped, so that nobody knows where they are.

@@ -21,7 +21,7 @@ var (
 	Red    = Style{ansi.NewStyle().ForegroundColor(ansi.Red)}
 )
 
-// On is a style of dark or bright text on a colored background.
+// On returns a style of dark or bright text on a colored background.
 func On(text, background ansi.BasicColor) Style {
 	return Style{ansi.NewStyle().ForegroundColor(text).BackgroundColor(background)}
 }
@@ -33,10 +33,10 @@ type Span struct {
 	keep  bool
 }
 
-// Text is wrapped between words.
+// Text returns a span that is wrapped between words.
 func Text(text string, style Style) Span { return Span{text, style, false} }
 
-// Phrase is kept on one line if it fits there.
+// Phrase returns a span that is kept on one line if it fits there.
 func Phrase(text string, style Style) Span { return Span{text, style, true} }
 
 // List lists phrases, separated by commas.
@@ -65,7 +65,7 @@ var (
 	toASCII = strings.NewReplacer("│", "|", "┊", ":", "━", "=", "·", ".", "×", "x", "…", "~", "→", ">")
 )
 
-// Width is the number of columns that a text takes.
+// Width returns the number of columns that a text takes.
 func Width(text string) int { return ansi.StringWidth(text) }
 
 // Pad fills a text with spaces to a width.
@@ -95,7 +95,7 @@ func (s Screen) Draw(out io.Writer, draw func(*Page)) error {
 // String returns the page.
 func (p *Page) String() string { return p.out.String() }
 
-// Len is the length of what was written, in bytes.
+// Len returns the length of what was written, in bytes.
 func (p *Page) Len() int { return p.out.Len() }
 
 // Line writes spans without spaces between them, and without wrapping.

@@ -10,13 +10,13 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Progress tells how far a command is that takes long: on a terminal in one line that it replaces,
-// otherwise in a line now and then. Commands that are done soon tell nothing.
+// Progress reports how far a long command is: on a terminal in one line that it replaces, otherwise in a
+// line now and then. It reports nothing for short commands.
 type Progress struct {
 	out   io.Writer
 	live  bool
 	width int
-	// quiet is how long nothing is told at first, every is how long at least until the next line.
+	// quiet is how long nothing is reported at first, every the least time between two lines.
 	quiet, every time.Duration
 	now          func() time.Time
 
@@ -36,7 +36,7 @@ func NewProgress(out io.Writer) *Progress {
 	return p
 }
 
-// Say tells how far the command is.
+// Say reports how far the command is.
 func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *Progress) Say(format string, args ...any) {
 	} else {
 		line += "\n"
 	}
-	// Progress that cannot be told is no reason to fail.
+	// A command does not fail because its progress cannot be written.
 	_, _ = io.WriteString(p.out, line)
 }
 

@@ -23,7 +23,7 @@ type Screen struct {
 	Color  bool
 	// ASCII replaces the characters that are not ASCII.
 	ASCII bool
-	// Live: what was written can be replaced.
+	// Live is true if what was written can be replaced.
 	Live bool
 }
 

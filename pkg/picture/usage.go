@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
-// unknown stands for a value that nobody tells.
+// unknown stands for a value that is not reported.
 const unknown = "-"
 
 // DrawNodeUsage writes how much the GPUs of each node are used.
@@ -81,7 +81,7 @@ func byReason(nodes []usage.Node, format string, of func(*usage.Node) string) (s
 	return said
 }
 
-// old is a remark on values that are not of now.
+// old returns a remark on values that are not of now.
 func old(n *usage.Node) string {
 	if n.Old == "" {
 		return ""
@@ -107,7 +107,7 @@ func sums(n *usage.Node) string {
 	return strings.TrimSuffix(said+"; "+old(n), "; ")
 }
 
-// values are the columns MEMORY, COMPUTE, ENGINE and POWER.
+// values returns the columns MEMORY, COMPUTE, ENGINE and POWER.
 func values(v usage.Values) []string {
 	memory := unknown
 	switch {

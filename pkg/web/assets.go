@@ -54,7 +54,7 @@ func kindOf(ext string) string {
 	return mime.TypeByExtension(ext)
 }
 
-// asset is the path of a file.
+// asset returns the path of a file.
 func (s *Server) asset(name string) string { return s.Base + "/assets/" + s.names[name].path }
 
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,7 @@ type chart struct {
 	Lines                  []int
 }
 
-// charts are those of the last hour.
+// charts returns the charts of the last hour.
 func charts(u overview.Usage, now time.Time) []chart {
 	var out []chart
 	for _, s := range u.Series {

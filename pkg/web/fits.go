@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// fits is what fits now of a profile that is typed in.
+// fits returns what fits now of a profile that is typed in.
 func (s *Server) fits(c scope) *page {
 	typed := c.query.Get("profile")
 	var room g.Node
@@ -22,7 +22,7 @@ func (s *Server) fits(c scope) *page {
 	return &page{title: "What fits now", nav: "What fits", blocks: []block{{whole: s.fitsForm(typed, offered(c.Snapshot))}, {whole: h.Section(blockID("fits"), room)}}}
 }
 
-// offered are the kinds without variants, for a short list.
+// offered returns the kinds without variants, for a short list.
 func offered(c *overview.Snapshot) []overview.Kind {
 	return slices.DeleteFunc(slices.Clone(c.Kinds), func(k overview.Kind) bool { return cluster.BaseProfile(k.Label) != "" })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// fleet is the heat map.
+// fleet returns the heat map.
 func (s *Server) fleet(c scope) *page {
 	s.tiles.forget(c.Snapshot)
 	p := &page{title: "Fleet", nav: "Fleet", blocks: []block{{whole: s.totals(c)}}}
@@ -48,7 +48,7 @@ func (s *Server) fleet(c scope) *page {
 	return p
 }
 
-// totals are the numbers at the top.
+// totals returns the numbers at the top.
 func (s *Server) totals(c scope) g.Node {
 	t := overview.TotalsOf(c.Viewer, c.Snapshot)
 	return h.Section(blockID("totals"), h.Class("totals"), h.Aria("label", "Summary"),
@@ -63,7 +63,7 @@ func (s *Server) totals(c scope) g.Node {
 
 func number(n int, of string) g.Node { return g.Group{h.B(g.Text(num(n))), h.Span(g.Text(of))} }
 
-// memory is how much memory is held, and of how many GPUs.
+// memory returns how much memory is held, and of how many GPUs.
 func memory(t overview.Totals) g.Node {
 	circle := func(class string, more ...g.Node) g.Node {
 		return g.El("circle", h.Class(class), g.Attr("cx", "18"), g.Attr("cy", "18"), g.Attr("r", "15.9155"), g.Group(more))
@@ -97,7 +97,7 @@ func filter() g.Node {
 	)
 }
 
-// groupHead is what there is to say about all nodes of a group.
+// groupHead returns what there is to say about all nodes of a group.
 func (s *Server) groupHead(id string, group overview.Group) g.Node {
 	n := len(group.Nodes)
 	return h.Header(blockID(id+"-head"),
@@ -107,7 +107,7 @@ func (s *Server) groupHead(id string, group overview.Group) g.Node {
 	)
 }
 
-// cells are a node of a large fleet: a cell for each GPU.
+// cells returns a node of a large fleet: a cell for each GPU.
 func (s *Server) cells(n *overview.Node) g.Node {
 	return h.A(h.Class("n"), h.ID("n-"+n.Name), h.Href(s.at("nodes", n.Name)), h.Data("s", strings.Join(n.States(), " ")), h.Aria("label", n.Says()),
 		h.B(g.Text(n.Name)),
@@ -117,7 +117,7 @@ func (s *Server) cells(n *overview.Node) g.Node {
 	)
 }
 
-// card is a node of a small fleet: a bar for each GPU.
+// card returns a node of a small fleet: a bar for each GPU.
 func (s *Server) card(n *overview.Node) g.Node {
 	return h.Article(h.Class("card n node"), h.ID("n-"+n.Name), h.Data("s", strings.Join(n.States(), " ")),
 		h.Header(h.H3(h.A(h.Href(s.at("nodes", n.Name)), g.Text(n.Name))), nodeBadges(n)),
@@ -128,7 +128,7 @@ func (s *Server) card(n *overview.Node) g.Node {
 	)
 }
 
-// nodeBadges are the states of a node and of its profile.
+// nodeBadges returns the states of a node and of its profile.
 func nodeBadges(n *overview.Node) g.Node {
 	out := g.Group{some(n.State, func(state string) g.Node { return badge(state, "bad") })}
 	p := n.Profile

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// gpu is a GPU with its partitions and its last hour.
+// gpu returns a GPU with its partitions and its last hour.
 func (s *Server) gpu(c scope, node, name string) (*page, error) {
 	n := c.Node(c.Find(node))
 	if n == nil || n.GPU(name) == nil {
@@ -68,7 +68,7 @@ func partitions(held []cluster.Held, use overview.Usage) g.Node {
 	return h.Section(blockID("partitions"), h.H2(g.Text("Partitions")), list)
 }
 
-// usesOf is what the holders of a device that the user may see use of it. Those that only watch use
+// usesOf returns what the holders of a device that the user may see use of it. Those that only watch use
 // nothing.
 func usesOf(d cluster.Held, use overview.Usage) string {
 	var out []string
@@ -116,7 +116,7 @@ func (c chart) node() g.Node {
 	)
 }
 
-// gpuBadges are the modes of a GPU.
+// gpuBadges returns the modes of a GPU.
 func gpuBadges(gpu *cluster.GPU) g.Node {
 	plain := func(text string) g.Node { return badge(text) }
 	out := g.Group{some(gpu.HardwareMode, plain), some(gpu.MemoryMode, plain)}
@@ -126,7 +126,7 @@ func gpuBadges(gpu *cluster.GPU) g.Node {
 	return out
 }
 
-// gpuNotes are what keeps claims off a GPU, or soon will.
+// gpuNotes returns what keeps claims off a GPU, or soon will.
 func gpuNotes(gpu *cluster.GPU) g.Node {
 	return g.Group{
 		g.Map(overview.NotesOf(gpu), func(n overview.Note) g.Node { return note(cluster.Sentence(n.About+n.Text), string(n.Tone)) }),
@@ -137,12 +137,12 @@ func gpuNotes(gpu *cluster.GPU) g.Node {
 	}
 }
 
-// key is the color of a held device.
+// key returns the color of a held device.
 func key(d cluster.Held) g.Node {
 	return h.I(class("key", kindClass(d.Label, d.Type, len(d.Positions))))
 }
 
-// holders are who holds a device.
+// holders returns who holds a device.
 func holders(all []cluster.Holder) g.Node {
 	return between("; ", g.Map(all, func(o cluster.Holder) g.Node {
 		out := g.Group{g.Text(when(o.Admin, "watched by "))}
@@ -155,7 +155,7 @@ func holders(all []cluster.Holder) g.Node {
 	}))
 }
 
-// left is what a shared device has left.
+// left returns what a shared device has left.
 func left(d cluster.Held) g.Node {
 	return g.Group{
 		some(amounts(d.Left), func(text string) g.Node { return g.Group{g.Text(" "), h.Small(h.Class("ok"), g.Text("left: "+text))} }),

@@ -43,7 +43,7 @@ func (s *Server) layout(f frame) g.Node {
 	))
 }
 
-// top is the header of all pages.
+// top returns the header of all pages.
 func (s *Server) top(f frame) g.Node {
 	return h.Header(h.Class("top"),
 		h.A(h.Class("brand"), h.Href(s.Base+"/"), h.Img(h.Src(s.asset("icon.svg")), h.Alt(""), h.Width("28"), h.Height("28")), h.Span(g.Text("Tranche"))),
@@ -65,7 +65,7 @@ func tool(id, sign, title, label string) g.Node {
 	return h.Button(h.Type("button"), h.Class("plain"), h.ID(id), h.Title(title), h.Aria("label", label), g.Text(sign))
 }
 
-// crumbs are the way to a page, which is the last of them.
+// crumbs returns the way to a page, which is the last of them.
 func (s *Server) crumbs(way []link) g.Node {
 	if len(way) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func shortcuts() g.Node {
 	)
 }
 
-// gaps are what the user cannot see.
+// gaps returns what the user cannot see.
 func gaps(all []read.Gap) g.Node {
 	return h.Div(blockID("gaps"), g.Map(all, func(gap read.Gap) g.Node {
 		return h.P(h.Class("note"), h.B(g.Text("Not known: "+gap.What+".")), g.Text(" "+cluster.Sentence(gap.Reason)+" "+gap.Means))
@@ -132,7 +132,7 @@ func (s *Server) login(to, problem string) g.Node {
 	)
 }
 
-// command is something to type, if there is anything.
+// command returns something to type, if there is anything.
 func command(line string) g.Node {
 	return some(line, func(line string) g.Node { return h.Pre(h.Code(g.Text(line))) })
 }

@@ -19,14 +19,14 @@ const maxConnections = 512
 
 // Loopback serves one user of this machine. Other users of the machine, and pages of other sites
 // in the user's browser, do not know the token in the path. A page that has its name resolve to
-// this address (DNS rebinding) is told by the header Host.
+// this address (DNS rebinding) is recognized by the header Host.
 type Loopback struct {
 	listener *serve.Listener
 	// Base is the path with the token.
 	Base string
 }
 
-// Listen listens on a port of 127.0.0.1; 0: any.
+// Listen listens on a port of 127.0.0.1. 0 means any.
 func Listen(ctx context.Context, port int) (*Loopback, error) {
 	l, err := serve.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), maxConnections)
 	if err != nil {
@@ -35,7 +35,7 @@ func Listen(ctx context.Context, port int) (*Loopback, error) {
 	return &Loopback{listener: l, Base: "/" + strings.ToLower(rand.Text())}, nil
 }
 
-// URL is the address of the page. Who knows it may see the page.
+// URL returns the address of the page. Who knows it may see the page.
 func (l *Loopback) URL() string { return "http://" + l.listener.Addr().String() + l.Base + "/" }
 
 // Serve serves until ctx ends.

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
-// node is a node with its GPUs.
+// node returns a node with its GPUs.
 func (s *Server) node(c scope, name string) (*page, error) {
 	n := c.Node(c.Find(name))
 	if n == nil {
@@ -40,7 +40,7 @@ func (s *Server) nodeHead(n *overview.Node, now time.Time) g.Node {
 	)
 }
 
-// nodeGPU is a GPU in the list of its node.
+// nodeGPU returns a GPU in the list of its node.
 func (s *Server) nodeGPU(node string, gpu *cluster.GPU, use string) g.Node {
 	held := g.Map(gpu.Held, func(d cluster.Held) g.Node {
 		return h.Li(key(d), h.B(g.Text(d.Label)), g.Text(" "), h.Span(holders(d.Holders), left(d)))

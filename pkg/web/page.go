@@ -125,7 +125,7 @@ func (t *tiles) forget(s *overview.Snapshot) {
 	maps.DeleteFunc(t.all, func(_ string, d drawn) bool { return s.Find(d.node.Name) == nil })
 }
 
-// tile is a node of the heat map, as draw draws it. It is drawn when it is written, unless it has
+// tile returns a node of the heat map, as draw draws it. It is drawn when it is written, unless it has
 // been drawn before. What a tile shows depends on the viewer's rights to nodes and profiles only.
 func (s *Server) tile(kind string, draw func(*overview.Node) g.Node, v overview.Viewer, n *overview.Node) g.Node {
 	return g.NodeFunc(func(w io.Writer) error {

@@ -21,7 +21,7 @@ const (
 
 var errNotThere = &RefusedError{Status: http.StatusNotFound, Title: "There is no such page", Text: "The node, GPU or pod may be gone."}
 
-// parts are those of a path.
+// parts returns the parts of a path.
 func parts(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
 // prepare finds out what the page of a path needs: the viewer's rights in the namespaces that it

@@ -15,7 +15,7 @@ import (
 // Parts of several pages. Texts and the values of attributes are escaped by gomponents, the parts
 // of a path by at and fit.
 
-// at is the path of a page: at("nodes", name).
+// at returns the path of a page: at("nodes", name).
 func (s *Server) at(parts ...string) string {
 	out := s.Base
 	for _, p := range parts {
@@ -24,12 +24,12 @@ func (s *Server) at(parts ...string) string {
 	return out
 }
 
-// fit is the path of what fits of a profile.
+// fit returns the path of what fits of a profile.
 func (s *Server) fit(profile string) string {
 	return s.at("fits") + "?profile=" + url.QueryEscape(profile)
 }
 
-// blockID is the id of a block.
+// blockID returns the id of a block.
 func blockID(id string) g.Node { return g.Group{h.ID(id), g.Attr("data-block")} }
 
 // class has the words that are not empty.
@@ -37,7 +37,7 @@ func class(words ...string) g.Node {
 	return h.Class(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
 }
 
-// when is a word, or nothing.
+// when returns a word, or nothing.
 func when(yes bool, word string) string {
 	if yes {
 		return word
@@ -45,7 +45,7 @@ func when(yes bool, word string) string {
 	return ""
 }
 
-// some is what f makes of a text, if there is one.
+// some returns what f makes of a text, if there is one.
 func some(text string, f func(text string) g.Node) g.Node {
 	if text == "" {
 		return nil
@@ -53,7 +53,7 @@ func some(text string, f func(text string) g.Node) g.Node {
 	return f(text)
 }
 
-// small is a remark after something else, if there is one.
+// small returns a remark after something else, if there is one.
 func small(before, text string) g.Node {
 	return some(text, func(text string) g.Node { return g.Group{g.Text(" "), h.Small(g.Text(before + text))} })
 }
@@ -108,19 +108,19 @@ func table(label string, head []g.Node, rows []g.Node) g.Node {
 		h.Table(h.THead(h.Tr(head...)), h.TBody(rows...)))
 }
 
-// th are cells of a table's head.
+// th returns cells of a table's head.
 func th(names ...string) []g.Node {
 	return g.Map(names, func(name string) g.Node { return h.Th(g.Text(name)) })
 }
 
-// right is a cell of numbers.
+// right returns a cell of numbers.
 func right(cell func(...g.Node) g.Node, text string) g.Node { return cell(h.Class("r"), g.Text(text)) }
 
 func rect(class, x, width string) g.Node {
 	return g.El("rect", h.Class(class), g.If(x != "", g.Attr("x", x)), h.Width(width), h.Height("1"))
 }
 
-// strip is a bar of rects, 100 wide.
+// strip returns a bar of rects, 100 wide.
 func strip(rects ...g.Node) g.Node {
 	return h.SVG(g.Attr("viewBox", "0 0 100 1"), g.Attr("preserveAspectRatio", "none"), h.Aria("hidden", "true"), g.Group(rects))
 }

@@ -30,7 +30,7 @@ func (s *Server) pending(c scope) *page {
 	)}}}
 }
 
-// waiting is a pod or a claim that waits. The script asks for the answer.
+// waiting returns a pod or a claim that waits. The script asks for the answer.
 func (s *Server) waiting(w cluster.Waiting) g.Node {
 	id := h.ID("w-" + w.Namespace + "-" + w.Claim + "-" + w.Pod)
 	claim := some(w.Claim, func(name string) g.Node { return h.Small(g.Text("claim " + name)) })
@@ -74,7 +74,7 @@ func explanation(e *why.Explanation, nodes []fit.Node, rest string) g.Node {
 	)
 }
 
-// part is a part of an explanation, if there is anything in it.
+// part returns a part of an explanation, if there is anything in it.
 func part(title string, n g.Node, items int) g.Node {
 	if items == 0 {
 		return nil
@@ -93,7 +93,7 @@ func holds(d why.Holding) g.Node {
 		some(d.Health, func(health string) g.Node { return g.Group{g.Text(" "), badge(health, "bad")} }))
 }
 
-// verdicts are nodes. The first are open.
+// verdicts returns nodes. The first are open.
 func verdicts(nodes []fit.Node) g.Node {
 	var out g.Group
 	for i, n := range nodes {
@@ -114,7 +114,7 @@ func request(r fit.Request) g.Node {
 	return h.P(h.B(g.Text(r.Request)), g.Text(": "+r.Text), more("held by ", r.Holders, "; "), more("tainted ", r.Taints, ", "))
 }
 
-// quote is what a component of Kubernetes says.
+// quote returns what a component of Kubernetes says.
 func quote(q why.Quote) g.Node {
 	who := text.Capital(q.Who)
 	if q.Reason != "" {

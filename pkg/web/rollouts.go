@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
-// rollouts are the plans, and the nodes that are being switched.
+// rollouts returns the plans, and the nodes that are being switched.
 func (s *Server) rollouts(c scope) *page {
 	plans := c.Viewer.Rollouts(c.Snapshot)
 	p := &page{title: "Rollouts", nav: "Rollouts", blocks: []block{{whole: h.Section(blockID("plans"),
@@ -52,7 +52,7 @@ func progress(n v1alpha1.PlanNodes) g.Node {
 		strip(rect("done", "", of(n.Updated)), rect("busy", of(n.Updated), of(n.Switching)), rect("bad", of(n.Updated+n.Switching), of(n.Failed))))
 }
 
-// planNodes are nodes that do not get the plan's profile, if there are any.
+// planNodes returns nodes that do not get the plan's profile, if there are any.
 func (s *Server) planNodes(are string, all []v1alpha1.PlanNode) g.Node {
 	if len(all) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (s *Server) planNodes(are string, all []v1alpha1.PlanNode) g.Node {
 	})))
 }
 
-// switches are the nodes that are being switched, and those whose last switch failed.
+// switches returns the nodes that are being switched, and those whose last switch failed.
 func (s *Server) switches(switching, failed []*overview.Node, now time.Time) g.Node {
 	moving := func(n *overview.Node) g.Node {
 		return s.moving(n, badge(string(n.Profile.State), "warn"), stages(n.Profile.State), h.P(g.Text(n.Profile.Doings(now))))
@@ -82,7 +82,7 @@ func (s *Server) switches(switching, failed []*overview.Node, now time.Time) g.N
 	)
 }
 
-// moving is a node with a switch.
+// moving returns a node with a switch.
 func (s *Server) moving(n *overview.Node, state g.Node, more ...g.Node) g.Node {
 	return h.Li(h.Class("card"),
 		h.Header(
@@ -100,7 +100,7 @@ func moreNodes(n int) g.Node {
 	return quiet("And " + num(n) + " more nodes.")
 }
 
-// stages are those of a switch, with the current one. Rebooting is part of Applying.
+// stages returns the stages of a switch, with the current one. Rebooting is part of Applying.
 func stages(now v1alpha1.State) g.Node {
 	all := []v1alpha1.State{v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying}
 	if now == v1alpha1.RollingBack {
@@ -124,7 +124,7 @@ func stages(now v1alpha1.State) g.Node {
 	return h.Ol(h.Class("steps"), h.Aria("label", "Progress"), out)
 }
 
-// word is how far a plan is, in a word.
+// word returns how far a plan is, in a word.
 func word(r overview.Rollout) string {
 	switch {
 	case !r.Known:

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// Source has the newest snapshot, and tells when there is another one.
+// Source has the newest snapshot, and signals when there is another one.
 type Source interface {
 	Snapshot() *overview.Snapshot
 	Subscribe() (changes <-chan struct{}, end func())
@@ -37,7 +37,7 @@ type Options struct {
 	// Viewer returns what the user of a request may see. A *RefusedError is shown to the user. nil:
 	// everything.
 	Viewer func(*http.Request) (overview.Viewer, error)
-	// User is the name of the user of a request, who can sign out. nil: nobody can.
+	// User is the name of the user of a request, who can sign out. If it is nil, nobody can.
 	User func(*http.Request) string
 	// Why explains a pod, nil if there is none. The user may list pods and claims of its namespace. It
 	// may wait for the API server, as Viewer may.
@@ -63,7 +63,7 @@ type Server struct {
 	Options
 	// assets are files by their paths, names the same by their names.
 	assets, names map[string]asset
-	// instance tells versions of this process from those of another.
+	// instance distinguishes versions of this process from those of another.
 	instance string
 	tiles    tiles
 	answers  *answers
@@ -117,7 +117,7 @@ func Protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// viewer is what the user of a request may see.
+// viewer returns what the user of a request may see.
 func (s *Server) viewer(r *http.Request) (overview.Viewer, error) {
 	if s.Viewer == nil {
 		return overview.Viewer{}, nil

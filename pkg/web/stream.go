@@ -99,7 +99,8 @@ func (st *stream) follow(ctx context.Context) {
 	}
 }
 
-// usageUpdates tells that the use of the GPUs that the page shows has changed. Other pages have none.
+// usageUpdates returns a channel that gets a value when the use of the GPUs on the page has changed. It is
+// nil for other pages.
 func (st *stream) usageUpdates() (updates <-chan struct{}, end func()) {
 	parts := strings.Split(strings.Trim(st.path, "/"), "/")
 	if st.Usage == nil || len(parts) < 2 || parts[0] != "nodes" {
@@ -152,7 +153,7 @@ func (st *stream) draw(ctx context.Context, c scope) (string, error) {
 	return out.String(), nil
 }
 
-// reload tells the browser to load the page again.
+// reload makes the browser load the page again.
 const reload = "event: reload\ndata: .\n\n"
 
 var errReload = errors.New("the browser loads the page again")
@@ -203,7 +204,7 @@ func (s *Server) mark(version uint64) string {
 	return s.instance + "-" + strconv.FormatUint(version, 10)
 }
 
-// since is the version of a mark, if this process made it.
+// since returns the version of a mark, if this process made it.
 func (s *Server) since(mark string) (uint64, bool) {
 	instance, version, ok := strings.Cut(mark, "-")
 	n, err := strconv.ParseUint(version, 10, 64)

@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
-// share is a part of 100, for a picture.
+// share returns a part of 100, for a picture.
 func share(part, of int) string {
 	if of <= 0 {
 		return "0"
@@ -31,7 +31,7 @@ func num(n int) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// segmentClass is the style of a segment. GPUs of up to 8 parts and others have about the same
+// segmentClass returns the style of a segment. GPUs of up to 8 parts and others have about the same
 // colors for the same fraction, which the label says, too.
 func segmentClass(s cluster.Segment) string {
 	if s.State != cluster.Taken {
@@ -40,7 +40,7 @@ func segmentClass(s cluster.Segment) string {
 	return kindClass(s.Label, "", s.Size)
 }
 
-// kindClass is the style of a held device.
+// kindClass returns the style of a held device.
 func kindClass(label, kind string, positions int) string {
 	switch {
 	case label == cluster.WholeGPU:
@@ -55,7 +55,7 @@ func kindClass(label, kind string, positions int) string {
 	return "small"
 }
 
-// barSays is a bar in words: "1g.10gb, 1g.10gb, 6 parts free".
+// barSays returns a bar in words: "1g.10gb, 1g.10gb, 6 parts free".
 func barSays(g *cluster.GPU) string {
 	var out []string
 	counts := map[cluster.State]int{}

@@ -141,7 +141,7 @@ func (a *Ask) memory(n, unit, binary string) error {
 	return a.by(gpu.ByMemory)
 }
 
-// fraction is n of a number of parts, in thousandths.
+// fraction returns n of a number of parts, in thousandths.
 func (a *Ask) fraction(t, n string, parts int64) error {
 	q, err := resource.ParseQuantity(n)
 	if err != nil {
@@ -158,17 +158,17 @@ func (a *Ask) fraction(t, n string, parts int64) error {
 	return a.by(gpu.ByFraction)
 }
 
-// decimal are thousandths: "0.5".
+// decimal returns thousandths: "0.5".
 func decimal(thousandths int64) string {
 	return strconv.FormatFloat(float64(thousandths)/gpu.WholeFraction, 'f', -1, 64)
 }
 
-// Label is the label of the devices that have such shares.
+// Label returns the label of the devices that have such shares.
 func (a Ask) Label() string {
 	return strings.TrimSpace(a.Profile + " " + string(a.By) + cluster.ShareSuffix)
 }
 
-// amounts are what the claim asks for, by capacity.
+// amounts returns what the claim asks for, by capacity.
 func (a Ask) amounts() map[string]string {
 	out := map[string]string{}
 	if a.Memory > 0 {
@@ -199,7 +199,7 @@ func (a Ask) String() string {
 	return text + ", of " + of
 }
 
-// capacity is the part of a request with the amounts.
+// capacity returns the part of a request with the amounts.
 func (a Ask) capacity() string {
 	amounts := a.amounts()
 	if len(amounts) == 0 {
@@ -212,7 +212,7 @@ func (a Ask) capacity() string {
 	return out
 }
 
-// of are the shares of a GPU that the person asks for, nil if it has none.
+// of returns the shares of a GPU that the person asks for, nil if it has none.
 func (a Ask) of(g *cluster.GPU) *cluster.Shares {
 	i := slices.IndexFunc(g.Shares, func(s cluster.Shares) bool { return s.By == a.By && s.Profile == a.Profile })
 	if i < 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Changes are the differences of two summaries, a line for each.
+// Changes returns the differences of two summaries, a line for each.
 func Changes(before, after *cluster.Summary) []string {
 	var out []string
 	old := map[string]*cluster.Node{}
@@ -39,7 +39,7 @@ func Changes(before, after *cluster.Summary) []string {
 	return out
 }
 
-// Line is a summary in one line.
+// Line returns a summary in one line.
 func Line(s *cluster.Summary) string {
 	o := Of(s)
 	parts := []string{text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU")}
@@ -157,7 +157,7 @@ func taints(g *cluster.GPU) []string {
 	return out
 }
 
-// difference are the texts that only the second list has, and those that only the first has.
+// difference returns the texts that only the second list has, and those that only the first has.
 func difference(was, is []string) (added, removed []string) {
 	without := func(all, others []string) []string {
 		return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(others, s) })

@@ -111,7 +111,7 @@ func (r *Room) count(s *Snapshot, fits func(*cluster.GPU) int) {
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
-// claim is a template and a pod, to copy.
+// claim returns a template and a pod, to copy.
 func claim(k Kind, share *Ask) string {
 	name, capacity := k.Label, ""
 	if share != nil {
@@ -149,7 +149,7 @@ spec:
       resourceClaimTemplateName: ` + name + "\n"
 }
 
-// selection is the class that selects the kind, or one of the chart and a selector.
+// selection returns the class that selects the kind, or one of the chart and a selector.
 func (k Kind) selection() (class, selector string) {
 	equals := func(attribute, value string) string {
 		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", names.DriverName, attribute, value)

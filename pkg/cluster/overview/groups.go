@@ -46,7 +46,7 @@ func TotalsOf(v Viewer, s *Snapshot) Totals {
 	return t
 }
 
-// GroupsOf are the nodes by the model of their GPUs, the largest group first.
+// GroupsOf returns the nodes by the model of their GPUs, the largest group first.
 func GroupsOf(s *Snapshot) []Group {
 	at := map[string]int{}
 	var out []Group
@@ -75,7 +75,7 @@ func GroupsOf(s *Snapshot) []Group {
 	return out
 }
 
-// Moving are the nodes that are being switched, and those whose last switch failed.
+// Moving returns the nodes that are being switched, and those whose last switch failed.
 func Moving(s *Snapshot) (switching, failed []*Node) {
 	for _, n := range s.Nodes {
 		switch {

@@ -65,7 +65,7 @@ func levelOf(g *cluster.GPU) int {
 	return min(Levels, max(1, int(held*Levels+0.5)))
 }
 
-// mark is the most important thing to say about a GPU.
+// mark returns the most important thing to say about a GPU.
 func mark(n *cluster.Node, g *cluster.GPU) Mark {
 	p := n.Profile
 	has := func(state cluster.State) bool {
@@ -87,7 +87,7 @@ func mark(n *cluster.Node, g *cluster.GPU) Mark {
 	return MarkPlain
 }
 
-// States are the words by which the node is found: free, full, switching, problem, blocked,
+// States returns the words by which the node is found: free, full, switching, problem, blocked,
 // pending.
 func (n *Node) States() []string {
 	var out []string

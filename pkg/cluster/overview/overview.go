@@ -110,7 +110,7 @@ func Of(s *cluster.Summary) Overview {
 	return o
 }
 
-// usable is the GPU, without what is free if its node takes no pods.
+// usable returns the GPU, without what is free if its node takes no pods.
 func usable(n *cluster.Node, g cluster.GPU) cluster.GPU {
 	if n.TakesPods() {
 		return g
@@ -153,7 +153,7 @@ func newModel(name string, nodes int, gpus []cluster.GPU, partial bool) Model {
 	return m
 }
 
-// holders is how often a device is held: once, or by each claim that has a share of it.
+// holders returns how often a device is held: once, or by each claim that has a share of it.
 func holders(h cluster.Held) int {
 	n := 0
 	for _, o := range h.Holders {
@@ -188,7 +188,7 @@ func MemoryOf(g *cluster.GPU) Memory {
 	return m
 }
 
-// Percent is how much of the memory is held.
+// Percent returns how much of the memory is held.
 func (m Memory) Percent() int {
 	if m.TotalBytes <= 0 {
 		return 0

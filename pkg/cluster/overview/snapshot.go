@@ -47,7 +47,7 @@ type Node struct {
 	Fits []cluster.Fit
 	// Memory is that of all GPUs.
 	Memory Memory
-	// Known: the node itself could be read, not only what it publishes.
+	// Known is true if the node itself could be read, not only what it publishes.
 	Known bool
 	// Lost are devices that claims hold, of GPUs that the node does not publish.
 	Lost []cluster.Held
@@ -96,7 +96,7 @@ func (n *Node) GPU(name string) *cluster.GPU {
 	return nil
 }
 
-// Remarks are the sentences about the node's profile and its switch.
+// Remarks returns the sentences about the node's profile and its switch.
 func (n *Node) Remarks(now time.Time) []cluster.Remark {
 	if n.Profile == nil {
 		return nil

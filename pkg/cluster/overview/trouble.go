@@ -58,7 +58,7 @@ type Trouble struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// StateOf is the state of a node, and what speaks for it if it is in trouble.
+// StateOf returns the state of a node, and what speaks for it if it is in trouble.
 func StateOf(n *cluster.Node, now time.Time) (State, []string) {
 	worst, reasons := Ready, []string(nil)
 	is := func(s State, reason string) {
@@ -134,7 +134,7 @@ func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) 
 	}
 }
 
-// lost are the nodes whose GPUs are held and not published.
+// lost returns the nodes whose GPUs are held and not published.
 func lost(s *cluster.Summary) []Trouble {
 	count := map[string]int{}
 	for _, h := range s.Lost {

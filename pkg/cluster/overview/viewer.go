@@ -32,7 +32,7 @@ func (v Viewer) Learn(ctx context.Context, claims, pods []string) {
 	}
 }
 
-// HoldersOf are the namespaces of those who hold devices of a node, which may be nil.
+// HoldersOf returns the namespaces of those who hold devices of a node, which may be nil.
 func HoldersOf(n *Node) []string {
 	if n == nil {
 		return nil
@@ -50,7 +50,7 @@ func HoldersOf(n *Node) []string {
 	return sets.List(found)
 }
 
-// WaitingIn are the namespaces of what waits.
+// WaitingIn returns the namespaces of what waits.
 func (s *Snapshot) WaitingIn() []string {
 	found := sets.New[string]()
 	for _, w := range s.Waiting {
@@ -120,7 +120,7 @@ func (v Viewer) held(all []cluster.Held) []cluster.Held {
 	return out
 }
 
-// Waiting are the waiting claims and pods whose names the user may see, and how many others
+// Waiting returns the waiting claims and pods whose names the user may see, and how many others
 // there are.
 func (v Viewer) Waiting(s *Snapshot) (named []cluster.Waiting, others int) {
 	for _, w := range s.Waiting {
@@ -133,7 +133,7 @@ func (v Viewer) Waiting(s *Snapshot) (named []cluster.Waiting, others int) {
 	return named, others
 }
 
-// Summary is what the user may see of the nodes that shows selects, as `kubectl tranche` shows it.
+// Summary returns what the user may see of the nodes that shows selects, as `kubectl tranche` shows it.
 func (v Viewer) Summary(s *Snapshot, shows func(*Node) bool, now time.Time) *cluster.Summary {
 	out := &cluster.Summary{Nodes: []cluster.Node{}, Partial: s.Partial, System: s.System, Now: now}
 	out.Waiting, _ = v.Waiting(s)
@@ -153,7 +153,7 @@ func (v Viewer) Summary(s *Snapshot, shows func(*Node) bool, now time.Time) *clu
 	return out
 }
 
-// Rollouts are the plans that the user may see.
+// Rollouts returns the plans that the user may see.
 func (v Viewer) Rollouts(s *Snapshot) []Rollout {
 	if v.NoPlans {
 		return nil
@@ -161,7 +161,7 @@ func (v Viewer) Rollouts(s *Snapshot) []Rollout {
 	return s.Rollouts
 }
 
-// Gaps are what cannot be shown: what could not be read, and what the user may not see.
+// Gaps returns what cannot be shown: what could not be read, and what the user may not see.
 func (v Viewer) Gaps(s *Snapshot) []read.Gap {
 	out := slices.Clone(s.Gaps)
 	for _, k := range []struct {

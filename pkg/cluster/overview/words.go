@@ -19,13 +19,13 @@ type Product struct {
 	Count int
 }
 
-// String is the product for people: "8 × H100".
+// String returns the product for people: "8 × H100".
 func (p Product) String() string { return fmt.Sprintf("%d × %s", p.Count, p.Name) }
 
-// ProductName is the name of a model of GPUs for people, also if the driver does not tell it.
+// ProductName returns the name of a model of GPUs for people, also if the driver does not tell it.
 func ProductName(name string) string { return cmp.Or(name, "GPU of unknown model") }
 
-// ProductsOf are the models of a node's GPUs, in the order in which they come.
+// ProductsOf returns the models of a node's GPUs, in the order in which they come.
 func ProductsOf(n *cluster.Node) []Product {
 	var out []Product
 	for i := range n.GPUs {
@@ -51,12 +51,12 @@ func ModelOf(n *cluster.Node) string {
 
 var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
 
-// ShortName is the PCI address of a GPU without the usual domain, or its name if that has none.
+// ShortName returns the PCI address of a GPU without the usual domain, or its name if that has none.
 func ShortName(gpu string) string {
 	return strings.TrimPrefix(gpuName.ReplaceAllString(gpu, "$1:$2:$3.$4"), "0000:")
 }
 
-// Taint is a taint as kubectl writes it: "key=value:effect".
+// Taint returns a taint as kubectl writes it: "key=value:effect".
 func Taint(t *cluster.Taint) string {
 	if t.Value == "" {
 		return t.Key + ":" + t.Effect
@@ -81,13 +81,13 @@ type Note struct {
 	Tone        Tone
 }
 
-// StateNotes are the notes of the state of a GPU.
+// StateNotes returns the notes of the state of a GPU.
 func StateNotes(s cluster.GPUState) []Note {
 	all := []Note{{"problem: ", s.Problem, Bad}, {"changes: ", s.Change, Warn}, {"pending: ", s.Pending, ""}}
 	return slices.DeleteFunc(all, func(n Note) bool { return n.Text == "" })
 }
 
-// NotesOf are what keeps claims off a GPU, or soon will, beside its taints.
+// NotesOf returns what keeps claims off a GPU, or soon will, beside its taints.
 func NotesOf(g *cluster.GPU) []Note {
 	out := StateNotes(g.GPUState)
 	if g.Incomplete != "" {
@@ -142,12 +142,12 @@ func Position(s cluster.State) string {
 	}[s]
 }
 
-// Took is how long a switch took.
+// Took returns how long a switch took.
 func Took(s *cluster.Switch) string {
 	return time.Duration(s.Seconds * float64(time.Second)).Round(time.Second / 10).String()
 }
 
-// RolloutTone is how good the end of a rollout is.
+// RolloutTone returns how good the end of a rollout is.
 func RolloutTone(r *cluster.Rollout) Tone {
 	switch r.Result {
 	case cluster.RolloutComplete:

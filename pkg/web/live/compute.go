@@ -210,7 +210,7 @@ func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 	return out, sampled(c)
 }
 
-// rollouts are the plans: those under way first, then by name.
+// rollouts returns the plans: those under way first, then by name.
 func rollouts(plans []v1alpha1.PartitionPlan) []overview.Rollout {
 	out := make([]overview.Rollout, 0, len(plans))
 	for i := range plans {

@@ -54,7 +54,7 @@ func (s *Store) Explain(ctx context.Context, v overview.Viewer, namespace, name 
 	return e, nil
 }
 
-// holders are the namespaces of all claims, if there is such a pod.
+// holders returns the namespaces of all claims, if there is such a pod.
 func (s *Store) holders(namespace, name string) (namespaces []string, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Store) objectsFor(namespace, name string, nodes []string) (*why.Input, 
 	return in, packs, slices.Collect(maps.Values(s.claims.all))
 }
 
-// anonymous is a claim of which nobody learns more than what it holds.
+// anonymous returns a claim of which nobody learns more than what it holds.
 func anonymous(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	out := &resourceapi.ResourceClaim{}
 	out.Namespace, out.Name, out.Status.Allocation = "another namespace", "", c.Status.Allocation
@@ -130,7 +130,7 @@ func anonymous(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return out
 }
 
-// candidates are the nodes with the most free memory of each model, and how many others there are.
+// candidates returns the nodes with the most free memory of each model, and how many others there are.
 func candidates(s *overview.Snapshot) (names []string, left int) {
 	groups := overview.GroupsOf(s)
 	for _, g := range groups {

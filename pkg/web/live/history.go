@@ -127,7 +127,7 @@ func (k *History) Run(ctx context.Context) {
 	}
 }
 
-// begin are the nodes that are to be followed from now on. Those are forgotten of which every
+// begin returns the nodes that are to be followed from now on. Those are forgotten of which every
 // sample is old.
 func (k *History) begin() map[string]*node {
 	k.mu.Lock()

@@ -85,7 +85,7 @@ func (s *measured) claims(users []usage.User, of usage.Values) {
 	}
 }
 
-// use is what a page shows. current: the last sample is of now.
+// use returns what a page shows. current: the last sample is of now.
 func (s *measured) use(current bool) overview.Usage {
 	u := overview.Usage{Series: []overview.Series{
 		{Title: s.busyTitle, Points: s.busy, Max: 1, Text: percent},
@@ -109,7 +109,7 @@ func add(points []overview.Point, now time.Time, value *float64) []overview.Poin
 	return points
 }
 
-// busyness is the part of the compute units that worked or, if that is not known, of the time in
+// busyness returns the part of the compute units that worked or, if that is not known, of the time in
 // which anything ran.
 func busyness(v usage.Values) (value *float64, title string) {
 	if v.Compute != nil {

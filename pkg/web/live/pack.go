@@ -123,7 +123,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// requestsOf are containers with nothing but the resources that they ask for.
+// requestsOf returns containers with nothing but the resources that they ask for.
 func requestsOf(all []corev1.Container) (out []corev1.Container) {
 	for _, c := range all {
 		out = append(out, corev1.Container{Name: c.Name, Resources: c.Resources})

@@ -100,7 +100,7 @@ func better(a, b *resourceapi.DeviceClass) bool {
 	return cmp.Or(cmp.Compare(resource(a), resource(b)), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// selected is the kind of which a class selects everything, if it selects nothing else.
+// selected returns the kind of which a class selects everything, if it selects nothing else.
 func (s *samples) selected(ctx context.Context, class *resourceapi.DeviceClass) (label string, ok bool) {
 	matches := func(d cel.Device) bool {
 		ok, err := allocation.Matches(ctx, s.selectors, d, class.Spec.Selectors...)
@@ -120,7 +120,7 @@ func (s *samples) selected(ctx context.Context, class *resourceapi.DeviceClass) 
 	return label, len(found) == 1 && !missed[label]
 }
 
-// ofOtherProfile is a device as d, but for its profile. Nodes may publish such ones tomorrow.
+// ofOtherProfile returns a device as d, but for its profile. Nodes may publish such ones tomorrow.
 func ofOtherProfile(d cel.Device) cel.Device {
 	d.Attributes = maps.Clone(d.Attributes)
 	d.Attributes["profile"] = resourceapi.DeviceAttribute{StringValue: ptr.To("another")}

@@ -102,7 +102,7 @@ func (s *Store) claimChanged(before, now *resourceapi.ResourceClaim) {
 
 func waits(c *resourceapi.ResourceClaim) bool { return c != nil && c.Status.Allocation == nil }
 
-// nodesOf are the nodes whose devices a claim holds.
+// nodesOf returns the nodes whose devices a claim holds.
 func nodesOf(c *resourceapi.ResourceClaim) []string {
 	if c == nil || waits(c) {
 		return nil
@@ -132,7 +132,7 @@ func (s *Store) signal() {
 // Snapshot returns the newest snapshot.
 func (s *Store) Snapshot() *overview.Snapshot { return s.snapshot.Load() }
 
-// Unread are the kinds that were neither read nor refused yet.
+// Unread returns the kinds that were neither read nor refused yet.
 func (s *Store) Unread() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

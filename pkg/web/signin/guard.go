@@ -170,7 +170,7 @@ func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// local is a path of this page, whatever is asked for.
+// local returns a path of this page, whatever is asked for.
 func local(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.Path, "//") || strings.ContainsRune(u.Path, '\\') {
@@ -179,7 +179,7 @@ func local(to string) string {
 	return u.RequestURI()
 }
 
-// tokenOf is the token of a request: of a proxy that signs users in, or of the cookie.
+// tokenOf returns the token of a request: of a proxy that signs users in, or of the cookie.
 func tokenOf(r *http.Request) string {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return strings.TrimSpace(token)
@@ -204,14 +204,14 @@ type session struct {
 
 func hashOf(token string) hash { return sha256.Sum256([]byte(token)) }
 
-// session is that of a token that the API server knew within the last hour.
+// session returns the session of a token that the API server knew within the last hour.
 func (g *Guard) session(of hash) (session, bool) {
 	v, _ := g.tokens.Get(of)
 	s, ok := v.(session)
 	return s, ok
 }
 
-// recent is the user of a token that the API server knew a moment ago, nil if it is another one.
+// recent returns the user of a token that the API server knew a moment ago, nil if it is another one.
 func (g *Guard) recent(of hash) *authenticationv1.UserInfo {
 	if s, ok := g.session(of); ok && time.Now().Before(s.until) {
 		return s.user

@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/web"
 )
 
-// User is the name of the user of a request.
+// User returns the name of the user of a request.
 func (g *Guard) User(r *http.Request) string {
 	user, err := g.user(r.Context(), tokenOf(r))
 	if err != nil {
@@ -26,7 +26,7 @@ func (g *Guard) User(r *http.Request) string {
 	return user.Username
 }
 
-// Viewer is what the user of a request may see: of nodes and namespaces what they may list.
+// Viewer returns what the user of a request may see: of nodes and namespaces what they may list.
 func (g *Guard) Viewer(r *http.Request) (overview.Viewer, error) {
 	user, err := g.user(r.Context(), tokenOf(r))
 	if err != nil {

@@ -50,12 +50,12 @@ func defaults() controller.Options {
 	}
 }
 
-// defaultExplain are the defaults of events on pods that wait.
+// defaultExplain returns the defaults of events on pods that wait.
 func defaultExplain() waiting.Options {
 	return waiting.Options{After: time.Minute, PerSecond: 20}
 }
 
-// defaultDefragment are the defaults of moving pods, which is off.
+// defaultDefragment returns the defaults of moving pods, which is off.
 func defaultDefragment() defragment.Options {
 	return defragment.Options{MaxPods: 2, PerHour: 10}
 }

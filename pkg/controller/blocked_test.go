@@ -97,13 +97,13 @@ func TestAClaimWakesABlockedSwitch(t *testing.T) {
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
 	before := w.writes["try eviction *v1.Pod"]
 	for range 100 {
-		require.Len(t, w.r.ofClaim(t.Context(), &claim), 1)
+		require.Len(t, w.r.requestsForClaim(t.Context(), &claim), 1)
 		w.round("node-a")
 	}
 	assert.LessOrEqual(t, w.writes["try eviction *v1.Pod"]-before, 1)
 	w.blocks(nil)
 	w.clock.Step(leastLook)
-	w.r.ofClaim(t.Context(), &claim)
+	w.r.requestsForClaim(t.Context(), &claim)
 	w.round("node-a")
 	assert.NotEqual(t, v1alpha1.Failed, w.gpuNode("node-a").Status.State)
 }
@@ -119,7 +119,7 @@ func TestALookThatIsLostIsRepeatedSoon(t *testing.T) {
 	var claim resourceapi.ResourceClaim
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
 	w.blocks(nil)
-	w.r.ofClaim(t.Context(), &claim)
+	w.r.requestsForClaim(t.Context(), &claim)
 	conflicts := 0
 	w.refuse = func(verb string, o client.Object) error {
 		if _, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && conflicts == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// pausable are the labels of a node that start clients, with their values. Only "true" starts
+// pausable returns the labels of a node that start clients, with their values. Only "true" starts
 // one; with other values it does not run, or was paused by somebody else.
 func pausable(labels map[string]string, keys []string) map[string]string {
 	var out map[string]string

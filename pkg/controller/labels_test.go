@@ -111,7 +111,7 @@ func TestABadConfigMap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
 			w.configMap(migConfigs, tt.content)
-			w.r.ofConfigMap(t.Context(), nil)
+			w.r.requestsForConfigMap(t.Context(), nil)
 			n := w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == names.ReasonConfigMapInvalid })
 			assert.Contains(t, ready(n).Message, tt.want)
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], "mig Warning ConfigMapInvalid: Nodes that name these configurations keep what they have: ")
@@ -119,11 +119,11 @@ func TestABadConfigMap(t *testing.T) {
 			assert.Equal(t, "failed", w.report("node-a"))
 			assert.Equal(t, "mig-parted.all-1g.10gb", n.Status.Applied.Profile)
 			before := len(w.events.texts)
-			w.r.ofConfigMap(t.Context(), nil)
+			w.r.requestsForConfigMap(t.Context(), nil)
 			assert.Len(t, w.events.texts, before, "it is told once")
 
 			w.configMap(migConfigs, migConfig)
-			w.r.ofConfigMap(t.Context(), nil)
+			w.r.requestsForConfigMap(t.Context(), nil)
 			w.run("node-a", time.Hour, inProfile("mig-parted.all-1g.10gb"))
 			assert.Equal(t, "success", w.report("node-a"))
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], "mig Normal ConfigMapValid: ")
@@ -139,15 +139,15 @@ func TestPartsOfAConfigMapAreIgnored(t *testing.T) {
 	services := `, "gpuClientSystemdServices": {"names": ["kubelet-gpu"]}`
 	for range 2 {
 		w.configMap(migConfigs, fmt.Sprintf(config, services))
-		w.r.ofConfigMap(t.Context(), nil)
+		w.r.requestsForConfigMap(t.Context(), nil)
 		require.Len(t, w.events.texts, 2)
 		assert.Contains(t, w.events.texts[0], told)
 		assert.Contains(t, w.events.texts[1], "mig Warning ConfigMapInvalid: ")
 	}
 	w.configMap(migConfigs, fmt.Sprintf(config, ""))
-	w.r.ofConfigMap(t.Context(), nil)
+	w.r.requestsForConfigMap(t.Context(), nil)
 	w.configMap(migConfigs, fmt.Sprintf(config, services))
-	w.r.ofConfigMap(t.Context(), nil)
+	w.r.requestsForConfigMap(t.Context(), nil)
 	require.Len(t, w.events.texts, 3, "they are back")
 	assert.Contains(t, w.events.texts[2], told)
 }

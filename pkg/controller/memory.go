@@ -62,7 +62,7 @@ const (
 	leastLook = 5 * time.Second
 )
 
-// lookAt is when to check the blockers of a node, zero: now.
+// lookAt returns when to check the blockers of a node. Zero means now.
 func (m *memory) lookAt(node string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -145,7 +145,7 @@ func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
 	}
 }
 
-// behindSince is since when a node that is not ready needs attention, zero if it does not. In
+// behindSince returns since when a node that is not ready needs attention, zero if it does not. In
 // a large cluster nodes can wait for other nodes for hours. Only a first attempt that waits
 // needs no attention.
 func behindSince(s *v1alpha1.GPUNodeStatus, notReady time.Time) time.Time {

@@ -34,7 +34,7 @@ func (q *requests) wake(node string) {
 	q.Add(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, requestFor(node))
 }
 
-// decide has the plans decided.
+// decide enqueues a decision of the plans.
 func (q *requests) decide() { q.Add(priorityqueue.AddOpts{After: decideAfter}, allPlans) }
 
 // allPlans is the only request of the controller of plans: they are decided together.

@@ -17,7 +17,7 @@ type requests struct {
 	items workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Source is what the controller watches.
+// Source returns what the controller watches.
 func (q *requests) Source() source.Source {
 	return source.Func(func(_ context.Context, items workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		q.mu.Lock()

@@ -347,7 +347,7 @@ func (r *Reconciler) gone(ctx context.Context, name string) error {
 	return nil
 }
 
-// requestFor is the request to reconcile a node.
+// requestFor returns the request to reconcile a node.
 func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }

@@ -112,7 +112,7 @@ func trimNode(o any) (any, error) {
 	return out, nil
 }
 
-// New makes a Reconciler. wake and again are those of plans.Decider.
+// New returns a Reconciler. wake and again are those of plans.Decider.
 func New(c client.Client, reader client.Reader, o Options, wake func(node string), again func()) (*Reconciler, error) {
 	most, failures, err := ParseLimits(o.MaxUnavailable, o.MaxFailures)
 	if err != nil {
@@ -156,11 +156,11 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	}
 	b := builder.ControllerManagedBy(mgr).Named("gpunode").
 		For(&v1alpha1.GPUNode{}).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).
-		Watches(&v1alpha1.PartitionProfile{}, afterStart(r.ofProfile)).
-		Watches(&resourceapi.ResourceClaim{}, afterStart(r.ofClaim)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.requestsForNode)).
+		Watches(&v1alpha1.PartitionProfile{}, afterStart(r.requestsForProfile)).
+		Watches(&resourceapi.ResourceClaim{}, afterStart(r.requestsForClaim)).
 		WatchesRawSource(nodes.Source()).
-		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.ofConfigMap))).
+		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.requestsForConfigMap))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Workers,
 			RateLimiter:             retries(),
@@ -183,7 +183,7 @@ func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
-// retries are the waits after errors. Reconciliation resumes soon after an outage of the API
+// retries returns the waits after errors. Reconciliation resumes soon after an outage of the API
 // server.
 func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry)
@@ -203,8 +203,8 @@ func afterStart(of handler.MapFunc) handler.EventHandler {
 	}
 }
 
-// ofNode returns requests for nodes that have a GPUNode, our taint or paused clients.
-func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+// requestsForNode returns requests for nodes that have a GPUNode, our taint or paused clients.
+func (r *Reconciler) requestsForNode(ctx context.Context, o client.Object) []reconcile.Request {
 	node, ok := o.(*corev1.Node)
 	if !ok {
 		return nil
@@ -218,8 +218,8 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 	return []reconcile.Request{requestFor(node.Name)}
 }
 
-// ofProfile returns requests for all nodes: each may follow the profile that changed.
-func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile.Request {
+// requestsForProfile returns requests for all nodes: each may follow the profile that changed.
+func (r *Reconciler) requestsForProfile(ctx context.Context, _ client.Object) []reconcile.Request {
 	var all v1alpha1.GPUNodeList
 	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
@@ -231,16 +231,16 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 	return requests
 }
 
-// ofConfigMap reports what is wrong with the ConfigMaps of other projects, and returns requests
+// requestsForConfigMap reports what is wrong with the ConfigMaps of other projects, and returns requests
 // for all nodes: each may name something in them.
-func (r *Reconciler) ofConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) requestsForConfigMap(ctx context.Context, o client.Object) []reconcile.Request {
 	r.Adopter.Report(ctx)
-	return r.ofProfile(ctx, o)
+	return r.requestsForProfile(ctx, o)
 }
 
-// ofClaim returns requests for nodes of a claim that are being switched, or whose switch failed
+// requestsForClaim returns requests for nodes of a claim that are being switched, or whose switch failed
 // because of blockers: they wait for claims to be released.
-func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) requestsForClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, node := range drain.NodesOf(o) {
 		var gpuNode v1alpha1.GPUNode

@@ -36,7 +36,7 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *s
 	return err
 }
 
-// strays are holders of devices of changed GPUs that are no longer published: claims that were
+// strays returns holders of devices of changed GPUs that are no longer published: claims that were
 // allocated at the last moment, or whose pod returned in spite of the taints. They cannot
 // work.
 func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]drain.Holder, error) {

@@ -29,18 +29,18 @@ func TestWhatWakesWhom(t *testing.T) {
 		{Driver: names.DriverName, Pool: "node-a", Device: gpuA}, {Driver: names.DriverName, Pool: "node-b", Device: gpuA}, {Driver: "other", Pool: "node-c"},
 	}}}
 	ctx := t.Context()
-	assert.Len(t, r.ofNode(ctx, node("node-a")), 1)
-	assert.Empty(t, r.ofNode(ctx, node("cpu-only")))
-	assert.Len(t, r.ofNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: names.PausedValue} })), 1)
-	assert.Empty(t, r.ofNode(ctx, claim))
-	assert.Len(t, r.ofProfile(ctx, nil), 1)
-	assert.Empty(t, r.ofClaim(ctx, claim), "no node waits for it")
+	assert.Len(t, r.requestsForNode(ctx, node("node-a")), 1)
+	assert.Empty(t, r.requestsForNode(ctx, node("cpu-only")))
+	assert.Len(t, r.requestsForNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: names.PausedValue} })), 1)
+	assert.Empty(t, r.requestsForNode(ctx, claim))
+	assert.Len(t, r.requestsForProfile(ctx, nil), 1)
+	assert.Empty(t, r.requestsForClaim(ctx, claim), "no node waits for it")
 	g := w.gpuNode("node-a")
 	g.Status.State, g.Status.Switch = v1alpha1.Draining, &v1alpha1.Switch{GPUs: []string{gpuA}}
 	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1alpha1.FromSpec, v1alpha1.FromSpec
 	require.NoError(t, w.api.Status().Update(ctx, g))
-	assert.Equal(t, "node-a", r.ofClaim(ctx, claim)[0].Name)
-	assert.Len(t, r.ofClaim(ctx, claim), 1)
+	assert.Equal(t, "node-a", r.requestsForClaim(ctx, claim)[0].Name)
+	assert.Len(t, r.requestsForClaim(ctx, claim), 1)
 }
 
 func TestTheCachesKeepLittle(t *testing.T) {

@@ -46,7 +46,7 @@ func (p *Planner) relevantSlices(ctx context.Context, allocated allocatedState, 
 	})
 }
 
-// matchesOf are the cached answers of matches for the choices of claims.
+// matchesOf returns the cached answers of matches for the choices of claims.
 func (p *Planner) matchesOf(claims []*resourceapi.ResourceClaim) map[*cluster.Device]bool {
 	var key strings.Builder
 	for _, c := range choices(claims) {
@@ -108,7 +108,7 @@ func (p *Planner) allocateFrom(ctx context.Context, n *nodeInfo, allocated alloc
 	return all, nil
 }
 
-// reservedSlices are the slices of the node with the taint of a reservation on some devices.
+// reservedSlices returns the slices of the node with the taint of a reservation on some devices.
 func (n *nodeInfo) reservedSlices(devices []Device) []*resourceapi.ResourceSlice {
 	taint := resourceapi.DeviceTaint{Key: names.TaintReserved, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	return mapDevices(n.slices, func(d Device, device resourceapi.Device) (resourceapi.Device, bool) {

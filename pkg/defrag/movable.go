@@ -37,7 +37,7 @@ func (p *Planner) movable(pod *corev1.Pod) *podInfo {
 	return info
 }
 
-// podOf is the pod behind a holder of a device, nil if not exactly one pod holds it. notMovable is why
+// podOf returns the pod behind a holder of a device, nil if not exactly one pod holds it. notMovable is why
 // it may not be moved for the waiting pod.
 func (p *Planner) podOf(h cluster.Holder, waiting *podInfo) (pod *podInfo, notMovable string) {
 	claim := p.claims[types.NamespacedName{Namespace: h.Namespace, Name: h.Claim}]
@@ -62,7 +62,7 @@ func (p *Planner) podOf(h cluster.Holder, waiting *podInfo) (pod *podInfo, notMo
 // Permissions tell which pods may be evicted. They have the namespaces whose label allows it.
 type Permissions map[string]bool
 
-// PermissionsOf are the permissions that the labels of namespaces give.
+// PermissionsOf returns the permissions that the labels of namespaces give.
 func PermissionsOf(namespaces []corev1.Namespace) Permissions {
 	p := Permissions{}
 	for i := range namespaces {
@@ -245,7 +245,7 @@ func (p *Planner) addBudgets(pod *podInfo) string {
 	return ""
 }
 
-// exceededBudget is a PodDisruptionBudget that does not allow the evictions, nil if all do.
+// exceededBudget returns a PodDisruptionBudget that does not allow the evictions, nil if all do.
 func exceededBudget(moved []*podInfo) *policyv1.PodDisruptionBudget {
 	evictions := map[*policyv1.PodDisruptionBudget]int32{}
 	for _, pod := range moved {
@@ -259,7 +259,7 @@ func exceededBudget(moved []*podInfo) *policyv1.PodDisruptionBudget {
 	return nil
 }
 
-// failingJob is a Job that would fail because of the evictions, nil if none would.
+// failingJob returns a Job that would fail because of the evictions, nil if none would.
 func failingJob(moved []*podInfo) *batchv1.Job {
 	evictions := map[*batchv1.Job]int32{}
 	for _, pod := range moved {

@@ -60,7 +60,7 @@ func (p *Planner) addNodes() {
 	}
 }
 
-// allocatedMemory is the allocated part of the node's GPU memory, from 0 to 1.
+// allocatedMemory returns the allocated part of the node's GPU memory, from 0 to 1.
 func (n *nodeInfo) allocatedMemory() float64 {
 	var taken, total int64
 	for _, pool := range n.pools {
@@ -79,7 +79,7 @@ func (p *Planner) forEachNode(do func(*nodeInfo)) {
 // poolKey identifies a pool of any driver.
 type poolKey struct{ driver, name string }
 
-// poolNodes are the nodes of the published pools, empty for pools that do not belong to one node.
+// poolNodes returns the nodes of the published pools, empty for pools that do not belong to one node.
 func (p *Planner) poolNodes() map[poolKey]string {
 	out := map[poolKey]string{}
 	for _, pool := range p.cluster.Pools {
@@ -114,7 +114,7 @@ func (p *Planner) addClaim(c *resourceapi.ResourceClaim, poolNodes map[poolKey]s
 	}
 }
 
-// allocated is what claims hold on the node, without those that are released, and with more results.
+// allocated returns what claims hold on the node, without those that are released, and with more results.
 func (n *nodeInfo) allocated(released map[*resourceapi.ResourceClaim]bool, more results) allocatedState {
 	state := allocation.Nothing()
 	for _, c := range n.claims {
@@ -141,7 +141,7 @@ func (n *nodeInfo) admits(pod *podInfo) bool {
 	return !slices.ContainsFunc(pod.volumeNodes, func(s *nodeaffinity.NodeSelector) bool { return !s.Match(n.node) })
 }
 
-// requests is what a pod requests of its node, as the scheduler of Kubernetes 1.37 computes it. It
+// requests returns what a pod requests of its node, as the scheduler of Kubernetes 1.37 computes it. It
 // includes one of the pods that the node can run.
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})

@@ -36,7 +36,7 @@ type Device struct {
 	Device string `json:"device"`
 }
 
-// Names are the names of devices, which are unique on a node.
+// Names returns the names of devices, which are unique on a node.
 func Names(devices []Device) []string {
 	names := make([]string, 0, len(devices))
 	for _, d := range devices {
@@ -45,7 +45,7 @@ func Names(devices []Device) []string {
 	return names
 }
 
-// devicesOf are the devices of Tranche in the results of claims.
+// devicesOf returns the devices of Tranche in the results of claims.
 func devicesOf(all results) (out []Device) {
 	for _, r := range all {
 		if r.Driver == names.DriverName {

@@ -41,7 +41,8 @@ func newPodInfo(pod *corev1.Pod) *podInfo { return &podInfo{Pod: pod, requests: 
 
 func (pod *podInfo) String() string { return nameOf(pod).String() }
 
-// claimFromTemplate is the claim that a pod would get from a template, nil if the template does not exist.
+// claimFromTemplate returns the claim that a pod would get from a template, nil if the template does
+// not exist.
 func (p *Planner) claimFromTemplate(pod *corev1.Pod, c *corev1.PodResourceClaim) *resourceapi.ResourceClaim {
 	t := p.templates[types.NamespacedName{Namespace: pod.Namespace, Name: *c.ResourceClaimTemplateName}]
 	if t == nil {
@@ -124,7 +125,7 @@ func (p *Planner) storageOf(pod *corev1.Pod) fit.Storage {
 	return s
 }
 
-// unsupportedConstraint is what decides on which nodes a pod can run and is not compared with nodes
+// unsupportedConstraint returns what decides on which nodes a pod can run and is not compared with nodes
 // here, empty if there is nothing.
 func unsupportedConstraint(pod *podInfo) string {
 	a := pod.Spec.Affinity

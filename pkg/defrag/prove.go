@@ -192,7 +192,7 @@ func (p *placement) leavesEnough(pod *podInfo) bool {
 	return enough(free, p.waiting)
 }
 
-// memoryOf is the memory of the devices that a pod holds, in bytes.
+// memoryOf returns the memory of the devices that a pod holds, in bytes.
 func (s *search) memoryOf(pod *podInfo) (n int64) {
 	for _, d := range devicesHeld(pod) {
 		if known := s.devices[d]; known != nil {

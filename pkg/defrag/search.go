@@ -198,7 +198,7 @@ func (s *search) inTheWay(pool *cluster.Pool, d *cluster.Device) (out []*podInfo
 	return out, ""
 }
 
-// holders are the pods that hold a device. notMovable is why one of them may not be moved.
+// holders returns the pods that hold a device. notMovable is why one of them may not be moved.
 func (s *search) holders(d *cluster.Device) (out []*podInfo, notMovable string) {
 	for _, h := range d.Holders {
 		if h.Admin {
@@ -257,7 +257,7 @@ func (s *search) candidatesByGPU(ctx context.Context, n *nodeInfo) ([]candidate,
 	return nil, nil
 }
 
-// allocateWithout is what the waiting pod gets on a node without some pods, nil if it does not fit.
+// allocateWithout returns what the waiting pod gets on a node without some pods, nil if it does not fit.
 func (s *search) allocateWithout(ctx context.Context, n *nodeInfo, pods []*podInfo) (results, error) {
 	free := maps.Clone(n.free)
 	for _, pod := range pods {
@@ -270,7 +270,7 @@ func (s *search) allocateWithout(ctx context.Context, n *nodeInfo, pods []*podIn
 	return s.allocate(ctx, n, n.allocated(releasedBy(pods), nil), n.slices, s.waiting.claims)
 }
 
-// releasedBy are the claims that pods release when they end.
+// releasedBy returns the claims that pods release when they end.
 func releasedBy(pods []*podInfo) map[*resourceapi.ResourceClaim]bool {
 	out := map[*resourceapi.ResourceClaim]bool{}
 	for _, pod := range pods {
@@ -281,7 +281,7 @@ func releasedBy(pods []*podInfo) map[*resourceapi.ResourceClaim]bool {
 	return out
 }
 
-// devicesHeld are the devices that pods hold.
+// devicesHeld returns the devices that pods hold.
 func devicesHeld(pods ...*podInfo) (out []Device) {
 	for _, pod := range pods {
 		for _, c := range pod.held {

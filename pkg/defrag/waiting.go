@@ -74,7 +74,7 @@ func (p *Planner) checkClasses(ctx context.Context, pod *podInfo) *Refusal {
 	return nil
 }
 
-// choices are what would satisfy the requests of claims.
+// choices returns what would satisfy the requests of claims.
 func choices(claims []*resourceapi.ResourceClaim) (out []fit.Choice) {
 	for _, c := range claims {
 		for _, r := range c.Spec.Devices.Requests {
@@ -84,7 +84,7 @@ func choices(claims []*resourceapi.ResourceClaim) (out []fit.Choice) {
 	return out
 }
 
-// oneDevice are the choices of a pod that requests one device, nil if it requests more.
+// oneDevice returns the choices of a pod that requests one device, nil if it requests more.
 func (pod *podInfo) oneDevice() []fit.Choice {
 	if len(pod.claims) != 1 || len(pod.claims[0].Spec.Devices.Requests) != 1 {
 		return nil

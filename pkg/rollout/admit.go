@@ -13,7 +13,7 @@ import (
 
 // limits are the limits of a rollout.
 type limits struct {
-	// unavailable is how many nodes may be on their way.
+	// unavailable is how many nodes may be switching.
 	unavailable int
 	topology    *v1alpha1.TopologyLimit
 	order       *v1alpha1.NodeOrder
@@ -150,13 +150,13 @@ type Unplanned struct {
 
 // Result is what becomes of the nodes without a plan.
 type Result struct {
-	// Admitted are the targets of the nodes that may begin or go on.
+	// Admitted are the targets of the nodes that may begin or continue.
 	Admitted map[string]string
 	// Stopped are the failed nodes of targets with too many of them.
 	Stopped map[string][]v1alpha1.PlanNode
 	// Moving is how many nodes are being switched, Limit how many may be.
 	Moving, Limit int
-	// Wake is when to decide again, zero: never.
+	// Wake is when to decide again. Zero means never.
 	Wake time.Time
 }
 
@@ -188,7 +188,7 @@ func (u *Unplanned) Decide() Result {
 	return out
 }
 
-// Earliest is the earlier of two times. Zero means never.
+// Earliest returns the earlier of two times. Zero means never.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

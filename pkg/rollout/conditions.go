@@ -137,7 +137,7 @@ func (e *evaluation) progress() (moves bool, reason, message string) {
 	return false, names.ReasonBlocked, fmt.Sprintf("%s; the others cannot be switched now: %d are set aside, %d are not ready", have, c.SetAside, c.NotReady)
 }
 
-// nodes is a number of nodes.
+// nodes formats a number of nodes.
 func nodes(n int) string {
 	if n == 1 {
 		return "1 node"
@@ -145,7 +145,7 @@ func nodes(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-// clock is a time for people that can be days away.
+// clock formats a time that can be days away.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 func has(n int) string {

@@ -9,5 +9,5 @@
 // Who was admitted is in status.admitted of the GPUNodes, so a controller that starts finds out
 // everything again. At most maxFailures + maxUnavailable nodes of a rollout are ever outside both
 // their old and their new state: a node is admitted only if no more than maxFailures have failed,
-// and fewer than maxUnavailable are on their way.
+// and fewer than maxUnavailable are switching.
 package rollout

@@ -185,7 +185,7 @@ func (in *ForecastInput) precedes(p *v1alpha1.PartitionPlan) bool {
 	return ComparePlans(p, in.Plan) < 0
 }
 
-// observed is the mean duration of the successful switches to a profile, or else to any, and
+// observed returns the mean duration of the successful switches to a profile, or else to any, and
 // how many they are.
 func observed(nodes []v1alpha1.GPUNode, profile string) (time.Duration, int) {
 	var sum, sumOfAll time.Duration

@@ -105,7 +105,7 @@ func (c *schedule) inZone(zone string) (n int) {
 	return n
 }
 
-// next is when the next node is done, zero: none is running.
+// next returns when the next node is done, or zero if none is running.
 func (c *schedule) next() (at time.Time) {
 	for _, done := range c.running {
 		at = Earliest(at, done)

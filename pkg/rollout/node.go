@@ -46,9 +46,9 @@ type Node struct {
 	Damaged bool
 	// Started and Ended are those of the switch to Applied, zero if they are not known.
 	Started, Ended time.Time
-	// Trouble is what went wrong after Started, nil: nothing.
+	// Trouble is what went wrong after Started, or nil.
 	Trouble *Trouble
-	// Wake is when the node changes without an event, zero: never.
+	// Wake is when the node changes without an event. Zero means never.
 	Wake time.Time
 }
 
@@ -84,7 +84,7 @@ func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, no
 	return n
 }
 
-// HashOf is the hash of a profile, empty if there is none.
+// HashOf returns the hash of a profile, empty if there is none.
 func HashOf(p *v1alpha1.ProfileSnapshot) string {
 	if p == nil {
 		return ""
@@ -104,7 +104,7 @@ func (n *Node) move(s *v1alpha1.GPUNodeStatus, now time.Time) {
 	}
 }
 
-// Untainted is when taints of an ended switch do not count any more. It is zero if none are
+// Untainted returns when taints of an ended switch do not count any more. It is zero if none are
 // published.
 func Untainted(s *v1alpha1.GPUNodeStatus) time.Time {
 	if s.OrdersTaints() || s.Since == nil || s.Node == nil || s.Node.Taints == nil {

@@ -17,9 +17,9 @@ import (
 // Plan is a PartitionPlan and what is known for it.
 type Plan struct {
 	*v1alpha1.PartitionPlan
-	// Profile is the current version of its profile, nil: there is none.
+	// Profile is the current version of its profile, or nil if there is none.
 	Profile *v1alpha1.ProfileSnapshot
-	// Invalid says what is wrong with the selector, empty: nothing.
+	// Invalid says what is wrong with the selector. It is empty if nothing is.
 	Invalid string
 	// Nodes are the nodes that follow the plan or are overruled.
 	Nodes []*Node
@@ -31,10 +31,10 @@ type Plan struct {
 // Decision is what becomes of a plan.
 type Decision struct {
 	Status v1alpha1.PartitionPlanStatus
-	// Admitted are the targets of the nodes that may begin or go on. Those that have begun also keep
+	// Admitted are the targets of the nodes that may begin or continue. Those that have begun also keep
 	// what Node.Keeps returns.
 	Admitted map[string]string
-	// Wake is when to decide again if nothing happens, zero: never.
+	// Wake is when to decide again if nothing happens. Zero means never.
 	Wake   time.Time
 	Events []Event
 }
@@ -291,7 +291,7 @@ func (e *evaluation) admit() {
 	e.Admitted = l.admit(e.tally)
 }
 
-// unavailable is how many nodes may be switched at once.
+// unavailable returns how many nodes may be switched at once.
 func (e *evaluation) unavailable() int {
 	most := e.Spec.Strategy.MaxUnavailable
 	if most == nil {

@@ -11,12 +11,12 @@ import (
 // keptRevisions is the length of the history of a plan.
 const keptRevisions = 6
 
-// revision finds a revision in the history, nil: it is not there.
+// revision finds a revision in the history, or nil if it is not there.
 func (e *evaluation) revision(number int64) *v1alpha1.PlanRevision {
 	return Revision(&e.Status, number)
 }
 
-// Revision finds a revision in the history of a plan, nil: it is not there.
+// Revision finds a revision in the history of a plan, or nil if it is not there.
 func Revision(s *v1alpha1.PartitionPlanStatus, number int64) *v1alpha1.PlanRevision {
 	for i := range s.History {
 		if s.History[i].Revision == number {
@@ -59,7 +59,7 @@ func (e *evaluation) forget() {
 	s.History = append(s.History[:drop], s.History[drop+1:]...)
 }
 
-// lastGood is the newest earlier revision that was complete and not rejected, 0: none.
+// lastGood returns the newest earlier revision that was complete and not rejected, or 0.
 func (e *evaluation) lastGood() int64 {
 	for i := range e.Status.History {
 		if r := &e.Status.History[i]; r.Revision < e.Status.Revision && r.Completed != nil && !r.Rejected {
@@ -69,7 +69,7 @@ func (e *evaluation) lastGood() int64 {
 	return 0
 }
 
-// goTo has nodes go back to a revision, or to the newest one again.
+// goTo returns the nodes to a revision, or to the newest one again.
 func (e *evaluation) goTo(number int64) {
 	if r := e.revision(e.Status.Revision); r != nil {
 		r.Rejected = number != e.Status.Revision

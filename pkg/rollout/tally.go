@@ -38,13 +38,13 @@ type tally struct {
 	failures, damaged int
 	// limit is how many nodes may fail, accepted ones included.
 	limit int
-	// moving is how many nodes are on their way, zones how many of each zone. sizes are the
+	// moving is how many nodes are switching, zones how many of each zone. sizes are the
 	// numbers of their nodes.
 	moving       int
 	topology     string
 	zones, sizes map[string]int
 	// used is how many nodes have used the room of the step. arriving is how many of them
-	// are on their way.
+	// are switching.
 	used, arriving int
 	// candidates are the nodes that can be admitted, those that were and have not begun included.
 	candidates []*Node
@@ -53,7 +53,7 @@ type tally struct {
 	wake       time.Time
 }
 
-// eligible is how many nodes can get the target.
+// eligible returns how many nodes can get the target.
 func (t *tally) eligible() int { return int(t.counts.Selected - t.counts.Overruled) }
 
 // add counts a node.
@@ -173,7 +173,7 @@ func entry(n *Node, reason, message string) v1alpha1.PlanNode {
 	return v1alpha1.PlanNode{Node: n.Name, Reason: reason, Message: text.Cut(message, mostMessage)}
 }
 
-// listed are the first of some nodes by name.
+// listed returns the first of some nodes by name.
 func listed(all []v1alpha1.PlanNode) []v1alpha1.PlanNode {
 	if len(all) == 0 {
 		return nil
@@ -194,7 +194,7 @@ func count(nodes []*Node, target string, since time.Time, topology *v1alpha1.Top
 	return t
 }
 
-// Scaled is a number, or a percentage of so many nodes.
+// Scaled returns a number, or a percentage of so many nodes.
 func Scaled(of *intstr.IntOrString, nodes int, up bool) int {
 	n, err := intstr.GetScaledValueFromIntOrPercent(of, nodes, up)
 	if err != nil {

@@ -41,7 +41,7 @@ func InWindow(windows []v1alpha1.Window, now time.Time) (open bool, changes time
 
 type span struct{ start, end time.Time }
 
-// spansOf are the times of a window from yesterday to a week from now.
+// spansOf returns the times of a window from yesterday to a week from now.
 func spansOf(w *v1alpha1.Window, now time.Time) ([]span, error) {
 	zone := time.UTC
 	if w.TimeZone != "" {
@@ -52,11 +52,11 @@ func spansOf(w *v1alpha1.Window, now time.Time) ([]span, error) {
 	}
 	start, err := time.Parse("15:04", w.Start)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no time of the day; use one such as 22:00", w.Start)
+		return nil, fmt.Errorf("%q is not a time of day: use one such as 22:00", w.Start)
 	}
 	end, err := time.Parse("15:04", w.End)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no time of the day; use one such as 22:00", w.End)
+		return nil, fmt.Errorf("%q is not a time of day: use one such as 22:00", w.End)
 	}
 	var spans []span
 	year, month, day := now.In(zone).Date()

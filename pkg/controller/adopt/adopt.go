@@ -34,13 +34,13 @@ type Adopter struct {
 	configMaps *configMaps
 }
 
-// New makes an Adopter. The caller sets Events.
+// New returns an Adopter. The caller sets Events.
 func New(c client.Client, reader client.Reader, config Config) *Adopter {
 	return &Adopter{Client: c, Reader: reader, Config: config, configMaps: newConfigMaps(reader, &config)}
 }
 
-// Adopt has a GPUNode say what the labels of its node do; g becomes the version that was written.
-// planned: a PartitionPlan selects the node.
+// Adopt copies the profile that the labels of a node name into the spec of its GPUNode, and updates g.
+// planned reports whether a PartitionPlan selects the node.
 func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
 	r, err := a.decide(ctx, false, g, node, planned)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Adopter) write(ctx context.Context, g *v1alpha1.GPUNode, r *Result) err
 	return nil
 }
 
-// spec is what the spec of a GPUNode should be.
+// spec returns what the spec of a GPUNode should be.
 func (r *Result) spec(g *v1alpha1.GPUNode) v1alpha1.GPUNodeSpec {
 	spec := *g.Spec.DeepCopy()
 	spec.Profile = r.profile

@@ -152,7 +152,7 @@ func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *forma
 	return nil, others, "", nil
 }
 
-// sharing is the configuration of the device plugin for a node with these labels, nil: there is none.
+// sharing returns the configuration of the device plugin for a node with these labels, or nil if there is none.
 func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]string) (found *formats.Profile, problem string, err error) {
 	c, followed := m.config.Projects[DevicePlugin]
 	label := of[names.LabelDevicePluginConfig]

@@ -43,7 +43,8 @@ type Result struct {
 // Problem is why labels cannot be followed.
 type Problem struct{ Reason, Profile, Message string }
 
-// decide finds out what the labels of a node say. planned: a PartitionPlan selects the node.
+// decide finds out what the labels of a node say. planned reports whether a PartitionPlan selects the
+// node.
 func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
 	r := &Result{reports: a.reports(node.Labels)}
 	before := g.Annotations[names.AnnotationProfileFrom]
@@ -149,7 +150,7 @@ func (a *Adopter) taken(ctx context.Context, live bool, r *Result) error {
 	return nil
 }
 
-// base is the profile that a label names. One that is not made from a configuration has no Original.
+// base returns the profile that a label names. One that is not made from a configuration has no Original.
 func (a *Adopter) base(ctx context.Context, live bool, r *Result, n *name) (*formats.Profile, error) {
 	object, err := n.object()
 	if err != nil {
@@ -189,7 +190,7 @@ func (a *Adopter) base(ctx context.Context, live bool, r *Result, n *name) (*for
 	return &formats.Profile{Name: object}, nil
 }
 
-// profileNamed is a PartitionProfile, nil: there is none of this name.
+// profileNamed returns a PartitionProfile, or nil if there is none of this name.
 func (a *Adopter) profileNamed(ctx context.Context, live bool, profile string) (*v1alpha1.PartitionProfile, error) {
 	var from client.Reader = a.Client
 	if live {
@@ -205,7 +206,7 @@ func (a *Adopter) profileNamed(ctx context.Context, live bool, profile string) (
 	return &p, nil
 }
 
-// brought is the profile that a project has for a value of its label, nil: none.
+// brought returns the profile that a project has for a value of its label, or nil if it has none.
 func (n *name) brought() *formats.Profile {
 	var p formats.Profile
 	switch n.project {

@@ -27,7 +27,7 @@ const (
 	own Project = ""
 )
 
-// Projects are the names of all projects, sorted.
+// Projects returns the names of all projects, sorted.
 func Projects() []Project {
 	all := []Project{DevicePlugin}
 	for i := range partitioning {
@@ -89,7 +89,7 @@ var partitioning = []labels{
 	{project: Nos, keys: []string{names.LabelNos, names.LabelNosOlder}, shared: true, prefix: "nos-"},
 }
 
-// formatOf is the format of a project's file.
+// formatOf returns the format of a project's file.
 func formatOf(project Project) formats.Format {
 	for i := range partitioning {
 		if partitioning[i].project == project {
@@ -118,7 +118,7 @@ func (n *name) same(o *name) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// object is the name of the PartitionProfile.
+// object returns the name of the PartitionProfile.
 func (n *name) object() (string, error) {
 	switch {
 	case n.project == own:
@@ -129,7 +129,7 @@ func (n *name) object() (string, error) {
 	return formats.ObjectName(n.prefix + n.value)
 }
 
-// checked is a name that a GPUNode can have in its spec.
+// checked returns a name that a GPUNode can have in its spec.
 func checked(profile string) (string, error) {
 	if len(profile) > validation.LabelValueMaxLength || len(validation.IsDNS1123Subdomain(profile)) > 0 {
 		return "", fmt.Errorf("%q cannot be the name of a PartitionProfile", profile)
@@ -166,7 +166,7 @@ func (c *Config) read(of map[string]string) (all []*name, held string) {
 	return all, ""
 }
 
-// record is the text of the annotation that says which labels spec.profile comes from. Values of
+// record returns the text of the annotation that says which labels spec.profile comes from. Values of
 // labels have no commas.
 func record(profile *name, sharing string) string {
 	var all []string
@@ -182,7 +182,7 @@ func record(profile *name, sharing string) string {
 	return strings.Join(all, ",")
 }
 
-// recorded are the labels in such a text.
+// recorded returns the labels in such a text.
 func recorded(text string) map[string]string {
 	all := map[string]string{}
 	for _, one := range strings.Split(text, ",") {
@@ -193,7 +193,7 @@ func recorded(text string) map[string]string {
 	return all
 }
 
-// removed are names of labels that a node had. As in the projects whose labels they are, their
+// removed returns names of labels that a node had. As in the projects whose labels they are, their
 // removal changes nothing; that of Tranche's own label does.
 func (c *Config) removed(text string) []*name {
 	before := recorded(text)
@@ -202,7 +202,7 @@ func (c *Config) removed(text string) []*name {
 	return all
 }
 
-// objectOf is the name of the PartitionProfile for a label and a configuration of the device plugin;
+// objectOf returns the name of the PartitionProfile for a label and a configuration of the device plugin;
 // either can be missing.
 func objectOf(profile *name, sharing string) (string, error) {
 	base := ""

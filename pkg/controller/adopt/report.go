@@ -19,7 +19,7 @@ type report struct {
 	follows bool
 }
 
-// reports are the reports on labels of a node.
+// reports returns the reports on labels of a node.
 func (c *Config) reports(of map[string]string) (all []report) {
 	for i := range partitioning {
 		l := &partitioning[i]
@@ -35,7 +35,7 @@ func (r *report) follow(profile *name, all []*name) {
 	r.follows = slices.ContainsFunc(all, func(n *name) bool { return n.project == r.project && n.same(profile) })
 }
 
-// Labels are the labels in which projects report progress that the Node should have, by the status
+// Labels returns the labels in which projects report progress that the Node should have, by the status
 // of its GPUNode. No report stays at pending: whatever keeps the node from its profile is a failure.
 func (r *Result) Labels(s *v1alpha1.GPUNodeStatus) map[string]string {
 	var all map[string]string
@@ -57,7 +57,7 @@ func (r *Result) Labels(s *v1alpha1.GPUNodeStatus) map[string]string {
 	return all
 }
 
-// word is the value of a report; empty while the plugin of the node has not reported.
+// word returns the value of a report; empty while the plugin of the node has not reported.
 func (r *Result) word(one *report, s *v1alpha1.GPUNodeStatus) string {
 	w := one.words
 	ready := meta.FindStatusCondition(s.Conditions, names.ConditionReady)

@@ -95,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, r.create(ctx, name, there, named)
 }
 
-// templates are those of the controller in a namespace.
+// templates returns those of the controller in a namespace.
 func templates(ctx context.Context, reader client.Reader, namespace string) (map[string]*resourceapi.ResourceClaimTemplate, error) {
 	var list resourceapi.ResourceClaimTemplateList
 	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{names.LabelFromAmount: "true"}); err != nil {
@@ -111,7 +111,7 @@ func templates(ctx context.Context, reader client.Reader, namespace string) (map
 	return there, nil
 }
 
-// missing is how many templates are named and not there.
+// missing returns how many templates are named and not there.
 func missing(there map[string]*resourceapi.ResourceClaimTemplate, named map[string][]*corev1.Pod) (n int) {
 	for name := range named {
 		if there[name] == nil {
@@ -221,7 +221,7 @@ func (r *Reconciler) removeUnused(ctx context.Context, namespace string, there m
 	return result, nil
 }
 
-// namedBy are the names of templates that could be ours, with the pods that name them.
+// namedBy returns the names of templates that could be ours, with the pods that name them.
 func namedBy(pods []corev1.Pod) map[string][]*corev1.Pod {
 	named := map[string][]*corev1.Pod{}
 	for i := range pods {

@@ -17,7 +17,7 @@ import (
 // whose limits nobody serves waits, and its owner sees why.
 const kai = "kai"
 
-// ignored is the annotation of a pod that asks for a GPU although the pod has none; empty: there
+// ignored returns the annotation of a pod that asks for a GPU although the pod has none; empty: there
 // is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
 // translates it.
 func ignored(pod *corev1.Pod) (key, refusal string) {

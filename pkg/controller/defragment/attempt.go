@@ -82,7 +82,7 @@ func (d *Defragmenter) nodeFor(ctx context.Context, plan *defrag.Plan, now time.
 	return node, nil
 }
 
-// recentEvictions are the evictions of a node that the hourly limit counts.
+// recentEvictions returns the evictions of a node that the hourly limit counts.
 func recentEvictions(a *v1alpha1.Defragmentation, now time.Time) []metav1.MicroTime {
 	if a == nil {
 		return nil

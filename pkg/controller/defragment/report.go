@@ -43,7 +43,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 func (d *Defragmenter) reportStart(ctx context.Context, node *v1alpha1.GPUNode) {
 	a := node.Status.Defragmentation
 	note := fmt.Sprintf("Making room for pod %s/%s by moving pods: %s", a.Pod.Namespace, a.Pod.Name, podNames(a.Moves))
-	klog.FromContext(ctx).Info("Making room for a pod", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", podNames(a.Moves))
+	klog.FromContext(ctx).Info("Defragmentation started", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", podNames(a.Moves))
 	d.event(node, corev1.EventTypeNormal, names.EventDefragmentationStarted, note)
 	// The event on the pod does not name the pods of other tenants.
 	d.podEvent(a.Pod, fmt.Sprintf("Making room on node %s by moving %d of its pods", node.Name, len(a.Moves)))
@@ -56,7 +56,7 @@ func (d *Defragmenter) reportEnd(ctx context.Context, node *v1alpha1.GPUNode) {
 	if a.State == v1alpha1.DefragmentationAborted {
 		kind, reason = corev1.EventTypeWarning, names.EventDefragmentationAborted
 	}
-	klog.FromContext(ctx).Info("Ended making room for a pod", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
+	klog.FromContext(ctx).Info("Defragmentation finished", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
 	d.metrics.ended.WithLabelValues(string(a.State)).Inc()
 	d.event(node, kind, reason, fmt.Sprintf("Pod %s/%s: %s", a.Pod.Namespace, a.Pod.Name, a.Message))
 }

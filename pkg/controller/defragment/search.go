@@ -111,7 +111,7 @@ func firstPlan(ctx context.Context, in *defrag.Input, options defrag.Options, wa
 	return 0, nil, nil, nil
 }
 
-// ownersOf are the UIDs of the controllers of pods, by the UIDs of the pods.
+// ownersOf returns the UIDs of the controllers of pods, by the UIDs of the pods.
 func ownersOf(pods []corev1.Pod) map[types.UID]types.UID {
 	out := map[types.UID]types.UID{}
 	for i := range pods {
@@ -122,8 +122,8 @@ func ownersOf(pods []corev1.Pod) map[types.UID]types.UID {
 	return out
 }
 
-// waitingPods are the pods that have waited for long enough, some of each namespace, and the oldest pods of a
-// namespace first.
+// waitingPods returns the pods that have waited for long enough, some of each namespace, and the oldest
+// pods of a namespace first.
 func (d *Defragmenter) waitingPods(ctx context.Context, nodes []v1alpha1.GPUNode, now time.Time) ([]*corev1.Pod, error) {
 	aborted := map[string]bool{}
 	for i := range nodes {
@@ -151,7 +151,7 @@ func mayRequestDevices(pod *corev1.Pod) bool {
 	})
 }
 
-// unschedulableSince is when the scheduler first found no node for a pod.
+// unschedulableSince returns when the scheduler first found no node for a pod.
 func unschedulableSince(pod *corev1.Pod) (time.Time, bool) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -207,8 +207,8 @@ func abortedRecently(a *v1alpha1.Defragmentation, now time.Time) bool {
 	return now.Sub(ended.Time) < backoff
 }
 
-// nodesToSearch are the names of the nodes that a plan may use, starting with those that the last search
-// did not reach.
+// nodesToSearch returns the names of the nodes that a plan may use, starting with those that the last
+// search did not reach.
 func (d *Defragmenter) nodesToSearch(nodes []v1alpha1.GPUNode, now time.Time) (names []string) {
 	for i := range nodes {
 		if isAvailable(&nodes[i], now) {

@@ -16,7 +16,7 @@ import (
 // NodeIndex is the index of claims by the nodes of their devices.
 const NodeIndex = "node"
 
-// NodesOf are the nodes of the devices that a claim has from this driver.
+// NodesOf returns the nodes of the devices that a claim has from this driver.
 func NodesOf(o client.Object) []string {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok || c.Status.Allocation == nil {
@@ -94,7 +94,7 @@ func Classes(c *resourceapi.ResourceClaim) (classes []string) {
 // OfPod reports whether a claim was made for a pod, from a template.
 func OfPod(c *resourceapi.ResourceClaim) bool { return len(podOwners(c)) > 0 }
 
-// podOwners are the pods that own a claim.
+// podOwners returns the pods that own a claim.
 func podOwners(c *resourceapi.ResourceClaim) []metav1.OwnerReference {
 	var owners []metav1.OwnerReference
 	for _, o := range c.OwnerReferences {

@@ -33,7 +33,7 @@ type View struct {
 	pods    *podReader
 }
 
-// Clients are the pods of paused clients that are still on the node. Any tenant can set such
+// Clients returns the pods of paused clients that are still on the node. Any tenant can set such
 // a nodeSelector, so only pods of DaemonSets in the given namespaces count: a changed label
 // ends no other pods.
 func (v *View) Clients(ctx context.Context, paused map[string]string, namespaces []string) ([]string, error) {

@@ -79,7 +79,7 @@ func (d *Drainer) Ask(ctx context.Context, p *Pod, dry bool) (refusal string, er
 	return refusal, nil
 }
 
-// refusalIn is why the API server refused an eviction. Without one, the pod leaves or is gone.
+// refusalIn returns why the API server refused an eviction. Without one, the pod leaves or is gone.
 func refusalIn(err error) (string, error) {
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
@@ -127,7 +127,7 @@ func refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout || apierrors.IsInternalError(err)
 }
 
-// refusalText is why the API server refused an eviction. Its details name the budget: "The
+// refusalText returns why the API server refused an eviction. Its details name the budget: "The
 // disruption budget web needs 2 healthy pods and has 2 currently".
 func refusalText(err error) string {
 	var status apierrors.APIStatus

@@ -112,7 +112,7 @@ func (v *View) Holders(ctx context.Context, gpus []string, keeps map[string]bool
 	return all, nil
 }
 
-// claims are those with devices of the node: from the cache, and of pods on the node whose
+// claims returns those with devices of the node: from the cache, and of pods on the node whose
 // claims the cache does not have yet.
 func (v *View) claims(ctx context.Context) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
 	claims := map[types.NamespacedName]*resourceapi.ResourceClaim{}
@@ -170,7 +170,7 @@ func (h *Holder) key() string {
 	return h.Other + " " + h.Claim.String()
 }
 
-// usersOf are the objects that a claim is reserved for and that still exist, and the pods on
+// usersOf returns the objects that a claim is reserved for and that still exist, and the pods on
 // the node that refer to it: the cache may be late with reservations, and a claim may be
 // reserved for a group of pods.
 func usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {

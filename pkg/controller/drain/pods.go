@@ -63,13 +63,13 @@ func (p *podReader) onNode(ctx context.Context) (map[types.UID]*corev1.Pod, erro
 	return p.byUID, nil
 }
 
-// byClaim are the pods of the node that have not ended, by their claims.
+// byClaim returns the pods of the node that have not ended, by their claims.
 func (p *podReader) byClaim(ctx context.Context) (map[types.NamespacedName][]*corev1.Pod, error) {
 	_, err := p.onNode(ctx)
 	return p.claims, err
 }
 
-// claimsOf are the names of a pod's claims: those that it names, those created from
+// claimsOf returns the names of a pod's claims: those that it names, those created from
 // templates, and the one for its extended resources.
 func claimsOf(pod *corev1.Pod) []string {
 	var names []string

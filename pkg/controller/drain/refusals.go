@@ -28,7 +28,7 @@ type refusal struct {
 	wait time.Duration
 }
 
-// refused is why the eviction of a pod was refused, empty if it was not.
+// refused returns why the eviction of a pod was refused, empty if it was not.
 func (e *refusals) refused(uid types.UID) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

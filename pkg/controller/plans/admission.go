@@ -130,7 +130,7 @@ func (d *Decider) mayBegin(g *v1alpha1.GPUNode, hash string) bool {
 	return rollout.HashOf(s.Applied) == hash || rollout.Joins(s) || s.Admitted == hash && !suspended
 }
 
-// Of returns what the plan that selects a node gives it, nil: no plan selects it.
+// Of returns what the plan that selects a node gives it, or nil if no plan selects it.
 func (d *Decider) Of(g *v1alpha1.GPUNode, labels map[string]string) *state.Given {
 	d.mu.Lock()
 	order := d.order
@@ -145,7 +145,7 @@ func given(p *plan, joining bool) *state.Given {
 	return &state.Given{Plan: p.Name, Profile: p.Spec.Profile, Snapshot: rollout.Assign(p.PartitionPlan, joining)}
 }
 
-// Pending returns why a node may not have a profile yet, nil: it may.
+// Pending returns why a node may not have a profile yet, or nil if it may.
 func (d *Decider) Pending(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *state.Pending {
 	s := &g.Status
 	if s.Desired == nil || s.Desired.Hash == wanted.Hash || d.mayBegin(g, wanted.Hash) {

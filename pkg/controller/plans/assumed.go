@@ -21,7 +21,7 @@ func assume[T client.Object](all []T) assumed[T] {
 }
 
 // newest returns the newest versions of what a cache has, and forgets those that it has caught up
-// with. late: the cache may also lack objects.
+// with. If late, the cache may also lack objects.
 func (a assumed[T]) newest(cached []T, late bool) []T {
 	known := map[string]bool{}
 	for i, o := range cached {

@@ -28,12 +28,12 @@ type Decider struct {
 	// MaxUnavailable and MaxFailures are those of nodes without a plan. The first is also the
 	// default of plans.
 	MaxUnavailable, MaxFailures intstr.IntOrString
-	// Wake has a node reconciled for which something changes that its GPUNode does not show.
+	// Wake enqueues a node for which something changes that its GPUNode does not show.
 	Wake func(node string)
-	// Again has Decide called soon.
+	// Again enqueues a call of Decide.
 	Again func()
 
-	// deciding is held by Decide.
+	// deciding serializes decisions. It is held while a decision is written.
 	deciding sync.Mutex
 	// profiles, chosen, written, nodes, plans and listed belong to Decide.
 	profiles map[string]*v1alpha1.ProfileSnapshot
@@ -96,7 +96,7 @@ func (d *Decider) Decided() bool {
 }
 
 // Decide decides which nodes may begin, and writes that and the status of plans. It returns when
-// to decide again if nothing happens; zero: never.
+// to decide again if nothing happens. Zero means never.
 func (d *Decider) Decide(ctx context.Context) (time.Time, error) {
 	d.deciding.Lock()
 	defer d.deciding.Unlock()

@@ -53,7 +53,7 @@ func (d *Decider) listPlans(ctx context.Context) ([]*plan, error) {
 	return order, nil
 }
 
-// selecting is the plan that selects a node, nil: none does. Plans that give nothing select
+// selecting returns the plan that selects a node, or nil if none does. Plans that give nothing select
 // nothing. One with an invalid selector keeps the nodes that it has.
 func selecting(order []*plan, g *v1alpha1.GPUNode, of map[string]string) *plan {
 	if _, controlPlane := of[rollout.ControlPlaneLabel]; controlPlane {
@@ -150,7 +150,7 @@ func versionOf(order []*plan) uint64 {
 	return h.Sum64()
 }
 
-// choose is the name of the plan that selects a node. It remembers the answer.
+// choose returns the name of the plan that selects a node. It remembers the answer.
 func (d *Decider) choose(order []*plan, versions uint64, g *v1alpha1.GPUNode, node *corev1.Node) string {
 	if d.chosen == nil {
 		d.chosen = map[string]chosen{}
@@ -178,7 +178,7 @@ func (d *Decider) isReady(node *corev1.Node, now time.Time) (ready bool, suspend
 	return rollout.NodeReady(node), time.Time{}
 }
 
-// profile is the current version of a profile, nil: there is none.
+// profile returns the current version of a profile, or nil if there is none.
 func (d *Decider) profile(ctx context.Context, name string, from client.Reader) (*v1alpha1.ProfileSnapshot, error) {
 	var p v1alpha1.PartitionProfile
 	if err := from.Get(ctx, client.ObjectKey{Name: name}, &p); err != nil {

@@ -89,7 +89,7 @@ func blockerText(b *v1alpha1.Blocker) string {
 	return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name, b.Message)
 }
 
-// stuck are the pods and devices that remain at the end of a drain.
+// stuck returns the pods and devices that remain at the end of a drain.
 func (e *evaluation) stuck() []v1alpha1.Blocker {
 	var all []v1alpha1.Blocker
 	known := map[string]bool{}

@@ -70,7 +70,7 @@ func NamedBy(gpuNode *v1alpha1.GPUNode, controlPlane bool, plan *Given) Named {
 	}
 }
 
-// Profile is the name of the desired profile, and where it comes from.
+// Profile returns the name of the desired profile, and where it comes from.
 func (n Named) Profile() (string, v1alpha1.Source) {
 	switch {
 	case n.spec != "":
@@ -138,7 +138,8 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	return c
 }
 
-// Refuse has a node keep its profile because another one cannot be used, unless it keeps it anyway.
+// Refuse sets the choice to what the node has because another profile cannot be used, unless the node
+// keeps it anyway.
 func (c *Choice) Refuse(reason, profile, message string) {
 	if c.Keep == "" {
 		c.Desired, c.Keep, c.Missing, c.Message = nil, reason, profile, message
@@ -157,7 +158,7 @@ func (n Named) overrulesPlan() Overruled {
 		n.who(), n.spec, n.plan.Plan, n.plan.Profile)}
 }
 
-// Wait has a node keep what it has until its rollout admits it.
+// Wait sets the choice to what the node has, until its rollout admits it.
 func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
 	c.Pending, c.Wanted = why, c.Desired.Hash
 	c.Desired = s.Applied.DeepCopy()
@@ -169,7 +170,7 @@ func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
 	}
 }
 
-// WithoutNode is the choice for a GPUNode without a Node. Its labels are not known: a node that
+// WithoutNode returns the choice for a GPUNode without a Node. Its labels are not known: a node that
 // registers again lacks them for a moment, and must not be switched for that.
 func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 	return Choice{
@@ -178,12 +179,12 @@ func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 	}
 }
 
-// noProfile is the desired state of a node without a profile.
+// noProfile returns the desired state of a node without a profile.
 func noProfile() *v1alpha1.ProfileSnapshot {
 	return &v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 }
 
-// ProfileText is a profile's name for people.
+// ProfileText returns a profile's name for people.
 func ProfileText(name string) string {
 	if name == "" {
 		return "no profile"

@@ -53,7 +53,7 @@ var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$
 // mostReason is the longest reason of an event. Those of conditions can be longer.
 const mostReason = 128
 
-// ReasonWord is the reason if conditions, events and metrics accept it, otherwise ReasonOther.
+// ReasonWord returns the reason if conditions, events and metrics accept it, otherwise ReasonOther.
 func ReasonWord(reason string) string {
 	if len(reason) <= mostReason && reasonPattern.MatchString(reason) {
 		return reason

@@ -18,7 +18,7 @@ const (
 	keptRecords = 10
 )
 
-// retryAfter is the wait after a failed attempt.
+// retryAfter returns the wait after a failed attempt.
 func retryAfter(attempt int32) time.Duration {
 	wait := firstRetry
 	for ; attempt > 1 && wait < lastRetry; attempt-- {

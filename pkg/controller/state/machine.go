@@ -22,7 +22,7 @@ type Deadlines struct {
 	Clients time.Duration
 }
 
-// DefaultDeadlines are the defaults of the flags. Reloading AMD's driver takes minutes.
+// DefaultDeadlines returns the defaults of the flags. Reloading AMD's driver takes minutes.
 func DefaultDeadlines() Deadlines {
 	return Deadlines{
 		Planning: time.Minute, Tainted: time.Minute, Applying: 10 * time.Minute, Rebooting: 15 * time.Minute,
@@ -56,7 +56,7 @@ type Facts struct {
 	// for Failed, if Looked, the blockers of the switch that still cannot be evicted.
 	Blockers []v1alpha1.Blocker
 	Looked   bool
-	// LookAgain is when to check the blockers of a failed switch again, zero: never.
+	// LookAgain is when to check the blockers of a failed switch again. Zero means never.
 	LookAgain time.Time
 	// Evicted counts the pods that were evicted since the status was written.
 	Evicted int32
@@ -73,7 +73,7 @@ type Step struct {
 	Status v1alpha1.GPUNodeStatus
 	// Evict: the holders are evicted, or deleted with Force.
 	Evict, Force bool
-	// Wake is when to reconcile again if nothing happens, zero: never.
+	// Wake is when to reconcile again if nothing happens. Zero means never.
 	Wake time.Time
 	// Record is the record of the switch that has just ended.
 	Record *v1alpha1.SwitchRecord
@@ -196,7 +196,7 @@ func (e *evaluation) enter(s v1alpha1.State) {
 	e.wakeAtDeadline()
 }
 
-// lasts is how long a state can last, zero: without limit.
+// lasts returns how long a state can last. Zero means without limit.
 func (e *evaluation) lasts(s v1alpha1.State) time.Duration {
 	d := &e.Deadlines
 	switch s {
@@ -242,7 +242,7 @@ func (e *evaluation) wake(at time.Time) {
 	}
 }
 
-// answer is the plugin's task for one of the states of this switch, nil if there is none yet.
+// answer returns the plugin's task for one of the states of this switch, nil if there is none yet.
 func (e *evaluation) answer(states ...v1alpha1.State) *v1alpha1.Task {
 	task := e.node.Task
 	if task == nil || task.Switch != e.Status.Switch.ID || !slices.Contains(states, task.State) {

@@ -84,7 +84,7 @@ func (e *evaluation) taint(report *v1alpha1.Task) {
 	e.requestTaints(gpus, shrinking(report.Shrinking, gpus))
 }
 
-// merged are the labels that an earlier switch has paused, and more.
+// merged returns the labels that an earlier switch has paused, and more.
 func merged(paused, more map[string]string) map[string]string {
 	if len(paused) == 0 {
 		return more
@@ -174,7 +174,7 @@ func (e *evaluation) draining() {
 	}
 }
 
-// reportCurrent is ReportCurrent for the current status.
+// reportCurrent is ReportCurrent for the new status.
 func (e *evaluation) reportCurrent() bool { return drainReport(e.Status.Switch, e.node) != nil }
 
 // keepOffNode has the whole node tainted if device taints are not enough, and reports whether that
@@ -203,7 +203,7 @@ func (e *evaluation) withhold() bool {
 	return true
 }
 
-// drainedBy is the drain deadline.
+// drainedBy returns the drain deadline.
 func (e *evaluation) drainedBy() time.Time {
 	sw := e.Status.Switch
 	return sw.Since.Add(sw.Policy.DrainDeadline.Duration)
@@ -253,7 +253,7 @@ func (e *evaluation) inTheWay() []string {
 // heldText describes a device that no known pod holds.
 const heldText = "still held on the node, for a claim that is being released or whose pod is gone"
 
-// heldOnNode are the devices to drain that claims hold, by the node's report.
+// heldOnNode returns the devices to drain that claims hold, by the node's report.
 func (e *evaluation) heldOnNode() []string {
 	gpus, keeps := Drained(e.Status.Switch, e.node)
 	var held []string

@@ -113,7 +113,7 @@ func hasChanged(before, now client.Object) bool {
 		!same(b.Spec.Taints, n.Spec.Taints) || !same(b.Status.Allocatable, n.Status.Allocatable)
 }
 
-// nodeOfSlice is the node that owns a slice, empty if none does.
+// nodeOfSlice returns the node that owns a slice, empty if none does.
 func nodeOfSlice(o client.Object) string {
 	for _, owner := range o.GetOwnerReferences() {
 		if owner.Kind == "Node" {

@@ -64,7 +64,7 @@ func (e *Explainer) writeEvents(ctx context.Context, _ changeSet) error {
 	return nil
 }
 
-// answer is why a pod waits, and the sentence. It is DevicesFree if room lasts for a pod that was told
+// answer returns why a pod waits, and the sentence. It is DevicesFree if room lasts for a pod that was told
 // something else.
 func (e *Explainer) answer(key types.NamespacedName, p *pod) (reason string, note string) {
 	switch d := p.demand; {

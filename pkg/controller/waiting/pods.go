@@ -98,7 +98,7 @@ func (p *pod) isStale(o *corev1.Pod) bool {
 	return false
 }
 
-// hashOf is the hash of what the cache keeps of a pod.
+// hashOf returns the hash of what the cache keeps of a pod.
 func hashOf(o *corev1.Pod) uint64 {
 	hash := fnv.New64a()
 	_ = json.NewEncoder(hash).Encode([]any{o.Spec, o.Status})

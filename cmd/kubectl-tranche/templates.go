@@ -134,7 +134,7 @@ func (o *templatesOptions) read() (preview.Node, error) {
 	for _, resource := range o.legacy {
 		vendor, ok := gpu.VendorOf(resource)
 		if !ok {
-			return n, fmt.Errorf("--legacy-resource %q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
+			return n, fmt.Errorf("--legacy-resource %q is not a vendor's resource: use nvidia.com/gpu or amd.com/gpu", resource)
 		}
 		n.LegacyResources[vendor] = resource
 	}

@@ -54,8 +54,8 @@ const (
 	// `controller.maxUnavailable` allows.
 	ReasonWaitsForNodes = "WaitsForNodes"
 	// ReasonTooManyFailures: more nodes failed with the profile than `controller.maxFailures`
-	// or the plan's `maxFailures` allows. Correct the profile or the failed nodes, then
-	// resume the plan.
+	// or the plan's `maxFailures` allows. Correct the profile or the failed nodes. A plan
+	// continues when you resume it.
 	ReasonTooManyFailures = "TooManyFailures"
 )
 

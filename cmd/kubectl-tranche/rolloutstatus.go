@@ -39,7 +39,7 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 	}
 	addOutput(cmd, "", "json")
 	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0 means no limit")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: no limit")
 	return cmd
 }
 

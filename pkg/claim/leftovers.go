@@ -45,7 +45,7 @@ func (r *run) mayLeave(err error) bool {
 // lookAt reads the partitions of the GPUs of a release. Partitions on a GPU that does not answer
 // become leftovers.
 func (r *run) lookAt(ctx context.Context, gpus []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookPatience, fmt.Errorf("the %s for listing partitions are used up", lookPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookPatience, fmt.Errorf("not finished within %s, the limit for listing partitions", lookPatience))
 	defer cancel()
 	for _, address := range gpus {
 		live, err := r.Manager.live(ctx, []string{address})

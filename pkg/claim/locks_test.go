@@ -25,9 +25,9 @@ func TestLockSaysWhatItWaitsFor(t *testing.T) {
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("the 30s for one Prepare are used up"))
+	cancel(errors.New("not finished within 30s, the limit for one Prepare"))
 	_, err = l.lock(ctx, []string{claims.Address(2), claims.Address(1)})
-	require.EqualError(t, err, "wait for another claim that is being prepared or released on GPU gpu-0000-02-00-0: the 30s for one Prepare are used up")
+	require.EqualError(t, err, "wait for another claim that is being prepared or released on GPU gpu-0000-02-00-0: not finished within 30s, the limit for one Prepare")
 
 	// What it had taken before it gave up is free again, and so is the rest
 	// after unlock.

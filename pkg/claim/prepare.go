@@ -25,7 +25,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 // prepareClaim is Prepare. With onlyHeld, it fails with errReleasedMeanwhile if the claim is not
 // in the ledger.
 func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim, onlyHeld bool) (now, before ledger.Record, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Prepare are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for one Prepare", Budget))
 	defer cancel()
 	ctx, over, err := m.prepares.begin(ctx, claim.UID)
 	if err != nil {

@@ -196,7 +196,7 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 // removeOrphanFile removes the CDI file of a claim that has no record. It locks the GPUs in the file's
 // copy of the record, because the claim may be prepared again meanwhile.
 func (m *Manager) removeOrphanFile(ctx context.Context, uid types.UID, data []byte) (removed bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for removing a CDI file are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for removing a CDI file", Budget))
 	defer cancel()
 	record, _ := ledger.Decode(data) // empty if the copy is broken
 	unlock, err := m.lock(ctx, "reconcile", gpusOf(record))
@@ -271,7 +271,7 @@ func (m *Manager) missing(gpuID string, live []gpu.Partition) []ledger.Device {
 // Adopt removes a foreign partition that nobody uses. It fails with gpu.ErrInUse if the
 // partition is in use, and does nothing if the partition is no longer foreign.
 func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for taking over a partition are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for taking over a partition", Budget))
 	defer cancel()
 	unlock, err := m.lock(ctx, "reconcile", []string{p.GPU})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // progress. A claim that holds nothing is no error. What the hardware does not let go is left to
 // FinishReleases (see Leftovers), except while the driver names processes that use it.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for one Unprepare", Budget))
 	defer cancel()
 	if err := m.prepares.end(ctx, claim.UID); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 // unprepare releases the claim's record if meant returns true for it under the locks of its
 // GPUs.
 func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool, release func(context.Context, ledger.Record) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for one Unprepare", Budget))
 	defer cancel()
 	held, unlock, err := m.lockRecord(ctx, "unprepare", claim.UID, nil)
 	if err != nil {

@@ -117,7 +117,7 @@ func (r *run) step(ctx context.Context, step steps.Step) error {
 // undo undoes the steps of a failed Prepare, the last one first, with a time limit of its own.
 // What cannot be undone stays in the ledger for the next attempt.
 func (r *run) undo(ctx context.Context, taken []steps.Step) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("not finished within %s, the limit for undoing", undoBudget))
 	defer cancel()
 	for _, step := range slices.Backward(taken) {
 		start := time.Now()

@@ -43,7 +43,7 @@ func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err
 	if err := m.Refresh(ctx); err != nil || m.explained(name) {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for stopping daemon %s are used up", Budget, name))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for stopping daemon %s", Budget, name))
 	defer cancel()
 	unlock, err := m.lock(ctx, "reconcile", m.gpusServedBy(name))
 	if err != nil {
@@ -81,7 +81,7 @@ func (m *Manager) explained(name string) bool {
 // Rejoin restarts the dead daemons of a prepared claim, and does not wait until they are ready.
 // It does nothing for other claims.
 func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for restarting the daemons of a claim are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for restarting the daemons of a claim", Budget))
 	defer cancel()
 	held, unlock, err := m.lockRecord(ctx, "reconcile", uid, nil)
 	if err != nil {

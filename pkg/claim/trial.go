@@ -20,7 +20,7 @@ import (
 // Its record is one of a claim that is released already. So no claim gets the device meanwhile,
 // and FinishReleases removes what a crash, or a removal that failed, left behind.
 func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one trial are used up", Budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for one trial", Budget))
 	defer cancel()
 	trial := m.trialOf(p)
 	left, unlock, err := m.lockRecord(ctx, "reconcile", trial.Claim.UID, []string{p.GPU})

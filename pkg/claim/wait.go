@@ -30,7 +30,7 @@ func (m *Manager) await(ctx context.Context, wanted ledger.Record, notReady *Not
 // touch a record that was finished or replaced since, or that has devices that containers may
 // use: the kubelet releases these.
 func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("not finished within %s, the limit for undoing", undoBudget))
 	defer cancel()
 	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
 		return now.State == ledger.Preparing && !now.HandedOut() && steps.SameDevices(now, wanted)

@@ -12,7 +12,7 @@ type Free struct {
 	// Memory is what nothing that is held consumes, in bytes, and Allocated the rest.
 	Memory, Allocated int64
 	// ComputeUnits are those that nothing that is held has, AllocatedUnits the rest. Both are
-	// zero if the vendor does not tell.
+	// zero if the vendor does not report it.
 	ComputeUnits, AllocatedUnits int64
 	// Fits has an entry for each profile that the GPU offers, in the order of its placements.
 	Fits []Fit

@@ -103,7 +103,7 @@ type GPU struct {
 	// itself; what a holder can use is in the placements.
 	Memory int64
 	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or compute units (AMD)
-	// of the whole GPU, whatever it offers; zero when the vendor does not tell.
+	// of the whole GPU, whatever it offers; zero when the vendor does not report it.
 	ComputeUnits int64
 	// NUMANode is the node that the GPU hangs on, nil when the machine does
 	// not say.
@@ -148,7 +148,7 @@ func (g *GPU) Placement(name string) (Placement, bool) {
 type Placement struct {
 	// GPU is the PCI address of the GPU.
 	GPU string `json:"gpu"`
-	// Type tells whole GPUs from the kinds of partitions.
+	// Type distinguishes whole GPUs and the kinds of partitions.
 	Type Type `json:"type"`
 	// Profile is the name that the vendor gives the size ("1g.10gb"; AMD's compute mode in
 	// lower case, "cpx"). A whole NVIDIA GPU has none, a whole AMD GPU that can
@@ -162,7 +162,7 @@ type Placement struct {
 	// Memory is what a holder can use, in bytes.
 	Memory int64 `json:"memory,omitempty"`
 	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or
-	// compute units (AMD), zero when the vendor does not tell.
+	// compute units (AMD), zero when the vendor does not report it.
 	ComputeUnits int64 `json:"computeUnits,omitempty"`
 	// Engines counts the media engines by capacity name ("decoders").
 	Engines map[string]int64 `json:"engines,omitempty"`
@@ -198,7 +198,7 @@ type Partition struct {
 	// Profile, Start and Size are those of the placement that it fills.
 	Profile     string
 	Start, Size int
-	// Type tells the kind of partition.
+	// Type is the kind of partition.
 	Type Type
 	// UUID is the vendor's identifier, empty while the partition is half made.
 	UUID string

@@ -2,7 +2,7 @@ package gpu
 
 // HealthEvent is something that happened to a GPU. A caller that takes a GPU
 // out of service for a fatal one keeps the event, as it is and in a file, until
-// the vendor says that it is over: the driver tells of it only once.
+// the vendor says that it is over: the driver reports it only once.
 type HealthEvent struct {
 	// PCIAddress is the GPU. A fatal event counts for all of it.
 	PCIAddress string `json:"pciAddress"`

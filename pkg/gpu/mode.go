@@ -15,7 +15,7 @@ type Modes struct {
 	// MIGNeedsReset reports whether MIG changes by a reset of the GPU only, as on
 	// Ampere.
 	MIGNeedsReset bool `json:"migNeedsReset,omitempty"`
-	// MIGFixed tells that MIG is not ours to change: in the guest of a vGPU it is the
+	// MIGFixed says that MIG is not ours to change: in the guest of a vGPU it is the
 	// hypervisor's.
 	MIGFixed bool `json:"migFixed,omitempty"`
 	// Compute is the compute mode of an AMD GPU in upper case ("CPX"), Computes are

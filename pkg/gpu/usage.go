@@ -5,7 +5,7 @@ type Usage struct {
 	// Measured is of the whole GPU, with all its partitions.
 	Measured Measured
 	// Throttled has the reasons that the driver knows for clocks below those that the load
-	// asks for, and whether each applies now. Nil: the driver does not tell.
+	// asks for, and whether each applies now. Nil: the driver does not report it.
 	Throttled map[string]bool
 	// Partitions are those that are complete.
 	Partitions []PartitionUsage

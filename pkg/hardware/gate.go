@@ -19,7 +19,7 @@ const hangs = 3 * time.Second
 
 // Gate lets one task at a time at a GPU. Calls into a kernel driver can hang
 // and cannot be cancelled: a task whose caller has given up keeps the gate until
-// its call returns, and whoever comes meanwhile is told about that call. Every
+// its call returns, and calls that come meanwhile fail with an error about that call. Every
 // GPU has its own gate, so one that hangs holds up no other.
 type Gate struct {
 	subject, noun string
@@ -132,8 +132,8 @@ func (g *Gate) enter(ctx context.Context) error {
 	}
 }
 
-// Close enters the gate and lets nobody in until reopen is called: who comes, or
-// waits, is told at once why. It is for what takes long and concerns several gates.
+// Close enters the gate and lets nobody in until reopen is called: a call that comes, or
+// waits, fails at once with the reason. It is for what takes long and concerns several gates.
 // The task's calls end with ctx, but the gate stays closed.
 func (g *Gate) Close(ctx context.Context, why string) (task *Task, reopen func(), err error) {
 	if err := g.enter(ctx); err != nil {

@@ -14,7 +14,7 @@ type Machine struct {
 	Vendors func() ([]Vendor, error)
 	// BootID identifies this boot of the machine. It is empty if it cannot be read.
 	BootID func() string
-	// Reboot tells the machine to reboot. It returns as soon as the machine has
+	// Reboot requests a reboot of the machine. It returns as soon as the machine has
 	// accepted that.
 	Reboot func(ctx context.Context) error
 	// Now is the machine's clock.

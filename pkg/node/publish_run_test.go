@@ -158,7 +158,7 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
 	report := s.await("the other system is not reported", func(r *v1alpha1.NodeReport) bool { return len(r.Owners) == 1 })
 	assert.Contains(t, report.Owners[0], "a device plugin serves nvidia.com/gpu: 8 here")
-	// A restart does not withdraw what may be allocated. It tells again why it is tainted.
+	// A restart does not withdraw what may be allocated. It reports again why it is tainted.
 	stop()
 	_, _ = m.start()
 	require.Eventually(t, func() bool {

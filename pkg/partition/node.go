@@ -182,7 +182,7 @@ func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record
 
 // look reads the state of a GPU.
 func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (profile.NodeGPU, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("the %s for looking at a GPU are used up", lookBudget))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("not finished within %s, the limit for looking at a GPU", lookBudget))
 	defer cancel()
 	in := n.journal()
 	read := profile.NodeGPU{

@@ -216,7 +216,7 @@ func (c *compiler) unknownProfile(path, profile string) {
 		c.Add(path, "is %q; did you mean %s?", profile, lower)
 		return
 	}
-	c.Add(path, "is %q, which is no profile: they are spelt %s", profile, profileSpelling)
+	c.Add(path, "is %q, which is not a profile: they are spelt %s", profile, profileSpelling)
 }
 
 // ofVendor refuses profiles of a vendor whose GPUs the rule does not select.

@@ -116,7 +116,7 @@ func ofPartitions(g *gpu.GPU, c Desired) ([]gpu.Placement, error) {
 }
 
 // sharesOf returns the share devices of one placement. A GPU that uses the memory of the host, and
-// does not tell how much, has shares by fraction only.
+// does not report how much, has shares by fraction only.
 func sharesOf(g *gpu.GPU, c Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	if base.Memory == 0 {
 		if s.Strategy == gpu.MPS || !slices.Contains(bases, gpu.ByFraction) {

@@ -38,7 +38,7 @@ func Direct(ctx context.Context, pod *corev1.Pod, query url.Values) (io.ReadClos
 		return nil, fmt.Errorf("the pod has no address yet: %w", err)
 	}
 	if ip = ip.Unmap(); !ip.IsGlobalUnicast() || ip.Zone() != "" {
-		return nil, fmt.Errorf("%s is no address of a pod", ip)
+		return nil, fmt.Errorf("%s is not the address of a pod", ip)
 	}
 	number := port(pod)
 	if number == portName {

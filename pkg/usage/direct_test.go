@@ -29,7 +29,7 @@ func TestDirectAsksPlugins(t *testing.T) {
 	end() // nobody is called
 	for _, ip := range []string{"127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1", "fe80::1%eth0", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"} {
 		_, err := Direct(ctx, pod(ip, "apps/v1", "DaemonSet"), nil)
-		require.ErrorContains(t, err, "is no address of a pod", ip)
+		require.ErrorContains(t, err, "is not the address of a pod", ip)
 	}
 	for _, ip := range []string{"", "host", "10.0.0.1:80", "10.0.0.1@x"} {
 		_, err := Direct(ctx, pod(ip, "apps/v1", "DaemonSet"), nil)

@@ -36,7 +36,7 @@ func TestBadFlags(t *testing.T) {
 		"an argument":     {[]string{"h100x8"}, `unknown command "h100x8"`},
 		"shared memory":   {[]string{"--node-name=a", "--mps-shared-memory=1k"}, "1k is less than 1Mi"},
 		"no quantity":     {[]string{"--node-name=a", "--mps-shared-memory=much"}, "mps-shared-memory"},
-		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu`},
+		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is not a vendor's resource: use nvidia.com/gpu or amd.com/gpu`},
 		"managed nodes":   {[]string{"--node-name=a", "--managed-nodes=a b"}, "--managed-nodes"},
 		"log format":      {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
 		"no kubeconfig":   {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},

@@ -117,7 +117,7 @@ func (l legacyResources) String() string {
 func (l legacyResources) Set(resource string) error {
 	vendor, ok := gpu.VendorOf(resource)
 	if !ok {
-		return fmt.Errorf("%q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
+		return fmt.Errorf("%q is not a vendor's resource: use nvidia.com/gpu or amd.com/gpu", resource)
 	}
 	if *l.byVendor == nil {
 		*l.byVendor = map[gpu.Vendor]string{}

@@ -2,7 +2,7 @@
 // file for each claim, so that the cost of a change does not depend on the number of claims, and
 // a broken file affects one claim only.
 //
-// The ledger tells the partitions of claims from foreign partitions. ledger.go keeps the records,
+// The ledger distinguishes the partitions of claims from foreign ones. ledger.go keeps the records,
 // and counts their changes for other processes; read.go reads all of them. record.go has the format of
 // a record, unusable.go the records that this version cannot use.
 //

@@ -28,7 +28,7 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	} else if amount.Memory, err = taken.part(names.CapacityMemory, 0, p.Memory); err != nil {
 		return nil, err
 	}
-	if amount.Memory < gpu.MiB && p.Memory > 0 { // of a GPU that does not tell its memory, none is known
+	if amount.Memory < gpu.MiB && p.Memory > 0 { // of a GPU that does not report its memory, none is known
 		return nil, fmt.Errorf("device %s: the claim was allocated %d bytes of its memory, and less than 1Mi cannot be shared; request more", p.Name(), amount.Memory)
 	}
 	if taken.some(names.CapacityCompute) {

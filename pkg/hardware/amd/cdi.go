@@ -83,7 +83,7 @@ func (c *gpuHandle) addNode(edits *cdispecs.ContainerEdits, name string) error {
 		return err
 	}
 	if info.Mode&fs.ModeCharDevice == 0 {
-		return fmt.Errorf("GPU %s: %s is no character device", c.PCIAddress, name)
+		return fmt.Errorf("GPU %s: %s is not a character device", c.PCIAddress, name)
 	}
 	node := &cdispecs.DeviceNode{Path: name, Type: "c", Major: int64(info.Major), Minor: int64(info.Minor), Permissions: "rw"}
 	if root := c.driver.cfg.HostDevRoot; root != "/" {

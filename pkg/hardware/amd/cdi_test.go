@@ -60,7 +60,7 @@ func TestEdits(t *testing.T) {
 		want   string
 	}{
 		"another mode":       {paperPlacement("dpx", 0), func() {}, "GPU 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
-		"not a device":       {paperPlacement("cpx", 4), func() { files.Infos["/dev/dri/renderD132"] = sysfs.Info{} }, "/dev/dri/renderD132 is no character device"},
+		"not a device":       {paperPlacement("cpx", 4), func() { files.Infos["/dev/dri/renderD132"] = sysfs.Info{} }, "/dev/dri/renderD132 is not a character device"},
 		"no device node":     {paperPlacement("cpx", 5), func() { files.Remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
 		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.Remove(sysfs.NodesDir + "/8"); files.Set(sysfs.TopologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// Usage implements hardware.Driver. amdgpu measures whole GPUs; KFD tells what the processes
+// Usage implements hardware.Driver. amdgpu measures whole GPUs; KFD reports what the processes
 // use of each partition. Files: docs.kernel.org/gpu/amdgpu/driver-misc.html and thermal.html.
 func (d *Driver) Usage(ctx context.Context, pciAddress string) (gpu.Usage, error) {
 	return forGPU(ctx, d, pciAddress, (*gpuHandle).usage)
@@ -85,7 +85,7 @@ func usesOf(uses []sysfs.Use, gpuID string) (mine []sysfs.Use) {
 	return mine
 }
 
-// sum adds what processes use of nodes. Without processes, whether the chip tells the compute units
+// sum adds what processes use of nodes. Without processes, whether the chip reports the compute units
 // is known of those for computing only: their KFD has get_cu_occupancy (Linux'
 // amdgpu_amdkfd_arcturus.c, _aldebaran.c and _gc_9_4_3.c).
 func sum(uses []sysfs.Use, nodes []sysfs.Node, to gpu.Measured) {

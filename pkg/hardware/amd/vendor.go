@@ -57,7 +57,7 @@ func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
 	})
 }
 
-// Use opens a driver, real or simulated. module tells how its kernel module is
+// Use opens a driver, real or simulated. module is how its kernel module is
 // loaded. The fields of config and module that follow from the Vendor need not be set.
 // A machine whose only AMD GPU drives a screen has none for us.
 func (v Vendor) Use(ctx context.Context, config Config, module kmod.Module) (*hardware.Opened, error) {

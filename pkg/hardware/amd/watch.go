@@ -18,7 +18,7 @@ const (
 	watchPatience = 3 * time.Second
 )
 
-// WatchHealth reports what becomes wrong with the GPUs that Inventory has told,
+// WatchHealth reports what becomes wrong with the GPUs that Inventory has reported,
 // from now until ctx ends: once for each trouble, and again when another comes or
 // the same comes back. The reports come one at a time; report should be quick. It
 // returns nil when ctx ends.

@@ -73,7 +73,7 @@ func layoutOf(profiles []Profile, memory int64) layout {
 			l.scarce = rest
 		}
 	}
-	// Whatever else limits a profile, NVML tells how often it fits.
+	// Whatever else limits a profile, NVML reports how often it fits.
 	engines := l.scarce
 	l.memory = max(memory, peak(profiles, memoryOf, engines), 1)
 	for _, p := range profiles {
@@ -107,7 +107,7 @@ func (l layout) counters() gpu.Counters {
 }
 
 // consumption is what a placement takes of it. Every placement takes memory, also one whose size
-// the driver does not tell, so that the whole GPU excludes it.
+// the driver does not report, so that the whole GPU excludes it.
 func (l layout) consumption(c placement) gpu.Counters {
 	if c.at.Start == 0 && c.at.end() == l.end {
 		return l.all()

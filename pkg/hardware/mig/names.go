@@ -29,7 +29,7 @@ func VariantIn(name string) Variant {
 }
 
 // ProfileName computes the name that nvidia-smi gives a profile ("1g.10gb+me"),
-// for drivers that do not tell it. slices are compute slices, memoryMiB is what
+// for drivers that do not report it. slices are compute slices, memoryMiB is what
 // an instance can use, totalBytes is the memory of the GPU.
 func ProfileName(slices int, v Variant, memoryMiB, totalBytes uint64) string {
 	return fmt.Sprintf("%dg.%dgb%s", slices, profileGB(memoryMiB, totalBytes), v)

@@ -7,7 +7,7 @@ import (
 )
 
 func TestProfileName(t *testing.T) {
-	// Memory of the instance and of the GPU in MiB, as NVML tells them.
+	// Memory of the instance and of the GPU in MiB, as NVML reports them.
 	for _, test := range []struct {
 		gpu       string
 		slices    int

@@ -33,7 +33,7 @@ func CoresPerMultiprocessor(major, minor int) int {
 	return 0
 }
 
-// Profile is a kind of GPU instance that a GPU offers, as NVML tells it.
+// Profile is a kind of GPU instance that a GPU offers, as NVML reports it.
 type Profile struct {
 	// ID is the number by which this GPU knows the profile.
 	ID   uint32
@@ -137,7 +137,7 @@ func Other(f Facts, profiles []Profile) *gpu.Offer {
 	return &o
 }
 
-// Multiprocessors is the number of SMs of the GPU. If NVML does not tell it, the largest profile
+// Multiprocessors is the number of SMs of the GPU. If NVML does not report it, the largest profile
 // has them all.
 func Multiprocessors(f Facts, profiles []Profile) int64 {
 	if f.Multiprocessors > 0 {

@@ -45,7 +45,7 @@ func (d *Driver) rememberMemory(key string, memory int64) {
 }
 
 // usableMemory returns what a process on the whole GPU can use, in bytes: the total less
-// what the driver reserves, if it reports that. Zero if the GPU does not tell its memory.
+// what the driver reserves, if it reports that. Zero if the GPU does not report its memory.
 func (h *handle) usableMemory() (int64, error) {
 	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return h.Device.GetMemoryInfo_v2() })
 	if err == nil && v2.Reserved < v2.Total {

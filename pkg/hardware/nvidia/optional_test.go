@@ -18,7 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
-// A GPU that shares the memory of the host tells none (GB10, Thor). It is a GPU all the same.
+// A GPU that shares the memory of the host reports none (GB10, Thor). It is a GPU all the same.
 func TestGPUThatTellsNoMemory(t *testing.T) {
 	m := simulated(t, "l4x4")
 	address := m.gpus()[0].PCIAddress

@@ -18,7 +18,7 @@ const unknownMemory = ^uint64(0)
 // running are the processes of a GPU.
 type running struct {
 	list []gpu.ProcessUsage
-	// untold are the devices whose processes NVML does not tell.
+	// untold are the devices whose processes NVML does not report.
 	untold []string
 	// clients are the processes that use MPS.
 	clients map[int]bool
@@ -128,7 +128,7 @@ func (k *kept) latest(samples []nvml.ProcessUtilizationSample, now uint64) map[u
 	return latest
 }
 
-// count counts the processes of a device, or of all without a name, if NVML tells them.
+// count counts the processes of a device, or of all without a name, if NVML reports them.
 func (r *running) count(device string, to gpu.Measured) {
 	if device == "" && len(r.untold) > 0 || slices.Contains(r.untold, device) {
 		return

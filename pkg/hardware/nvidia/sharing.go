@@ -27,7 +27,7 @@ const smiPatience = 30 * time.Second
 const smiInterrupts = 10
 
 // smiError returns what the exit code of nvidia-smi says, or err if it says nothing. The other
-// codes below 255 are NVML's. 6 says that there is no such GPU, though NVML has just told its UUID:
+// codes below 255 are NVML's. 6 says that there is no such GPU, though NVML has just reported its UUID:
 // it fell off the bus.
 func smiError(err error, pciAddress, what string) error {
 	var exit *exec.ExitError
@@ -56,7 +56,7 @@ var sliceNumbers = []gpu.TimeSlice{gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumS
 func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	number := slices.Index(sliceNumbers, slice)
 	if number < 0 {
-		return fmt.Errorf("GPU %s: there is no time slice %q: choose one of %v", pciAddress, slice, sliceNumbers)
+		return fmt.Errorf("GPU %s: unknown time slice %q: use one of %v", pciAddress, slice, sliceNumbers)
 	}
 	uuid, err := onGPU(ctx, d, pciAddress, func(h *handle) (string, error) { return h.UUID() })
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings,
 func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	want, ok := computeModes[mode]
 	if !ok {
-		return fmt.Errorf("GPU %s: there is no compute mode %q: choose one of %s, %s, %s", pciAddress, mode, gpu.ComputeDefault, gpu.ComputeExclusive, gpu.ComputeProhibited)
+		return fmt.Errorf("GPU %s: unknown compute mode %q: use %s, %s or %s", pciAddress, mode, gpu.ComputeDefault, gpu.ComputeExclusive, gpu.ComputeProhibited)
 	}
 	_, err := onGPU(ctx, d, pciAddress, func(h *handle) (struct{}, error) { return struct{}{}, h.setComputeMode(mode, want) })
 	return err

@@ -123,7 +123,7 @@ func (h *measuring) memory(device nvml.Device, to gpu.Measured) error {
 	return err
 }
 
-// wholeGPU reads what NVML tells of whole GPUs only. It does not tell the utilization of GPUs in
+// wholeGPU reads what NVML reports of whole GPUs only. It does not report the utilization of GPUs in
 // MIG mode (nvml.h, nvmlDeviceGetUtilizationRates).
 func (h *measuring) wholeGPU(to gpu.Measured) error {
 	rates, err := session.Ask(h.Task, "DeviceGetUtilizationRates", h.Device.GetUtilizationRates)
@@ -192,7 +192,7 @@ func (h *measuring) throttled() (map[string]bool, error) {
 	return found, nil
 }
 
-// isUntold reports whether an error means that NVML does not tell a value. The others are read all
+// isUntold reports whether an error means that NVML does not report a value. The others are read all
 // the same, except of a GPU that is lost or after the session was lost.
 func isUntold(err error) bool {
 	var call *session.CallError

@@ -146,7 +146,7 @@ func TestUsageOfOlderGPUsAndDrivers(t *testing.T) {
 	assert.Contains(t, u.Measured, gpu.Power)
 }
 
-// A value that NVML does not tell takes away no other.
+// A value that NVML does not report takes away no other.
 func TestUsageWithoutOneValue(t *testing.T) {
 	m := simulated(t, ofModel(t, "H100-80GB", ""))
 	address := m.gpus()[0].PCIAddress
@@ -173,7 +173,7 @@ type withoutSymbols struct{ nvml.Interface }
 
 func (withoutSymbols) Extensions() nvml.ExtendedInterface { return nil }
 
-// Processes that NVML does not tell are not none.
+// Processes that NVML does not report are not none.
 func TestUsageOfUntoldProcesses(t *testing.T) {
 	m := simulated(t, ofModel(t, "H100-80GB", ""))
 	whole, cut := m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress

@@ -45,7 +45,7 @@ func (f Facts) locks() []division { return f.divided(slices.Concat(f.Modes, f.El
 
 // divided lists into what modes divide the GPU, finest first. A mode that the
 // XCCs do not divide into is not offered, whoever says that it is legal. Of a GPU
-// whose driver does not tell the XCCs there is the whole only.
+// whose driver does not report the XCCs there is the whole only.
 func (f Facts) divided(into []Mode) []division {
 	var all []division
 	for _, m := range modes {

@@ -132,7 +132,7 @@ type Chip struct {
 	GFX int
 	// VF is true when a hypervisor gave us a part of the GPU, or all of it.
 	VF bool
-	// MemoryModes are those that the GPU can be in. A GPU that does not tell can
+	// MemoryModes are those that the GPU can be in. A GPU that does not report them can
 	// be in the one that it is in.
 	MemoryModes []MemoryMode
 }

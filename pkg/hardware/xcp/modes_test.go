@@ -96,7 +96,7 @@ func TestCount(t *testing.T) {
 		{3, 1, 0, 0, 0, 3}, // TPX would be CPX
 		{2, 1, 0, 0, 0, 2}, // DPX would be CPX
 		{1, 1, 0, 0, 0, 0}, // a single XCC is SPX
-		{0, 0, 0, 0, 0, 0}, // a driver that does not tell
+		{0, 0, 0, 0, 0, 0}, // a driver that does not report it
 		{-4, 0, 0, 0, 0, 0},
 	} {
 		got := []int{SPX.Count(test.xccs), DPX.Count(test.xccs), TPX.Count(test.xccs), QPX.Count(test.xccs), CPX.Count(test.xccs)}

@@ -45,7 +45,7 @@ func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 	return nil
 }
 
-// setMemory adds the memory, unless the GPU does not tell it.
+// setMemory adds the memory, unless the GPU does not report it.
 func setMemory(attributes map[string]resourceapi.DeviceAttribute, bytes int64) {
 	if bytes > 0 {
 		attributes[metadataMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(bytes)}

@@ -254,7 +254,7 @@ func TestUsageOfShares(t *testing.T) {
 	assert.NotContains(t, n.all(t), `claim="b"`)
 }
 
-// What the driver does not tell of processes is not zero.
+// What the driver does not report of processes is not zero.
 func TestSharesOfUnknownProcesses(t *testing.T) {
 	for name, u := range map[string]gpu.Usage{
 		"of the GPU":  {Measured: gpu.Measured{gpu.MemoryUsed: 99}},

@@ -133,7 +133,7 @@ func pciFilter(problems *strict.Problems, path, text string) string {
 		n, err := strconv.ParseUint(part, 0, 32)
 		switch {
 		case err != nil || i > 1:
-			problems.Add(path, "is %q, which is no filter, and mig-parted would select no GPU: write device and vendor like 0x233010DE, or with the subsystem like 0x233010DE:0x16C110DE", text)
+			problems.Add(path, "is %q, which is not a filter, and mig-parted would select no GPU: write device and vendor like 0x233010DE, or with the subsystem like 0x233010DE:0x16C110DE", text)
 			return ""
 		case i == 0 && n&0xFFFF != nvidiaID:
 			problems.Add(path, "is %q, and the last four digits are not 10DE, the number of NVIDIA: no GPU has that; write device and vendor like 0x233010DE", text)

@@ -36,7 +36,7 @@ func NosProfile(value string) Profile {
 	rules, ok := nosRules[value]
 	if !ok {
 		p.Name = ""
-		return p.Fail(fmt.Errorf("%q is no way in which nos partitions GPUs: there are mig, mps and hybrid", value))
+		return p.Fail(fmt.Errorf("unknown nos partitioning mode %q: use mig, mps or hybrid", value))
 	}
 	p.Spec.Rules = slices.Clone(rules)
 	if value == "hybrid" {

@@ -45,5 +45,5 @@ func TestNosProfile(t *testing.T) {
 			assert.Equal(t, w, got, "%s on %s", way, gpus[i].ProductName)
 		}
 	}
-	require.EqualError(t, formats.NosProfile("MIG").Err, `"MIG" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
+	require.EqualError(t, formats.NosProfile("MIG").Err, `unknown nos partitioning mode "MIG": use mig, mps or hybrid`)
 }

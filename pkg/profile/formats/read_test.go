@@ -185,7 +185,7 @@ func TestNotes(t *testing.T) {
 	}
 	documents, err := Read("f", []byte("kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.com/gpu-partitioning: both}}\n"))
 	require.NoError(t, err)
-	require.EqualError(t, documents[0].Profiles[0].Err, `"both" is no way in which nos partitions GPUs: there are mig, mps and hybrid`)
+	require.EqualError(t, documents[0].Profiles[0].Err, `unknown nos partitioning mode "both": use mig, mps or hybrid`)
 }
 
 func textOf(data string) strict.Text { return strict.Text{File: "f", Data: []byte(data)} }

@@ -65,7 +65,7 @@ func (c *AMDGPU) facts() xcp.Facts {
 }
 
 // engines are the media engines of a partition of each mode. Of those that
-// partitions share, none is promised. A virtual function does not tell.
+// partitions share, none is promised. A virtual function does not report it.
 func (c *AMDGPU) engines() map[xcp.Mode]map[string]int64 {
 	if c.VF {
 		return nil

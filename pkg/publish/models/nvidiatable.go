@@ -33,7 +33,7 @@ type NVIDIAModel struct {
 	// PCIDeviceID is device and vendor as NVML prints them: 0xDDDDVVVV.
 	PCIDeviceID string `json:"pciDeviceID"`
 	// MemoryMiB is the GPU's memory as NVML's memory info has it. It is zero for a GPU that an
-	// inventory describes, and for one of which NVML does not tell it.
+	// inventory describes, and for one of which NVML does not report it.
 	MemoryMiB uint64 `json:"memoryMiB"`
 	// MemorySlices and ComputeSlices are zero on a GPU without MIG.
 	MemorySlices    int       `json:"memorySlices,omitempty"`
@@ -197,7 +197,7 @@ func (m *NVIDIAModel) DeviceID() uint32 {
 // Memory is the GPU's memory in bytes, and the part of it that the driver keeps. The order of
 // magnitude of the latter is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559); no
 // GPU's exact number is promised. An inventory that describes a GPU says what is left. The total
-// is zero if NVML does not tell it, because the GPU shares the memory of the host (nvml.h,
+// is zero if NVML does not report it, because the GPU shares the memory of the host (nvml.h,
 // nvmlDeviceGetMemoryInfo: "certain SOC platforms").
 func (m *NVIDIAModel) Memory() (total, reserved uint64) {
 	return m.MemoryMiB<<20 + m.memory, m.MemoryMiB / 148 << 20

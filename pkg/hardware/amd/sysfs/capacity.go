@@ -93,7 +93,7 @@ func partitionsOf(mode xcp.Mode) int {
 
 // memory is the memory of the whole GPU, and takes down that of the partitions
 // that are live. The memory of an APU is the machine's: its file says that there
-// is none (gmc_v9_0_mc_init in Linux' gmc_v9_0.c), and KFD alone tells.
+// is none (gmc_v9_0_mc_init in Linux' gmc_v9_0.c), and only KFD reports it.
 func (c *GPU) memory(s *capacity, l Live) (int64, error) {
 	text, err := c.ReadOptional(c.File(VRAMTotalFile))
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *GPU) memory(s *capacity, l Live) (int64, error) {
 	}
 	total, err := strconv.ParseInt(text, 10, 64)
 	if text != "" && (err != nil || total < 0) {
-		return 0, fmt.Errorf("GPU %s: %s says %q, which is no number of bytes", c.PCIAddress, VRAMTotalFile, text)
+		return 0, fmt.Errorf("GPU %s: %s says %q, which is not a number of bytes", c.PCIAddress, VRAMTotalFile, text)
 	}
 	partitions, all, err := c.partitionMemory(l)
 	if err != nil {

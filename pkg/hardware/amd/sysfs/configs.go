@@ -21,7 +21,7 @@ type configs struct {
 	// engines are the media engines of one partition of each mode.
 	engines map[xcp.Mode]map[string]int64
 	// memory are the memory modes that go with each mode, none of a mode for which
-	// the driver does not tell.
+	// the driver does not report it.
 	memory map[xcp.Mode][]xcp.MemoryMode
 }
 
@@ -161,7 +161,7 @@ func (c *GPU) resource(kind string) (n, shared int, err error) {
 			continue
 		}
 		if *value, err = strconv.Atoi(text); err != nil || *value < 0 {
-			return 0, 0, fmt.Errorf("GPU %s: %s says %q, which is no number of engines", c.PCIAddress, file, text)
+			return 0, 0, fmt.Errorf("GPU %s: %s says %q, which is not a number of engines", c.PCIAddress, file, text)
 		}
 	}
 	return n, shared, nil

@@ -75,7 +75,7 @@ func (c *GPU) pciID(device, vendor string) (string, error) {
 	return gpu.PCIIDOf(numbers[0], numbers[1]), nil
 }
 
-// device is the PCI device id, zero when the machine does not tell.
+// device is the PCI device id, zero when the machine does not report it.
 func (c *GPU) device() (uint16, error) {
 	text, err := c.ReadOptional(c.File(DeviceFile))
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *GPU) facts(l Live) (xcp.Facts, error) {
 	return f, nil
 }
 
-// Placements are the GPU's, as Inventory last told them.
+// Placements are the GPU's, as Inventory last reported them.
 func (c *GPU) Placements() ([]gpu.Placement, error) {
 	if known, ok := c.machine.Known(c.PCIAddress); ok {
 		return known.Placements, nil

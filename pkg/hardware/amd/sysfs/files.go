@@ -17,7 +17,7 @@ type Files interface {
 	ReadDir(name string) ([]string, error)
 	// EvalSymlinks returns the path without symbolic links.
 	EvalSymlinks(name string) (string, error)
-	// Stat tells about a file, and about what a symbolic link leads to.
+	// Stat describes a file, and what a symbolic link leads to.
 	Stat(name string) (Info, error)
 }
 

@@ -116,7 +116,7 @@ func (m *Machine) WithLost(ctx context.Context) ([]string, error) {
 	return addresses, nil
 }
 
-// Known is a GPU as Inventory last told it.
+// Known is a GPU as Inventory last reported it.
 func (m *Machine) Known(pciAddress string) (gpu.GPU, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

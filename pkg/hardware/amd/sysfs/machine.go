@@ -27,7 +27,7 @@ type Machine struct {
 	gates map[string]*hardware.Gate
 	// topology is the last that was read.
 	topology *Topology
-	// known are the GPUs by address, as Inventory last told them.
+	// known are the GPUs by address, as Inventory last reported them.
 	known      map[string]gpu.GPU
 	capacities map[string]*capacity
 	// configs is what the driver says about the modes of a kind of GPU, and

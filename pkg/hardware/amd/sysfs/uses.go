@@ -16,7 +16,7 @@ type Use struct {
 	// Memory is in bytes.
 	Memory uint64
 	// ComputeUnits is how many have work of the process at this moment, -1 if the driver
-	// does not tell.
+	// does not report it.
 	ComputeUnits int64
 }
 
@@ -71,7 +71,7 @@ func use(t *Task, dir, id string) (Use, error) {
 }
 
 // optional reads a file of a process, which is empty if the process has ended. EINVAL says that
-// the chip does not tell (kfd_get_cu_occupancy).
+// the chip does not report (kfd_get_cu_occupancy).
 func optional(t *Task, name string) (string, error) {
 	text, err := t.ReadOptional(name)
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {

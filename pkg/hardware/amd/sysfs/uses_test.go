@@ -26,7 +26,7 @@ func uses(t *testing.T, files *amdtest.Tree) (all []sysfs.Use, told bool) {
 
 func file(pid int, name string) string { return path.Join(sysfs.ProcessDir, fmt.Sprint(pid), name) }
 
-// What cannot be read of one process takes away no other: it has ended, or the chip does not tell
+// What cannot be read of one process takes away no other: it has ended, or the chip does not report
 // its compute units.
 func TestUses(t *testing.T) {
 	files := amdtest.NewTree()

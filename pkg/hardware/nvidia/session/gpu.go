@@ -150,7 +150,7 @@ func (g *GPU) Minor() (int, error) {
 }
 
 // TotalMemory reads the GPU's memory in bytes, including what the driver reserves. It is zero
-// for a GPU that shares the memory of the host and tells none (nvml.h, nvmlDeviceGetMemoryInfo:
+// for a GPU that shares the memory of the host and reports none (nvml.h, nvmlDeviceGetMemoryInfo:
 // "certain SOC platforms", such as GB10 and Thor).
 func (g *GPU) TotalMemory() (uint64, error) {
 	memory, err := Ask(g.Task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return g.Device.GetMemoryInfo() })

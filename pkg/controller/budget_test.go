@@ -76,11 +76,7 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 	w := newWorld(t)
 	w.profile("cpx")
-	for _, name := range []string{"node-a", "node-b"} {
-		w.addNode(name)
-		w.settled(name, "")
-		w.wants(name, "cpx")
-	}
+	w.twoNodes("cpx")
 	w.evict = refuse("no")
 	w.pod("node-a", "web", gpuA, gpuA)
 	earlier := w.r
@@ -111,10 +107,7 @@ func TestAnAdmissionThatIsNotUsed(t *testing.T) {
 			w := newWorld(t)
 			w.profile("cpx")
 			w.profile("spx")
-			for _, node := range []string{"node-a", "node-b"} {
-				w.addNode(node)
-				w.settled(node, "")
-			}
+			w.twoNodes("")
 			w.wants("node-a", "cpx")
 			w.byHand = true
 			w.round("node-a")
@@ -137,11 +130,7 @@ func TestAnAdmissionThatIsNotUsed(t *testing.T) {
 func TestANodeThatBeginsWhileItsAdmissionIsWithdrawn(t *testing.T) {
 	w := newWorld(t)
 	w.profile("cpx")
-	for _, node := range []string{"node-a", "node-b"} {
-		w.addNode(node)
-		w.settled(node, "")
-		w.wants(node, "cpx")
-	}
+	w.twoNodes("cpx")
 	w.pod("node-a", "web", gpuA, gpuA)
 	w.evict = refuse("no")
 	w.round("node-a")
@@ -172,11 +161,7 @@ func TestANodeThatBeginsWhileItsAdmissionIsWithdrawn(t *testing.T) {
 func TestAnAdmissionThatCannotBeWithdrawn(t *testing.T) {
 	w := newWorld(t)
 	w.profile("cpx")
-	for _, node := range []string{"node-a", "node-b"} {
-		w.addNode(node)
-		w.settled(node, "")
-		w.wants(node, "cpx")
-	}
+	w.twoNodes("cpx")
 	w.round("node-a")
 	require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
 	w.refuse = func(verb string, o client.Object) error {
@@ -236,10 +221,7 @@ func TestARefusedAdmissionIsNotRetriedAllTheTime(t *testing.T) {
 func TestADecisionHoldsUpNoNode(t *testing.T) {
 	w := newWorld(t)
 	w.profile("cpx")
-	for _, node := range []string{"node-a", "node-b"} {
-		w.addNode(node)
-		w.settled(node, "")
-	}
+	w.twoNodes("")
 	w.wants("node-a", "cpx")
 	w.byHand = true
 	w.round("node-a")

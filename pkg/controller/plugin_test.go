@@ -97,6 +97,17 @@ func (w *world) addNode(name string, gpus ...string) *fakeNode {
 	return n
 }
 
+// twoNodes adds node-a and node-b, which have no profile, and makes them want one unless it is "".
+func (w *world) twoNodes(profile string) {
+	for _, name := range []string{"node-a", "node-b"} {
+		w.addNode(name)
+		w.settled(name, "")
+		if profile != "" {
+			w.wants(name, profile)
+		}
+	}
+}
+
 // settled runs a node until it follows a profile.
 func (w *world) settled(node, profile string) *fakeNode {
 	w.t.Helper()

@@ -121,11 +121,7 @@ func TestConflictsWithoutEndAreAnError(t *testing.T) {
 func TestANodeWhoseStatusIsRefusedBlocksNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.profile("cpx")
-	for _, name := range []string{"node-a", "node-b"} {
-		w.addNode(name)
-		w.settled(name, "")
-		w.wants(name, "cpx")
-	}
+	w.twoNodes("cpx")
 	w.refuse = func(verb string, o client.Object) error {
 		if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == "node-a" && g.Status.OrdersTaints() {
 			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), g.Name, nil)

@@ -106,3 +106,5 @@ func (h *memory) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdit
 	}
 	return commonEdits(), nil
 }
+
+func (h *memory) Modes(context.Context, string) (gpu.Modes, error) { return gpu.Modes{}, nil }

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -93,14 +92,12 @@ func run(ctx context.Context, dir string, o options, out, progress io.Writer) (r
 		own[p.pkg] = true
 	}
 	fmt.Fprintf(progress, "seed %d: %d of %d places in %d packages\n", o.seed, len(chosen), len(places), len(own))
-	for _, pkg := range slices.Sorted(maps.Keys(own)) {
-		if m.packages[pkg].tested() && r.clean(ctx, pkg) == 0 {
-			return false, cmp.Or(ctx.Err(), fmt.Errorf("the tests of %s fail with nothing broken: run go test %s", pkg, m.folder(pkg)))
-		}
-	}
-
 	var results []result
 	for i, p := range chosen {
+		if m.packages[p.pkg].tested() && r.clean(ctx, p.pkg).took == 0 {
+			err = cmp.Or(ctx.Err(), fmt.Errorf("the tests of %s fail with nothing broken: run go test %s", p.pkg, m.folder(p.pkg)))
+			break
+		}
 		var found result
 		if found, err = r.judge(ctx, p); err != nil {
 			break
@@ -128,12 +125,12 @@ func choose(places []place, o options, compiles func(place) (bool, error)) (chos
 			refused++
 		}
 	}
-	slices.SortFunc(chosen, place.compare)
 	return chosen, refused, nil
 }
 
 // report writes the figures and the places that not all tests noticed.
 func report(out io.Writer, m *module, o options, results []result, refused int) (reached bool) {
+	slices.SortFunc(results, func(a, b result) int { return a.compare(b.place) })
 	until := map[nearness]int{}
 	for _, r := range results {
 		for s := r.nearness; s <= above; s++ {

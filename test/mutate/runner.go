@@ -11,8 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/tools/cover"
 )
 
 // building is how long the go command may take to build one package or one test.
@@ -43,8 +46,24 @@ type runner struct {
 	// that cannot be had.
 	wall     []string
 	progress io.Writer
-	// usual has how long tests take with nothing broken.
-	usual map[string]time.Duration
+	// usual has what the tests of a package do with nothing broken.
+	usual map[string]clean
+}
+
+// clean is a run of the tests of a package with nothing broken.
+type clean struct {
+	// took is 0 if the tests fail.
+	took time.Duration
+	// executed has the blocks that ran, by file as <import path>/<name>.
+	executed map[string][]cover.ProfileBlock
+}
+
+// reaches reports whether the tests execute the line of a place. Other processes that the tests
+// start are not seen.
+func (c clean) reaches(p place) bool {
+	return slices.ContainsFunc(c.executed[p.pkg+"/"+filepath.Base(p.file)], func(b cover.ProfileBlock) bool {
+		return b.StartLine <= p.line && p.line <= b.EndLine
+	})
 }
 
 func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*runner, error) {
@@ -53,7 +72,7 @@ func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{module: m, options: o, temporary: temporary, progress: progress, usual: map[string]time.Duration{}}
+	r := &runner{module: m, options: o, temporary: temporary, progress: progress, usual: map[string]clean{}}
 	wall := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if text, err := exec.CommandContext(ctx, wall[0], append(wall[1:], "true")...).CombinedOutput(); err != nil {
 		fmt.Fprintf(progress, "no process namespace (%v: %s): what is broken may stop other processes of this user, and what it starts may go on\n", err, text)
@@ -115,42 +134,69 @@ func (r *runner) compiles(ctx context.Context, p place) (bool, error) {
 	return err == nil, nil
 }
 
-// clean returns how long the tests of a package take with nothing broken, 0 if they fail.
-func (r *runner) clean(ctx context.Context, pkg string) time.Duration {
-	if took, known := r.usual[pkg]; known {
-		return took
+// clean runs the tests of a package with nothing broken, once.
+func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
+	if known, ok := r.usual[pkg]; ok {
+		return known
 	}
 	c, err := r.change(nil)
 	defer os.RemoveAll(c.folder)
+	profile := filepath.Join(c.folder, "profile")
 	for range 2 { // A busy machine can be too slow for a test.
 		if err != nil || ctx.Err() != nil {
-			return 0
+			return clean{}
 		}
-		if took, passed, _ := r.test(ctx, c, pkg, time.Hour); passed {
-			r.usual[pkg] = took
-			return took
+		took, passed, _ := r.test(ctx, c, pkg, time.Hour, profile)
+		if !passed {
+			continue
 		}
+		if found.executed, err = executed(profile); err != nil {
+			fmt.Fprintf(r.progress, "read which lines the tests of %s execute: %v\n", pkg, err)
+			return clean{}
+		}
+		found.took = took
+		r.usual[pkg] = found
+		return found
 	}
-	r.usual[pkg] = 0
+	r.usual[pkg] = clean{}
 	fmt.Fprintf(r.progress, "the tests of %s fail with nothing broken: they are not used\n", pkg)
-	return 0
+	return clean{}
+}
+
+// executed reads a coverage profile.
+func executed(profile string) (map[string][]cover.ProfileBlock, error) {
+	all, err := cover.ParseProfiles(profile)
+	if err != nil {
+		return nil, err
+	}
+	blocks := map[string][]cover.ProfileBlock{}
+	for _, p := range all {
+		blocks[p.FileName] = slices.DeleteFunc(p.Blocks, func(b cover.ProfileBlock) bool { return b.Count == 0 })
+	}
+	return blocks, nil
 }
 
 // test builds the tests of a package and runs them. Tests that do not compile, that take longer
-// than the limit or more memory than they may have do not pass.
-func (r *runner) test(ctx context.Context, c changed, pkg string, limit time.Duration) (took time.Duration, passed bool, err error) {
+// than the limit or more memory than they may have do not pass. If profile names a file, it gets
+// the coverage of the packages to break.
+func (r *runner) test(ctx context.Context, c changed, pkg string, limit time.Duration, profile string) (took time.Duration, passed bool, err error) {
 	program := filepath.Join(c.folder, "tests")
 	defer os.Remove(program)
+	build := []string{"go", "test", "-c", "-vet=off", "-ldflags=-w", "-o", program}
+	run := []string{program, "-test.short", "-test.failfast", "-test.timeout=" + limit.String()}
+	if profile != "" {
+		build = append(build, "-coverpkg="+strings.Join(r.toBreak, ","))
+		run = append(run, "-test.coverprofile="+profile)
+	}
 	within, stop := context.WithTimeout(ctx, building)
-	err = r.command(within, c, r.dir, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-o", program, pkg).Run()
+	err = r.command(within, c, r.dir, append(build, pkg)...).Run()
 	stop()
 	if ctx.Err() != nil || err != nil {
 		return 0, false, ctx.Err()
 	}
 	// The shell is the first process of the namespace: it waits for orphans, and a signal that a
 	// test sends to itself has its usual effect.
-	words := slices.Concat(r.wall, []string{"sh", "-c", `ulimit -d "$1" || exit; shift; "$@"; exit $?`, "sh", strconv.Itoa(r.memory << 10),
-		program, "-test.short", "-test.failfast", "-test.timeout=" + limit.String()})
+	words := slices.Concat(r.wall, []string{"sh", "-c", `ulimit -d "$1" || exit; shift; "$@"; exit $?`, "sh", strconv.Itoa(r.memory << 10)}, run)
 	within, stop = context.WithTimeout(ctx, limit+r.slack)
 	defer stop()
 	command := r.command(within, c, r.packages[pkg].Dir, words...)
@@ -174,10 +220,10 @@ func (r *runner) judge(ctx context.Context, p place) (result, error) {
 			break
 		}
 		usual := r.clean(ctx, t.pkg)
-		if usual == 0 {
+		if usual.took == 0 || t.nearness != itself && !usual.reaches(p) {
 			continue
 		}
-		_, passed, err := r.test(ctx, c, t.pkg, 3*usual+r.slack)
+		_, passed, err := r.test(ctx, c, t.pkg, 3*usual.took+r.slack, "")
 		if err != nil {
 			return result{}, err
 		}
